@@ -60,10 +60,12 @@ class Imagine:
         action: The action in question.
         after: What was imagined before it, from the present on: the action is then taken in
             imagination after those.
+        observation: What follows, where that is known and no world model is to be asked.
     """
 
     action: str
     after: tuple[Imagined, ...] = ()
+    observation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -365,17 +365,15 @@ def roll_out(
     view: View,
     config: AgentConfig,
     steps: int,
-    start: Sequence[Imagined] = (),
     replies: dict[int, str] | None = None,
-    purpose: str = "foresight",
 ) -> Generator[Request, Reply, list[Imagined]]:
     """Imagine steps of the agent's own policy: draft an action, ask what follows, and so on."""
     greedy = replace(config, temperature=0.0)
-    path = list(start)
+    path: list[Imagined] = []
     while steps > 0 and not (path and ended(path[-1])):
         steps -= 1
         there = view_after(view, path)
-        name = f"{purpose}: action {len(path) + 1}"
+        name = f"foresight: action {len(path) + 1}"
         draft = yield from draft_action(there, greedy, converse(there, greedy, replies), name)
         imagined: Imagined = yield Imagine(draft.action, tuple(path))
         path.append(imagined)

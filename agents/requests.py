@@ -57,6 +57,9 @@ IMAGINE = "imagine"
 """The kind of a call that a world model made of its own language model; calls of all other kinds are
 the agent's."""
 
+KNOWN = "known"
+"""The source of what needed no world model."""
+
 _REPLIES = dict(KINDS.values())
 _LOWEST = -1e9  # stands for the logarithm of 0, which JSON has not
 _DIGITS = 6  # what a batch of another size changes is far below, and so is not on record
@@ -143,6 +146,8 @@ class ImagineRequest(NamedTuple):
     model: WorldModel
     query: Query
     slot: EnvSlot
+    known: str | None = None
+    """the answer, where nobody is to be asked"""
 
 
 class ProbeRequest(NamedTuple):
@@ -245,9 +250,8 @@ class EnvSlot:
     def imagine_request(self, request: Imagine) -> ImagineRequest:
         """Return the question that an agent's request comes to."""
         self.rewind()
-        return ImagineRequest(
-            self.model, query_about(self.env, request.action, request.after), self
-        )
+        query = query_about(self.env, request.action, request.after)
+        return ImagineRequest(self.model, query, self, request.observation)
 
     def _try(self, action: str) -> None:
         """Take an action from the present, and remember the present and the answer."""
@@ -397,18 +401,19 @@ class RequestBatcher:
         if not isinstance(question, ImagineRequest):
             return _Asked(self._lm, question)
         model = question.model
-        if type(model) is not LanguageWorldModel:  # a subclass may predict in a way of its own
+        # a subclass may predict in a way of its own
+        if question.known is not None or type(model) is not LanguageWorldModel:
             return question
         try:
-            messages = model.prompt(question.query)
+            return _Asked(model.lm, model.request(question.query, "world model"))
         except Exception as error:
             return error
-        request = Generate(messages, model.sampling, adapter=model.adapter, purpose="world model")
-        return _Asked(model.lm, request)
 
     def _answer(self, batch: Sequence[Any]) -> list[Any]:
         first = batch[0]
         if isinstance(first, ImagineRequest):
+            if first.known is not None:
+                return [Prediction(str(one.known), source=KNOWN) for one in batch]
             return _each(self._imagine, batch)
         if isinstance(first, ProbeRequest):
             return _each(lambda part: [one.slot.probe(one.action) for one in part], batch)
@@ -422,7 +427,7 @@ class RequestBatcher:
         return _each(lambda part: answer(lm, part), requests)
 
     def _imagine(self, batch: Sequence[ImagineRequest]) -> list[Any]:
-        model, _, slot = batch[0]
+        model, _, slot, _ = batch[0]
         if is_grounded(model) and self._grounded.get(id(model)) is not slot.moment:
             self._grounded.pop(id(model), None)
             slot.rewind()
@@ -439,6 +444,8 @@ def _batch_of(asked: _Asked | ImagineRequest | ProbeRequest) -> Hashable:
         return id(asked.lm), type(asked.request)
     if isinstance(asked, ProbeRequest):
         return id(asked)
+    if asked.known is not None:
+        return KNOWN
     return id(asked.model), id(asked.slot) if is_grounded(asked.model) else None
 
 

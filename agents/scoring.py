@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium
 
@@ -16,6 +16,8 @@ from ..worldmodel.base import checked, text_env
 from .requests import is_grounded
 from .runner import run_episode
 from .scripted import ExpertAgent, RandomAgent
+
+Item = TypeVar("Item")
 
 _MIXED = 0.1  # share of mixtures of actions among the random agent's, most of which are refused
 
@@ -89,7 +91,7 @@ def drawn_transitions(env: gymnasium.Env[str, str], n: int, seed: int = 0) -> li
     ]
 
 
-def drawn(transitions: Sequence[Transition], n: int, seed: int) -> list[Transition]:
-    """Return some transitions drawn at random, in their order; all if there are fewer."""
-    picked = random.Random(seed).sample(range(len(transitions)), min(n, len(transitions)))
-    return [transitions[index] for index in sorted(picked)]
+def drawn(items: Sequence[Item], n: int, seed: int) -> list[Item]:
+    """Return some items drawn at random, in their order; all if there are fewer."""
+    picked = random.Random(seed).sample(range(len(items)), min(n, len(items)))
+    return [items[index] for index in sorted(picked)]

@@ -1,8 +1,9 @@
-"""WebEvolver's look-ahead: simulate a few candidate actions, let a critic choose."""
+"""WebEvolver's look-ahead (arXiv 2504.21024): simulate a few candidate actions, let a critic choose."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,18 +22,26 @@ from .prompting import (
     choose_action,
     converse,
     draft_action,
-    roll_out,
-    steps_as_text,
+    ended,
     together,
+    view_after,
 )
 from .react import replies_in
 
 _BEGUN = 8  # tokens of what the critic's reply begins with
+_FINAL = re.compile(
+    r"\s*(?:stop|finish|submit|answer|<answer>|(?:click\W*)?buy now)\b", re.IGNORECASE
+)
+"""Actions that end an episode in comap's environments, upstream's ``stop`` among them."""
+_RESTART = "restart"
+_NOT_SIMULATED = "(nothing is simulated)"
 
 
 @dataclass(frozen=True, kw_only=True)
 class WebEvolverConfig(AgentConfig):
     """How far and how widely WebEvolver looks ahead.
+
+    The paper compares depths 1 and 2, and 2, 3 and 5 candidates.
 
     Example:
         >>> WebEvolverConfig(depth=2).candidates
@@ -45,10 +54,10 @@ class WebEvolverConfig(AgentConfig):
     """Different actions that are simulated."""
     candidate_temperature: float = 1.0
     """Temperature of those after the first."""
-    tries: int = 2
-    """How often a further candidate is asked for before there is none."""
     depth: int = 1
-    """Steps simulated after each, its own included (the paper: 1, optionally 2)."""
+    """Steps simulated of each, its own included; 0: the critic scores actions alone (ours)."""
+    simulation_temperature: float = 0.7
+    """Temperature of the policy within a simulation."""
     critic_temperature: float = 0.0
     """Temperature of the critic."""
     critic_tokens: int = 128
@@ -59,8 +68,9 @@ class WebEvolverConfig(AgentConfig):
     """Most tokens of the simulated future in the critic's prompt."""
 
     limits = (
-        (1, math.inf, "start_step candidates tries depth critic_tokens future_tokens"),
-        (0, 10, "candidate_temperature critic_temperature"),
+        (1, math.inf, "start_step candidates critic_tokens future_tokens"),
+        (0, math.inf, "depth"),
+        (0, 10, "candidate_temperature simulation_temperature critic_temperature"),
     )
 
     def required_capabilities(self) -> frozenset[str]:
@@ -70,16 +80,18 @@ class WebEvolverConfig(AgentConfig):
 class WebEvolverAgent:
     """ReAct at first; from the third step on the best of a few simulated actions.
 
-    The first candidate is the agent's draft. Each further one is asked for as "different from" those
-    before, at temperature 1. The world model simulates each, further steps follow the agent's greedy
-    drafts; a critic, the language model, says why and gives each future a score from 0 to 1; the first
-    of the best is taken.
+    The first candidate is a greedy draft. Each further one is asked for as "different from" those
+    before, at temperature 1; one that repeats an earlier one is left out, and one candidate alone is
+    taken. The world model simulates each; between its steps the policy acts at temperature 0.7. What
+    ends an episode (``stop``) is not simulated, and ``restart`` leads back to the first real page. A
+    critic, the language model, says why and gives each future a score from 0 to 1; the first of the
+    best is taken.
 
-    Deviations: observations are the environment's text, not an accessibility tree;
-    a draft that cannot be read goes to the environment as it is; a further candidate that repeats an
-    earlier one is asked for again, then left out, and so is one without an ``Action:`` line; one
-    candidate alone is taken without simulation; a critic's reply without a number counts as 0; with
-    masked and scored decoding, which are ours, earlier candidates are taken out of the admissible
+    Deviations: observations are the environment's text; a draft that cannot be read goes to the
+    environment as it is, and a further candidate without an ``Action:`` line is left out; the critic
+    reads the turns so far or the belief, not the present page alone; the world model's temperature is
+    its own setting (``--world-model-option temperature=0.7`` is upstream's, greedy the default);
+    with masked and scored decoding, which are ours, earlier candidates are taken out of the admissible
     actions, and further ones have no thought.
 
     Args:
@@ -97,10 +109,11 @@ class WebEvolverAgent:
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Draft; from `start_step` on gather candidates, simulate, score, and take the best."""
-        config = self.config
-        replies = replies_in(view)
-        draft = yield from draft_action(view, config, converse(view, config, replies))
-        if view.step + 1 < config.start_step or not draft.parsed:
+        config, replies = self.config, replies_in(view)
+        looks_ahead = view.step + 1 >= config.start_step
+        drafting = replace(config, temperature=0.0) if looks_ahead else config
+        draft = yield from draft_action(view, drafting, converse(view, config, replies))
+        if not (looks_ahead and draft.parsed):
             replies[view.step] = draft.text
             return Decision(draft.action, notes=draft.notes())
         drafts = yield from self._candidates(view, draft, replies)
@@ -121,7 +134,7 @@ class WebEvolverAgent:
             for each, future, score in zip(drafts, futures, scores, strict=True)
         ]
         notes = draft.notes() | {"candidates": candidates}
-        return Decision(drafts[best].action, futures[best][0], notes)
+        return Decision(drafts[best].action, next(iter(futures[best]), None), notes)
 
     def _candidates(
         self, view: View, first: Draft, replies: dict[int, str]
@@ -129,16 +142,13 @@ class WebEvolverAgent:
         drafts = [first]
         seen = {canonical_action(view.env_id, first.action)}
         for number in range(2, self.config.candidates + 1):
-            for attempt in range(1, self.config.tries + 1):
-                purpose = f"candidate {number}, try {attempt}"
-                draft = yield from self._other(view, drafts, seen, replies, purpose)
-                if draft is None:
-                    return drafts
-                plain = canonical_action(view.env_id, draft.action)
-                if draft.parsed and plain not in seen:
-                    drafts.append(draft)
-                    seen.add(plain)
-                    break
+            draft = yield from self._other(view, drafts, seen, replies, f"candidate {number}")
+            if draft is None:
+                break
+            plain = canonical_action(view.env_id, draft.action)
+            if draft.parsed and plain not in seen:
+                drafts.append(draft)
+                seen.add(plain)
         return drafts
 
     def _other(
@@ -151,7 +161,7 @@ class WebEvolverAgent:
     ) -> Generator[Request, Reply, Draft | None]:
         """Return one more draft, at the candidates' temperature; None where no action is left."""
         config = replace(self.config, temperature=self.config.candidate_temperature)
-        listed = "\n".join(draft.action for draft in drafts)
+        listed = " and ".join(draft.action for draft in drafts)
         listed = cut_text(listed, config.max_length // 8, view.count_tokens)
         room = config.draft_tokens
         messages = ask_about(view, config, "webevolver_other", room, replies, actions=listed)
@@ -172,16 +182,35 @@ class WebEvolverAgent:
     def _simulate(
         self, view: View, drafts: Sequence[Draft], replies: dict[int, str]
     ) -> Generator[Request, Reply, list[list[Imagined]]]:
-        """Return what follows each candidate, `depth` steps of it."""
-        firsts: list[Imagined] = yield [Imagine(draft.action) for draft in drafts]
-        config, further = self.config, self.config.depth - 1
-        if not further:
-            return [[first] for first in firsts]
-        rollouts = [
-            roll_out(view, config, further, [first], replies, f"simulation {number}")
-            for number, first in enumerate(firsts, 1)
+        """Return what follows each candidate, at most `depth` steps of it."""
+        if not self.config.depth:
+            return [[] for _ in drafts]
+        paths = [
+            self._future(view, draft.action, replies, f"simulation {number}")
+            for number, draft in enumerate(drafts, 1)
         ]
-        return (yield from together(rollouts))
+        return (yield from together(paths))
+
+    def _future(
+        self, view: View, action: str, replies: dict[int, str], purpose: str
+    ) -> Generator[Request, Reply, list[Imagined]]:
+        """Simulate an action and then the policy's, until one ends the episode."""
+        policy = replace(self.config, temperature=self.config.simulation_temperature)
+        path: list[Imagined] = []
+        while not _FINAL.match(action):
+            plain = canonical_action(view.env_id, action)
+            known = view.history[0].observation if plain == _RESTART else None
+            step: Imagined = yield Imagine(action, tuple(path), known)
+            path.append(step)
+            if len(path) == self.config.depth or ended(step):
+                break
+            there = view_after(view, path)
+            asked = converse(there, policy, replies)
+            draft = yield from draft_action(
+                there, policy, asked, f"{purpose}: action {len(path) + 1}"
+            )
+            action = draft.action
+        return path
 
     def _score(
         self, view: View, drafts: Sequence[Draft], futures: Sequence[Sequence[Imagined]]
@@ -189,11 +218,12 @@ class WebEvolverAgent:
         """Return the critic's score of each candidate; None where it tells no number."""
         config, count = self.config, view.count_tokens
         tokens, room = config.critic_tokens, min(config.future_tokens, config.max_length // 3)
-        lead = "Score:" if config.prompts == "brief" else "Reason:"
+        lead = "Score:" if config.prompts == "brief" else "Thought:"
         asked = []
         for number, (draft, future) in enumerate(zip(drafts, futures, strict=True), 1):
             action = cut_text(draft.action, config.max_length // 8, count)
-            slots = {"action": action, "future": steps_as_text(future, view, room)}
+            slots = {"action": action, "future": _told(future, view, room)}
+            slots["goal"] = cut_text(view.goal, config.max_length // 8, count)
             critic = ask_text(
                 view,
                 config,
@@ -209,3 +239,12 @@ class WebEvolverAgent:
         said: list[Completion] = yield asked
         scores = [f"{lead}{completion.text}".rpartition("Score:") for completion in said]
         return [number_in(score, 0.0, 1.0) if label else None for _, label, score in scores]
+
+
+def _told(future: Sequence[Imagined], view: View, budget: int) -> str:
+    """Return a simulated future as upstream's critic reads it: the page, or ``Step 1: ...`` of several."""
+    room = max(budget // max(len(future), 1), 16)
+    pages = [cut_text(step.observation, room, view.count_tokens) for step in future]
+    if len(pages) > 1:
+        pages = [f"Step {number}: {page}." for number, page in enumerate(pages, 1)]
+    return "\n\n".join(pages) or _NOT_SIMULATED

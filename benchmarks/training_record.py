@@ -15,7 +15,7 @@ from ..agents.create import agent_options
 from ..errors import DataCorrupt, DataNotFound
 from ..jsonl import read_json
 from ..metrics import Rate, wilson
-from ..trainers.baselines.config import ITPTraining, WKMTraining
+from ..trainers.baselines.config import ITPTraining, WebEvolverTraining, WKMTraining
 from ..trainers.baselines.itp import DEPTH_HEAD
 from ..trainers.baselines.wkm import KNOWLEDGE
 from ..trainers.comap.config import CoMapTraining
@@ -243,7 +243,7 @@ def play_command(
     `models` holds a model or an adapter for each role; `base` is the model that adapters belong to.
     """
     agent = "paw" if isinstance(config, PaWTraining) else getattr(config, "method", "comap")
-    agent = "react" if agent == "sft" else agent
+    agent = "react" if agent == "sft" or (agent == "webevolver" and not _looks(config)) else agent
     words = ["comap", "run", "--agent", agent, *env_words(env_id, env_options)]
     words += ["--split", config.evaluation_splits[-1], *_model_words(config, models, base)]
     if isinstance(config, SharedTraining) and config.exact:
@@ -258,10 +258,17 @@ def play_command(
     return words
 
 
+def _looks(config: SharedTraining | PaWTraining) -> bool:
+    """Return whether the agent asks a world model."""
+    if isinstance(config, WebEvolverTraining):
+        return config.has_world_model
+    return isinstance(config, CoMapTraining | ITPTraining)
+
+
 def _model_words(
     config: SharedTraining | PaWTraining, models: Path, base: str | Path | None
 ) -> Iterator[str]:
-    imagines = isinstance(config, CoMapTraining | ITPTraining)
+    imagines = _looks(config)
     full = config.weights == "full"
     yield from ("--model", str(models / "agent" if full else base))
     if imagines:
@@ -270,13 +277,15 @@ def _model_words(
         knows = isinstance(config, WKMTraining) and config.trains_knowledge
         for role in ("agent", *(["knowledge"] if knows else []), *(["wm"] if imagines else [])):
             yield from ("--adapter", f"{role}={models / role}")
-    if isinstance(config, CoMapTraining | ITPTraining):
+    if imagines and isinstance(config, SharedTraining):
         if not full:
             yield from ("--world-model-adapter", "wm")
         yield from ("--world-model-prompts", config.agent.prompts)
         yield from ("--world-model-state-text", config.agent.state_text)
         yield from ("--world-model-option", f"max_length={config.agent.max_length}")
         yield from ("--world-model-option", f"max_new_tokens={config.predict_tokens}")
+        if isinstance(config, WebEvolverTraining):
+            yield from ("--world-model-option", f"temperature={config.world_temperature}")
 
 
 def _agent_words(agent: str, config: SharedTraining | PaWTraining) -> Iterator[str]:
@@ -290,7 +299,7 @@ def _agent_words(agent: str, config: SharedTraining | PaWTraining) -> Iterator[s
     usual = options().describe()
     for name, value in settings.items():
         option = f"{'agent-' if name in _RUN_OPTIONS else ''}{name.replace('_', '-')}"
-        if value == usual[name]:
+        if value == usual.get(name, value):  # the agent may be a simpler one than the trained one
             continue
         if value is None:
             yield from ("--agent-option", f"{name}=null")

@@ -208,7 +208,7 @@ class ScoreWorldModel(ModelOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class List(Command):
-    """List the tables and figures of both papers, and what each needs."""
+    """List the tables and figures of CoMap, PaW and WebEvolver, and what each needs."""
 
     scale: str = "tiny"
     """Scale: tiny, small or paper."""
@@ -224,7 +224,7 @@ class List(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Command):
-    """Run the jobs of tables and figures of both papers, and write rows and reports.
+    """Run the jobs of tables and figures of these papers, and write rows and reports.
 
     Each job runs once: finished jobs are skipped, interrupted ones resume, and a failed one only stops
     the jobs that need it.

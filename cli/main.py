@@ -35,6 +35,7 @@ COMMANDS = {
     "train iwm": ("train:IWM", "train a policy on next observations, then on actions"),
     "train wkm": ("train:WKM", "train an agent with a knowledge model"),
     "train itp": ("train:ITP", "train an agent to choose how far it looks ahead"),
+    "train webevolver": ("train:WebEvolver", "train a policy on what it plays and imagines"),
     "score tools": ("bench:ScoreTools", "compute StableToolBench's SoPR and SoWR"),
     "score world-model": ("bench:ScoreWorldModel", "compute the Delta-F1 of a world model"),
     "data list": ("data:List", "list the data sets and whether they are installed"),
@@ -60,8 +61,6 @@ FOR_MAINTAINERS = ("bench shipped", "bench noise-gradients")
 
 _INSTEAD = {
     **dict.fromkeys(("train ppo", "train grpo"), "give it to comap train paw as --algorithm"),
-    "train webevolver": "its policy and world model are those of comap train sft --train-world-model, and "
-    "comap run --agent webevolver looks ahead with them",
 }
 _OPTIONS = ("--help", "--version", "--print-completion", "--traceback")
 _MORE = """\

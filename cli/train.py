@@ -192,7 +192,9 @@ class Staged(Training):
         about["model"] = describe_models(roles, model=model, **begin)
         if self.model in (None, TINY) and model is not None:
             about["model"]["name"] = TINY
-        demos = show_expert(environments, config, self.demos, tell, config.side_steps)
+        demos = []
+        if config.shows_expert:
+            demos = show_expert(environments, config, self.demos, tell, config.side_steps)
         about["demonstrations"] = {"from": "file" if self.demos else "expert", "number": len(demos)}
         session = circumstances(PACKAGES) | {"options": self.options()}
         session["hardware"] |= hardware()
@@ -259,6 +261,8 @@ class Baseline(Staged):
     @classmethod
     def configured(cls, preset_name: str, env: str, given: Mapping[str, Any]) -> Any:
         chosen, slow = _for_env(preset_name, env, given, {}), env_class(env).slow
+        if preset_name == TINY:  # what goes with this environment
+            chosen = {**presets(TINY).get(f"{cls.method} {env}", {}), **chosen}
         return baseline_preset(cls.method, preset_name, slow=slow, **chosen)
 
     def training_class(self) -> Callable[..., Any]:
@@ -316,6 +320,24 @@ class ITP(Baseline):
 
     world_model: Path | None = None
     """World model, such as models/wm of comap train sft or comap (default: trained here)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebEvolver(Baseline):
+    """Train WebEvolver: policy and world model improve themselves, in rounds.
+
+    In each round the policy plays, a judge accepts episodes, filters thin them out, and both models learn.
+    Tasks that were not solved are imagined with the world model; accepted episodes are learned, too.
+    Learning rate and epochs of the preset paper are ours: the paper does not publish them.
+    """
+
+    method: ClassVar[str] = "webevolver"
+    shown: ClassVar[str] = (
+        f"{Baseline.shown} rounds tasks_per_round start judged_by filters imagined_from depth candidates"
+    )
+
+    world_model: Path | None = None
+    """Model that the world model starts from instead, such as models/wm of another training."""
 
 
 @dataclass(frozen=True, kw_only=True)

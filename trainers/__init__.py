@@ -9,7 +9,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .baselines.config import BASELINES, ITPTraining, IWMTraining, WKMTraining, baseline_preset
+from .baselines.config import (
+    BASELINES,
+    ITPTraining,
+    IWMTraining,
+    WebEvolverTraining,
+    WKMTraining,
+    baseline_preset,
+)
 from .comap.config import ABLATIONS, CoMapTraining, Distillation, preset
 from .config import LoRA, Optimization, SharedTraining
 from .paw.config import PaWTraining
@@ -19,6 +26,7 @@ from .sft import SFTTraining
 if TYPE_CHECKING:
     from .baselines.itp import ITPRun
     from .baselines.iwm import IWMRun
+    from .baselines.webevolver import WebEvolverRun
     from .baselines.wkm import WKMRun
     from .comap.coevolution import CoEvolution
     from .comap.objective import (
@@ -39,6 +47,7 @@ if TYPE_CHECKING:
 _LAZY = {
     "baselines.itp": "ITPRun",
     "baselines.iwm": "IWMRun",
+    "baselines.webevolver": "WebEvolverRun",
     "baselines.wkm": "WKMRun",
     "comap.coevolution": "CoEvolution",
     "comap.objective": "RowTensors divergence ema_update policy_objective world_model_objective",
@@ -75,6 +84,8 @@ __all__ = [
     "SharedTraining",
     "WKMRun",
     "WKMTraining",
+    "WebEvolverRun",
+    "WebEvolverTraining",
     "baseline_preset",
     "describe_models",
     "divergence",

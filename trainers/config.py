@@ -163,6 +163,11 @@ class SharedTraining:
         if self.agent.max_length < 256:
             raise OptionError(f"max_length must be at least 256, not {self.agent.max_length}")
 
+    @property
+    def shows_expert(self) -> bool:
+        """Whether anything is learned from demonstrations."""
+        return True
+
     def roles(self, begun: Collection[str] = ()) -> tuple[str, ...]:
         """Return the names of the training's models.
 

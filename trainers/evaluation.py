@@ -7,7 +7,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +215,58 @@ def _refusals(rows: Sequence[_Scored]) -> dict[str, float | int | None]:
         "precision": 100 * both / said if said else None,
         "real": real,
         "recall": 100 * both / real if real else None,
+    }
+
+
+def score_depths(
+    model: WorldModel,
+    trajectories: Iterable[Trajectory],
+    canonicalizer: Canonicalizer,
+    n: int,
+    seed: int,
+    *,
+    depth: int = 7,
+    last: int = 4,
+    batch: int = 256,
+) -> dict[str, dict[str, Any]]:
+    """Return the Delta-F1 of what a world model expects of several real actions, by their number.
+
+    From `n` real states on, each prediction follows the model's own, as in an imagined episode; changes
+    are those since the real state. Depths from `last` on count together.
+    """
+    chains = [
+        (transitions_of_one[at].query, trajectory.steps[at : at + depth])
+        for trajectory in in_order(trajectories)
+        for transitions_of_one in [list(transitions_of(trajectory))]
+        for at in range(len(transitions_of_one))
+    ]
+    asked = [(query, query.state, steps) for query, steps in drawn(chains, n, seed)]
+    rows: dict[int, list[tuple[State, State, State]]] = {}
+    for number in range(depth):
+        asked = [one for one in asked if len(one[2]) > number]
+        further = []
+        for start in range(0, len(asked), batch):
+            some = asked[start : start + batch]
+            predictions = ask(model, [query for query, _, _ in some])
+            for (query, before, steps), prediction in zip(some, predictions, strict=True):
+                text = prediction.observation
+                facts = canonicalizer.update(query.state, query.action, text)
+                if steps[number].facts.parsed:
+                    row = before, facts, steps[number].facts
+                    rows.setdefault(min(number + 1, last), []).append(row)
+                history = (*query.history, Turn(query.action, text))
+                following = steps[number + 1].action if len(steps) > number + 1 else ""
+                query = replace(
+                    query, history=history, state=facts, action=following, admissible_actions=None
+                )
+                further.append((query, before, steps))
+        asked = further
+    return {
+        f">={last}" if at == last else str(at): {
+            "delta_f1": round(100 * delta_f1_report(found).mean, 4),
+            "n": len(found),
+        }
+        for at, found in sorted(rows.items())
     }
 
 

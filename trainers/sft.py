@@ -15,8 +15,8 @@ from ..agents.base import View, estimate_tokens
 from ..agents.convert import text_of, views_of
 from ..agents.parsing import first_line
 from ..agents.prompting import converse
-from ..errors import DataCorrupt, OptionError
-from ..lm import Message
+from ..errors import DataCorrupt, LanguageModelError, OptionError
+from ..lm import LMRequest, Message, answer
 from ..trajectory import Step, Trajectory
 from ..worldmodel import Query, WorldModel, transitions_of
 from ..worldmodel.language import LanguageWorldModel
@@ -223,6 +223,25 @@ class BaselineRun(StagedTraining):
 
         found = each_once(stage.path / WRITTEN, tasks, in_parts)
         return {task: record for task, record in found.items() if "error" not in record}
+
+    def ask_each(
+        self, stage: StageFolder, asked: Mapping[str, Sequence[LMRequest]]
+    ) -> dict[str, list[str]]:
+        """Return the answers to each task's questions; a task whose questions fail has none."""
+        lm = self.language_model()
+
+        def work(tasks: Sequence[str]) -> Iterator[Done]:
+            replies = iter(answer(lm, [request for task in tasks for request in asked[task]]))
+            for task in tasks:
+                said = [next(replies) for _ in asked[task]]
+                faults = [one for one in said if isinstance(one, LanguageModelError)]
+                if faults:
+                    yield task, {"error": f"{type(faults[0]).__name__}: {faults[0]}"}
+                else:
+                    yield task, {"texts": [one.text for one in said]}
+
+        found = self.write_each(stage, list(asked), self.config.concurrency, work)
+        return {task: record["texts"] for task, record in found.items()}
 
     def written(self, name: str, tasks: Sequence[str]) -> dict[str, Any]:
         """Return what a stage that has ended wrote of each task, those with an error left out."""

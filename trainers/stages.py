@@ -206,10 +206,11 @@ class StagedTraining(ABC):
         lm: LanguageModel | None = None,
         world_model: WorldModel | None = None,
         seed: int | None = None,
+        make_env: Callable[[], gymnasium.Env[str, str]] | None = None,
     ) -> list[Trajectory]:
         """Play tasks into a folder, shared among the processes, and return them in their order."""
         run = Run(
-            make_env=partial(self.make_env, split),
+            make_env=make_env or partial(self.make_env, split),
             agent=agent,
             tasks=list(tasks)[rank() :: world_size()],
             lm=lm,

@@ -32,6 +32,15 @@ class ImaginedSnapshot:
     pending: tuple[str, ...]
 
 
+START = "start"
+"""The action that a world model is asked about for an episode's first observation."""
+
+
+def start_query(env_id: str, goal: str) -> Query:
+    """Return the question for an episode's first observation."""
+    return Query(env_id, goal, (), State(), START)
+
+
 class _Moment(NamedTuple):
     """What an episode shows at one moment."""
 
@@ -63,6 +72,8 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
             has a config, and any config, makes ``env.spec`` rebuildable and JSON-able.
         horizon: Steps after which the episode is truncated; None for the environment's own limit.
         real_every: Take every so many-th step for real: 1 for all, None for none.
+        imagined_start: Whether the first observation is imagined too, from the goal alone (WebEvolver's
+            synthetic episodes); the world model is asked with `START`.
 
     Raises:
         OptionError: `horizon` or `real_every` is less than 1.
@@ -84,6 +95,7 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         world_model: WorldModel | str | Mapping[str, Any],
         horizon: int | None = None,
         real_every: int | None = None,
+        imagined_start: bool = False,
     ):
         for name, value in (("horizon", horizon), ("real_every", real_every)):
             if value is not None:
@@ -100,12 +112,13 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
             world_model=recorded,
             horizon=horizon,
             real_every=real_every,
+            imagined_start=imagined_start,
         )
         gymnasium.Wrapper.__init__(self, env)
         limits = (self._inner._limit, env.spec.max_episode_steps if env.spec is not None else None)
         limit = min((limit for limit in limits if limit is not None), default=None)
         self.horizon = horizon if horizon is not None else limit
-        self.real_every = real_every
+        self.real_every, self.imagined_start = real_every, imagined_start
         self._started = False
         self._moment = _NO_MOMENT
         self._history: list[Turn] = []
@@ -122,7 +135,19 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         self._take_stock()
         self._history = list(self._inner.history())
         self._started = True
-        return observation, info
+        return self._imagine_start() if self.imagined_start else (observation, info)
+
+    def _imagine_start(self) -> tuple[str, dict[str, Any]]:
+        """Put an imagined first observation in the place of the real one."""
+        inner, real = self._inner, self._moment
+        (prediction,) = ask(self.world_model, [start_query(inner.env_id, inner.goal)])
+        text = prediction.observation
+        facts = inner.canonicalizer.initial(inner.goal, text)
+        admissible = inner.admissible_of(facts)
+        outcome = real.outcome._replace(observation=text, admissible=admissible)
+        self._moment = real._replace(outcome=outcome, facts=facts, delta=Delta(), imagined=True)
+        self._history = [Turn(None, text)]
+        return text, self._info()
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Imagine what follows `action`, or really take it where `real_every` says so.

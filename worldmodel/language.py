@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 from ..envs import state_text as belief_text
@@ -18,7 +20,9 @@ StateText = Literal["history", "belief"]
 Ending = Literal["facts", "words"]
 
 _LABEL = re.compile(
-    r"\A\s*(?:(?:predicted\s+)?next\s+(?:state|observation)|observation)\s*:[ \t]*", re.IGNORECASE
+    r"\A\s*(?:thought\s*:.*?^\s*(?=observation))?"
+    r"(?:(?:predicted\s+)?next\s+(?:state|observation)|observation)\s*:[ \t]*",
+    re.IGNORECASE | re.MULTILINE | re.DOTALL,
 )
 _DONE = re.compile(
     r"^[ \t]*done[ \t]*:[ \t]*(yes|no)\b.*\Z", re.IGNORECASE | re.MULTILINE | re.DOTALL
@@ -30,13 +34,14 @@ _RESERVED = 64
 
 
 class LanguageWorldModel:
-    """Asks a language model for the next observation: greedy, in batches, one prompt a query.
+    """Asks a language model for the next observation, in batches, one prompt a query.
 
     The prompt has the goal, the history (or the belief in words), the action and what to answer, as
     one message of the user in the model's own chat template. Where it does not fit, the history is
     cut from its oldest turn; the goal, the action, the instruction and the output marker are not
     (but for a goal that would fill half of it, or an action a quarter). Nothing of what really follows
-    is in it. The goal stands alone only where the first observation lacks it.
+    is in it. The goal stands alone only where the first observation lacks it. An answer may begin
+    with a thought before ``Observation:``, which is left out.
 
     Args:
         lm: The language model, or what `comap.lm.create_language_model` makes one from.
@@ -48,6 +53,7 @@ class LanguageWorldModel:
         history_turns: With ``state_text="history"``: the last so many turns; None for all that fit.
         ending: How an imagined episode's end is known: ``facts`` (the goal, checked on the predicted
             belief) or ``words`` (the model is asked to say it).
+        temperature: Temperature of answers; 0 is greedy. Each prompt has a seed of its own.
 
     Raises:
         OptionError: An option is none of those allowed.
@@ -69,6 +75,7 @@ class LanguageWorldModel:
         max_new_tokens: int = 192,
         history_turns: int | None = None,
         ending: Ending = "facts",
+        temperature: float = 0.0,
     ):
         for name, value, allowed in (
             ("prompts", prompts, get_args(Style)),
@@ -89,12 +96,13 @@ class LanguageWorldModel:
             "max_new_tokens": max_new_tokens,
             "history_turns": history_turns,
             "ending": ending,
+            **({"temperature": temperature} if temperature else {}),
         }
         self._spec = lm if isinstance(lm, str) else None
         self.lm = _model_of(lm)
         self.prompts, self.state_text, self.adapter = prompts, state_text, adapter
         self.max_length, self.history_turns, self.ending = max_length, history_turns, ending
-        self.sampling = Sampling(max_new_tokens)
+        self.sampling = Sampling(max_new_tokens, temperature=temperature)
 
     @property
     def source(self) -> str:
@@ -107,16 +115,21 @@ class LanguageWorldModel:
         Raises:
             LanguageModelError: The language model failed at one of them.
         """
-        requests = [
-            Generate(self.prompt(query), self.sampling, adapter=self.adapter, purpose="imagine")
-            for query in queries
-        ]
+        requests = [self.request(query, "imagine") for query in queries]
         predictions = []
         for completion in self.lm.generate(requests):
             if isinstance(completion, LanguageModelError):
                 raise completion
             predictions.append(prediction_of(completion, self.source, self.ending))
         return predictions
+
+    def request(self, query: Query, purpose: str) -> Generate:
+        """Return the request of a query: the prompt, and how to sample."""
+        messages, sampling = self.prompt(query), self.sampling
+        if sampling.temperature:
+            digest = hashlib.sha256(repr(messages).encode("utf-8", "replace")).digest()
+            sampling = replace(sampling, seed=int.from_bytes(digest[:4], "big") >> 1)
+        return Generate(messages, sampling, adapter=self.adapter, purpose=purpose)
 
     def prompt(self, query: Query) -> tuple[Message, ...]:
         """Return what the language model is asked."""

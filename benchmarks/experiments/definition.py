@@ -185,7 +185,7 @@ class Recipe:
     """the recipe that trained the world model, or a name that ``comap run --world-model`` takes"""
     agent: str | None = None
     method: str | None = None
-    """of a baseline: iwm, wkm or itp"""
+    """of a baseline: sft, iwm, wkm, itp or webevolver"""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """options of the command, which win over a scale's"""
     fact: str | None = None

@@ -32,14 +32,15 @@ from .runner import Main, job_record, run_jobs
 FORMATS = ("md", "tex", "html")
 """The formats of reports, each the end of a file's name."""
 PLAN, ROWS = "plan.json", "rows.jsonl"
+_PAPERS = ("comap", "paw", "webevolver")
 
 
 def wanted(names: Sequence[str]) -> list[Experiment]:
-    """Return the experiments of names; ``all`` (both papers'), ``comap``, ``paw`` and ``lab`` are many."""
+    """Return the experiments of names; ``all`` (of papers), a paper's name and ``lab`` stand for many."""
     chosen: set[str] = set()
     for name in names:
-        if name in ("all", "comap", "paw", "lab"):
-            starts = ("comap-", "paw-") if name == "all" else (f"{name}-",)
+        if name in ("all", *_PAPERS, "lab"):
+            starts = tuple(f"{one}-" for one in (_PAPERS if name == "all" else (name,)))
             chosen |= {one for one in experiment_ids() if one.startswith(starts)}
         else:
             chosen.add(experiment(name).id)
@@ -47,7 +48,7 @@ def wanted(names: Sequence[str]) -> list[Experiment]:
 
 
 def listed(scale_name: str) -> Table:
-    """Return the tables and figures of both papers and of our lab, and what each needs at a scale."""
+    """Return the tables and figures of papers and of our lab, and what each needs at a scale."""
     scale = scale_named(scale_name)
     rows = []
     for one in map(experiment, experiment_ids()):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from comap.agents.base import Imagine
 from comap.agents.imagine_and_act import ImagineAndActAgent, ImagineAndActConfig
 from comap.agents.webevolver import WebEvolverAgent, WebEvolverConfig
 from comap.envs.conformance.transcripts import load
@@ -112,8 +113,8 @@ def test_three_candidates_step_by_step() -> None:
     )
     assert talk.purposes == [
         "draft",
-        "candidate 2, try 1",
-        "candidate 3, try 1",
+        "candidate 2",
+        "candidate 3",
         "imagine look",
         "imagine go to safe 1",
         "imagine go to shelf 1",
@@ -122,12 +123,12 @@ def test_three_candidates_step_by_step() -> None:
         "critic 3",
     ]
     first, second, third = talk.requests[:3]
-    assert first.sampling.temperature == 0.7
+    assert first.sampling.temperature == 0.0
     assert second.sampling.temperature == third.sampling.temperature == 1.0
-    assert second.messages[-1].content.endswith("different from:\nlook")
-    assert third.messages[-1].content.endswith("different from:\nlook\ngo to safe 1")
+    assert second.messages[-1].content.endswith("different from look.")
+    assert third.messages[-1].content.endswith("different from look and go to safe 1.")
     critic = talk.requests[7]
-    assert critic.prefix == "Reason:" and critic.adapter == "judges" and first.adapter == "acts"
+    assert critic.prefix == "Thought:" and critic.adapter == "judges" and first.adapter == "acts"
     assert critic.sampling.temperature == 0.0 and critic.sampling.max_new_tokens == 128
     told = critic.messages[-1].content
     assert "go to safe 1" in told and "The safe 1 is closed." in told and "A book." not in told
@@ -165,9 +166,9 @@ def test_two_steps_of_simulation() -> None:
     later = talk.requests[7]
     assert later.after == (talk.replies[3],)
     assert talk.requests[5].messages[-1].content == "A safe."  # drafted on the imagined turn
-    assert talk.requests[5].sampling.temperature == 0.0
-    assert "A safe." in talk.requests[9].messages[-1].content
-    assert "A pen." in talk.requests[9].messages[-1].content
+    assert talk.requests[5].sampling.temperature == 0.7
+    told = talk.requests[9].messages[-1].content
+    assert told.endswith("output of the action: Step 1: A safe..\n\nStep 2: A pen..")
     assert talk.decision.action == "go to safe 1"
     assert talk.decision.notes["candidates"][1]["future"] == [
         ["go to safe 1", "A safe."],
@@ -175,19 +176,66 @@ def test_two_steps_of_simulation() -> None:
     ]
 
 
-def test_repeated_candidates_are_asked_again_then_left_out() -> None:
+def test_the_first_steps_are_those_of_react() -> None:
+    talk = converse_with(webevolver(), view(TWO[0]), [draft("look")])
+    assert talk.decision.action == "look" and talk.requests[0].sampling.temperature == 0.7
+
+
+def test_repeated_candidates_are_left_out() -> None:
     talk = converse_with(
         webevolver(),
         view(*TWO),
-        [draft("look"), draft("Look."), draft("wait"), draft("wait"), draft("LOOK")]
+        [draft("look"), draft("Look."), draft("wait")]
         + ["A.", "B.", "Score: 0.1", "0.9, but unlabelled"],
     )
-    assert talk.purposes[1:5] == [f"candidate {n}, try {i}" for n in (2, 3) for i in (1, 2)]
     assert [c["action"] for c in talk.decision.notes["candidates"]] == ["look", "wait"]
     assert talk.decision.notes["candidates"][1]["score_parsed"] is False
-    alone = converse_with(webevolver(tries=1), view(*TWO), [draft("look")] * 3)
+    assert talk.decision.action == "look"
+    alone = converse_with(webevolver(), view(*TWO), [draft("look")] * 3)
     assert alone.decision.action == "look" and alone.decision.notes["candidates"] == []
     assert "Imagine" not in alone.kinds
+
+
+def test_what_ends_an_episode_is_scored_without_simulation() -> None:
+    talk = converse_with(
+        webevolver(candidates=2, depth=2),
+        view(*TWO, actions=None, env_id="comap/Web-v0"),
+        [
+            draft("stop [a pen]"),
+            draft("click [7]"),
+            "A shop.",
+            draft("stop [N/A]"),  # ends the simulation
+            "Score: 0.9",
+            "Score: 0.2",
+        ],
+    )
+    assert talk.purposes[2:4] == ["imagine click [7]", "simulation 2: action 2"]
+    assert "(nothing is simulated)" in talk.requests[4].messages[-1].content
+    assert (talk.decision.action, talk.decision.imagined) == ("stop [a pen]", None)
+    assert [c["future"] for c in talk.decision.notes["candidates"]] == [
+        [],
+        [["click [7]", "A shop."]],
+    ]
+
+
+def test_restart_leads_to_the_first_real_page() -> None:
+    seen = view(*TWO, observation="URL home", actions=None, env_id="comap/Web-v0")
+    talk = converse_with(
+        webevolver(candidates=2),
+        seen,
+        [draft("restart"), draft("goback"), "asked of nobody", "B.", "Score: 1", "Score: 0"],
+    )
+    restart, back = (one for one in talk.requests if isinstance(one, Imagine))
+    assert (restart.observation, back.observation) == ("URL home", None)
+
+
+def test_without_simulation_the_critic_scores_actions() -> None:
+    talk = converse_with(
+        webevolver(candidates=2, depth=0),
+        view(*TWO),
+        [draft("look"), draft("wait"), "Score: 0.1", "Score: 0.2"],
+    )
+    assert "Imagine" not in talk.kinds and talk.decision.action == "wait"
 
 
 def test_masked_candidates_leave_earlier_ones_out() -> None:

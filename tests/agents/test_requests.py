@@ -176,6 +176,28 @@ def test_a_probe_tells_what_the_step_would() -> None:
     assert not ProbeResult("", *[None] * 7).reads("You look.").parsed  # type: ignore[arg-type]
 
 
+class Remembering:
+    """Says what follows its action before it looks, and asks nobody."""
+
+    name = "remembering"
+
+    def decide(self, view: View) -> Generator[Any, Any, Decision]:
+        """Expect the first observation again."""
+        imagined = yield Imagine("look", observation=view.history[0].observation)
+        return Decision("look", imagined=imagined)
+
+
+def test_what_is_known_is_asked_of_no_world_model() -> None:
+    class Never:
+        def predict(self, queries: Any) -> Any:
+            raise AssertionError("nobody was to be asked")
+
+    played = run_episode(bare(1), Remembering(), task=TASKS[0], world_model=Never())
+    said = played.steps[0].prediction
+    assert played.error is None and said is not None and said.source == "known"
+    assert said.observation == played.observation
+
+
 class Asking:
     """Probes an action, goes on whatever comes of it if it may, and then acts."""
 

@@ -15,7 +15,7 @@ from comap.benchmarks.training_record import play_command
 from comap.cli import run
 from comap.cli.main import understood
 from comap.envs.conformance.transcripts import load
-from comap.trainers.baselines.config import BASELINES, baseline_preset
+from comap.trainers.baselines.config import BASELINES, WebEvolverTraining, baseline_preset
 from comap.trainers.comap.config import CoMapTraining
 from comap.trainers.paw.config import PRESETS, PaWTraining, preset
 from comap.trainers.run_folder import FORMAT
@@ -71,7 +71,7 @@ def test_every_setting_of_comap_is_an_option(tmp_path):
     assert read.optimization.batch_tokens is None
 
 
-@pytest.mark.parametrize("method", ["comap", "paw", "sft", "iwm", "wkm", "itp"])
+@pytest.mark.parametrize("method", ["comap", "paw", "sft", "iwm", "wkm", "itp", "webevolver"])
 def test_what_is_printed_can_be_read(method, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     words = ["--preset", "tiny", "--seed", "3", "--out", str(tmp_path)]
@@ -386,9 +386,31 @@ def test_baselines_play_as_in_evaluations(method):
     told = played(play_command(config, Path("m"), "comap/ALFWorld-v0", {}, "base"))
     assert told.agent == {"sft": "react"}.get(method, method) and told.model == "base"
     assert told.adapter is not None and told.adapter["agent"] == "m/agent"
-    assert ("wm" in told.adapter) == (method == "itp")
+    assert ("wm" in told.adapter) == (method in ("itp", "webevolver"))
     assert told.config["seed"] == 3
     assert told.config.get("encoder") == getattr(config.agent, "encoder", None)
+
+
+def test_webevolver_plays_as_in_evaluations():
+    config = baseline_preset("webevolver", "tiny", depth=2)
+    told = played(play_command(config, Path("m"), "comap/ALFWorld-v0", {}))
+    assert (told.agent, told.model, told.world_model) == ("webevolver", "m/agent", "m/wm")
+    assert told.config["depth"] == 2 and told.world_model_option["temperature"] == 0.7
+    alone = baseline_preset("webevolver", "tiny", imagined_from=None)
+    told = played(play_command(alone, Path("m"), "comap/ALFWorld-v0", {}))
+    assert (told.agent, told.world_model) == ("react", None)
+
+
+def test_webevolver_on_the_web_has_a_preset_of_its_own():
+    own, other = (
+        command("webevolver", "--preset", "tiny", "--env", env).config
+        for env in ("comap/Web-v0", "comap/ALFWorld-v0")
+    )
+    assert own.demonstrations < other.demonstrations and own.evaluation_splits == ("test",)
+    asked = command(
+        "webevolver", "--preset", "tiny", "--env", "comap/Web-v0", "--demonstrations", "7"
+    )
+    assert asked.config.demonstrations == 7 and command("webevolver").config == WebEvolverTraining()
 
 
 @pytest.mark.parametrize("name", sorted(PRESETS))

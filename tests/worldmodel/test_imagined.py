@@ -51,6 +51,16 @@ class Says:
         return found
 
 
+def test_the_first_observation_can_be_imagined_too() -> None:
+    model = Says(lambda action: Prediction(f"You see a desk 1 after {action}."))
+    env = ImaginedEnv(real(), model, horizon=2, imagined_start=True)
+    observation, info = env.reset(options={"task": TASKS[0]})
+    assert observation == "You see a desk 1 after start." and info["imagined"] is True
+    assert info["facts"] == env.unwrapped.canonicalizer.initial(info["goal"], observation)  # type: ignore[attr-defined]
+    assert [turn.observation for turn in env.history()] == [observation]
+    assert env.step("look")[0] == "You see a desk 1 after look." and env.step("look")[3] is True
+
+
 @pytest.mark.parametrize("model", ["oracle", {"id": "noisy", "error_rate": 0.0}], ids=str)
 @pytest.mark.parametrize(
     "agent", [ExpertAgent(), RandomAgent(seed=5, mixed=0.2)], ids=["expert", "random"]

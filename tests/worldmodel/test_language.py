@@ -51,6 +51,24 @@ def text_of(request: Generate) -> str:
     return "\n".join(message.content for message in request.messages)
 
 
+def test_a_temperature_gives_each_prompt_a_seed_of_its_own() -> None:
+    lm = Scripted(*["a"] * 3)
+    model = LanguageWorldModel(lm, temperature=0.7)
+    model.predict([query(), query(), query(action="close fridge 1")])
+    first, again, other = (one.sampling for one in lm.asked)
+    assert first == again and first.temperature == 0.7 and first.seed != other.seed
+    assert (
+        model.options["temperature"] == 0.7 and "temperature" not in LanguageWorldModel(lm).options
+    )
+
+
+def test_a_thought_before_the_observation_is_left_out() -> None:
+    for text in ("Thought: It opens.\nSo.\nObservation:\nIt is open.", "Next state: It is open."):
+        assert prediction_of(Completion(text), "").observation == "It is open."
+    plain = "Thought: no label"
+    assert prediction_of(Completion(plain), "").observation == plain
+
+
 def test_the_prompt_tells_state_action_and_form_in_order() -> None:
     lm = Scripted("You open the fridge 1.")
     (said,) = LanguageWorldModel(lm).predict([query()])

@@ -1,4 +1,4 @@
-"""Training of the baselines in CoMap's Table 1: SFT, IWM, WKM and ITP."""
+"""Training of the baselines in CoMap's Table 1, SFT, IWM, WKM and ITP, and of WebEvolver."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ if TYPE_CHECKING:
 
 
 def run_class(method: str) -> type[BaselineRun]:
-    """Return the class of a method's trainings: of ``sft``, ``iwm``, ``wkm`` or ``itp``."""
+    """Return the class of a method's trainings: of ``sft``, ``iwm``, ``wkm``, ``itp`` or ``webevolver``."""
     from ..sft import SFTRun
     from .itp import ITPRun
     from .iwm import IWMRun
+    from .webevolver import WebEvolverRun
     from .wkm import WKMRun
 
-    return {"sft": SFTRun, "iwm": IWMRun, "wkm": WKMRun, "itp": ITPRun}[method]
+    runs: tuple[type[BaselineRun], ...] = (SFTRun, IWMRun, WKMRun, ITPRun, WebEvolverRun)
+    return dict(zip(("sft", "iwm", "wkm", "itp", "webevolver"), runs, strict=True))[method]

@@ -1,4 +1,4 @@
-"""The settings of each trained baseline of CoMap's Table 1, and their presets."""
+"""The settings of each trained baseline, of CoMap's Table 1 and WebEvolver, and their presets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
-from ...agents import ITPConfig, IWMConfig, WKMConfig
+from ...agents import ITPConfig, IWMConfig, WebEvolverConfig, WKMConfig
 from ...errors import OptionError, suggest
 from ...lm.encoder import DEFAULT_MODEL
 from ..config import Range, changed, presets
@@ -167,8 +167,119 @@ class ITPTraining(BaselineTraining):
         return ("agent", "wm")
 
 
+FILTERS = ("unparsed", "login", "unfinished", "idle", "duplicate")
+"""What WebEvolver can leave out: episodes with a reply that cannot be read, whose last reply speaks of
+logging in, that the step limit ends or N/A, or that are known already; and steps that change nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebEvolverTraining(BaselineTraining):
+    """WebEvolver: in rounds, a policy and a world model learn from what the policy plays and imagines.
+
+    The defaults are upstream's where those are known: round 2 is the paper's WebEvolver, and without a
+    world model (``imagined_from=None``) rounds 1 to 3 are its self-improvement. Learning rate, epochs,
+    lengths and how many imagined episodes were accepted are not published: those here are ours.
+
+    Raises:
+        OptionError: A value is none of those allowed, or out of range.
+
+    Example:
+        >>> WebEvolverTraining().roles(), WebEvolverTraining(imagined_from=None, judged_by="env").roles()
+        (('agent', 'wm', 'base'), ('agent',))
+    """
+
+    method: ClassVar[str] = "webevolver"
+    ranges: ClassVar[Mapping[str, Range]] = {
+        **dict.fromkeys(
+            ("rounds", "tasks_per_round", "imagined_depth", "rationale_tokens"), _COUNT
+        ),
+        **dict.fromkeys(("imagined_from", "imagined_tasks", "per_start", "per_action"), _COUNT),
+        **dict.fromkeys(("world_temperature", "scored_transitions"), _NUMBER),
+        "imagined_share": Range(0, 1, above=True, below=True),
+    }
+
+    agent: WebEvolverConfig = field(default_factory=lambda: WebEvolverConfig(max_length=8192))
+    """How the policy acts, and how it looks ahead in the end."""
+    predict_tokens: int = 2048
+    """Most tokens of a world model's prediction."""
+    evaluation_temperature: float = 0.0
+    """Temperature of the policy in evaluation; 0 is greedy."""
+    evaluation_seeds: int = 1
+    """How often each task is played."""
+    start: Literal["play", "expert"] = "play"
+    """What round 1 begins with: the models as they are, or models that learned from demonstrations (ours,
+    for models that cannot act yet)."""
+    rounds: int = 3
+    """Rounds of playing and learning."""
+    tasks_per_round: int | None = 1516
+    """Training tasks that are played in a round; None for all."""
+    judged_by: Literal["env", "base"] = "base"
+    """Who accepts episodes: the environment's success, or the model as the training begins, with
+    upstream's protocol."""
+    filters: tuple[str, ...] | None = ("unparsed", "login", "unfinished", "idle")
+    """What the policy does not learn from: unparsed, login, unfinished, idle, duplicate."""
+    world_filters: tuple[str, ...] | None = ("unparsed",)
+    """The same for the world model; upstream's also has idle: it never sees that an action does nothing."""
+    per_start: int | None = 20
+    """Most transitions from episodes of one first observation; None for all."""
+    per_action: int | None = 50
+    """Most transitions of one action; None for all."""
+    rationale: bool = True
+    """Whether the world model first says why, as the model that the training begins with explained it."""
+    rationale_tokens: int = 128
+    """Most tokens of that."""
+    world_temperature: float = 0.7
+    """Temperature of the world model in imagination and look-ahead."""
+    imagined_from: int | None = 2
+    """First round whose policy also learns from imagined episodes of unsolved tasks; None for no world
+    model at all."""
+    imagined_tasks: int | None = None
+    """Unsolved tasks that are imagined in a round; None for all."""
+    imagined_depth: int = 7
+    """Most steps of an imagined episode."""
+    imagined_start: bool = False
+    """Whether the first observation is imagined as well, as upstream's; else it is real."""
+    last_hint: bool = True
+    """Whether the last imagined step is asked to show what the task needs."""
+    imagined_share: float | None = None
+    """Greatest share of imagined episodes in what the policy learns from; None for no limit."""
+    learn_from: Literal["all", "imagined"] = "all"
+    """What the policy learns from once there are imagined episodes: all, or imagined ones only."""
+    scored_transitions: int = 100
+    """Transitions, and starts of several steps, that the world model is scored on; 0 for none."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in {*(self.filters or ()), *(self.world_filters or ())} - {*FILTERS}:
+            raise OptionError(f"there is no filter {name!r}; {suggest(name, FILTERS)}")
+        if self.learn_from == "imagined" and not self.has_world_model:
+            raise OptionError(
+                "learn_from='imagined' needs a world model: expected imagined_from to be a round, found "
+                "None"
+            )
+
+    @property
+    def shows_expert(self) -> bool:
+        """Whether anything is learned from demonstrations."""
+        return self.start == "expert"
+
+    @property
+    def has_world_model(self) -> bool:
+        """Whether a world model is trained."""
+        return self.imagined_from is not None
+
+    def roles(self, begun: Collection[str] = ()) -> tuple[str, ...]:
+        """Return the names of the training's models; ``base`` stays as the training begins."""
+        world = ("wm",) if self.has_world_model else ()
+        asked = self.judged_by == "base" or (self.rationale and self.has_world_model)
+        return ("agent", *world, *(("base",) if asked else ()))
+
+
 BASELINES: Mapping[str, type[BaselineTraining]] = MappingProxyType(
-    {made.method: made for made in (SFTTraining, IWMTraining, WKMTraining, ITPTraining)}
+    {
+        made.method: made
+        for made in (SFTTraining, IWMTraining, WKMTraining, ITPTraining, WebEvolverTraining)
+    }
 )
 """The settings of each method by its name."""
 
@@ -182,7 +293,7 @@ def baseline_preset(
     """Return a preset of a baseline with some settings changed.
 
     Args:
-        method: ``sft``, ``iwm``, ``wkm`` or ``itp``.
+        method: ``sft``, ``iwm``, ``wkm``, ``itp`` or ``webevolver``.
         name: ``paper`` or ``tiny``.
         slow: Whether an episode takes seconds: the preset ``tiny`` then plays fewer.
         **settings: Other values, as `comap.trainers.preset` takes them.

@@ -17,14 +17,13 @@ from ...agents.convert import views_of
 from ...agents.prompting import instructions, seed_for
 from ...agents.run import writing
 from ...agents.wkm import Knowledge, KnowledgeBase, acting_prompt, state_request, task_request
-from ...errors import LanguageModelError
-from ...lm import Generate, LMRequest, answer
+from ...lm import Generate
 from ...lm.encoder import TransformerEncoder
 from ...lm.prompts import OVERHEAD, cut_text, fill_template, recent_turns
 from ...trajectory import Trajectory, Turn
 from ..config import recast
 from ..processes import is_first, wait
-from ..run_folder import Done, StageFolder
+from ..run_folder import StageFolder
 from ..samples import Sample
 from ..sft import BaselineRun, sample_of, shown_steps
 from ..stages import Work
@@ -54,7 +53,7 @@ def comparison(
     room = config.max_length - config.task_tokens
     room -= sum(count(message.content) + OVERHEAD for message in bare)
     each = max(room // len(shown), 64)
-    messages = prompt(**{key: _transcript(one, each, count) for key, one in shown.items()})
+    messages = prompt(**{key: transcript(one, each, count) for key, one in shown.items()})
     heat, purpose = config.knowledge_temperature, "task knowledge from episodes"
     seed = seed_for(config, next(views_of(expert))[0], purpose)
     sampling = config.sampling(config.task_tokens, ("\n---",), seed, temperature=heat, top_p=1.0)
@@ -80,7 +79,7 @@ def knowledge_samples(
                 yield sample_of(kind, request(view, config).messages, text.strip(), view)
 
 
-def _transcript(shown: Trajectory, budget: int, count: Callable[[str], int]) -> str:
+def transcript(shown: Trajectory, budget: int, count: Callable[[str], int]) -> str:
     """Return an episode as text: its first observation, then the newest turns that fit."""
     first = cut_text(shown.observation, budget // 2, count)
     turns = [Turn(step.action, step.observation) for step in shown.steps]
@@ -163,7 +162,7 @@ class WKMRun(BaselineRun):
             shown.task: [comparison(shown, failed.get(shown.task), settings, count)]
             for shown in self._shown()
         }
-        found = self._written(stage, asked)
+        found = self.ask_each(stage, asked)
         compared = sum(task in failed for task in asked)
         return {"tasks": len(asked), "compared": compared, "faults": len(asked) - len(found)}
 
@@ -177,7 +176,7 @@ class WKMRun(BaselineRun):
                 one.task: [state_request(view, settings) for view, _, _ in views_of(one, count)]
                 for one in shown
             }
-            self._written(stage, asked)
+            self.ask_each(stage, asked)
             states = self._texts(_STATES)
             faults = len(shown) - len(states)
             base = KnowledgeBase(encoder=encoder)
@@ -191,24 +190,6 @@ class WKMRun(BaselineRun):
                 base.save(stage.path / KNOWLEDGE)
         wait()
         return {"entries": len(base), "tasks": len(shown) - faults, "faults": faults}
-
-    def _written(
-        self, stage: StageFolder, asked: Mapping[str, Sequence[LMRequest]]
-    ) -> dict[str, Any]:
-        """Return the answers to each task's questions; a task whose questions fail has none."""
-        lm = self.language_model()
-
-        def work(tasks: Sequence[str]) -> Iterator[Done]:
-            replies = iter(answer(lm, [request for task in tasks for request in asked[task]]))
-            for task in tasks:
-                said = [next(replies) for _ in asked[task]]
-                faults = [one for one in said if isinstance(one, LanguageModelError)]
-                if faults:
-                    yield task, {"error": f"{type(faults[0]).__name__}: {faults[0]}"}
-                else:
-                    yield task, {"texts": [one.text for one in said]}
-
-        return self.write_each(stage, list(asked), self.config.concurrency, work)
 
     def train_knowledge(self, stage: StageFolder) -> Mapping[str, Any]:
         """Let the knowledge model learn to write both kinds of knowledge."""

@@ -39,18 +39,35 @@ FEW = {
         "warmup_epochs": 1,
         "world_model_epochs": 1,
     },
+    "webevolver": {
+        "demonstrations": 3,
+        "tasks_per_round": 1,
+        "imagined_depth": 2,
+        "predict_tokens": 4,
+        "critic_tokens": 2,
+        "candidates": 2,
+        "rounds": 1,
+        "imagined_from": 1,
+        "scored_transitions": 1,
+    },
 }
 STAGES = {
     "sft": ["warmup-policy", "world-model"],
     "iwm": ["warmup-explorer", "exploration", "world-modelling", "imitation"],
     "wkm": ["state-knowledge", "agent-model"],
     "itp": ["warmup-policy", "world-model", "foresight", "depths", "supervised", "online"],
+    "webevolver": [
+        *("round-0-world-model", "round-0-policy", "round-0-evaluation"),
+        *("round-1-play", "round-1-world-model", "round-1-imagine", "round-1-policy"),
+        "round-1-evaluation",
+    ],
 }
 LEFT = {
     "sft": {"agent", "wm"},
     "iwm": {"agent"},
     "wkm": {"agent"},
     "itp": {"agent", "wm", "k_head.safetensors", "value_head.safetensors"},
+    "webevolver": {"agent", "wm"},
 }
 
 
@@ -72,7 +89,8 @@ def training(method, model, out, settings=None, **told):
 @pytest.mark.parametrize("method", STAGES)
 def test_a_training_and_its_second_start(method, player, tmp_path):
     summary = training(method, player, tmp_path / "run").run()
-    assert list(summary["stages"]) == [*STAGES[method], "evaluation"]
+    last = "look-ahead" if method == "webevolver" else "evaluation"
+    assert list(summary["stages"]) == [*STAGES[method], last]
     assert summary["results"]["valid_seen"]["episodes"] == 1
     assert {path.name for path in (tmp_path / "run" / "models").iterdir()} == LEFT[method]
     files = KIT.files_of(tmp_path / "run")

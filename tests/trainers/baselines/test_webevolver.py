@@ -1,0 +1,274 @@
+"""WebEvolver's self-improvement: what is filtered and capped, and whole trainings of its arms."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from comap.envs.conformance.transcripts import load
+from comap.errors import OptionError
+from comap.facts import Delta, State
+from comap.lm import Completion
+from comap.trainers.baselines.config import baseline_preset
+from comap.trainers.evaluation import score_depths
+from comap.trajectory import Step, Trajectory
+from comap.worldmodel import NullWorldModel, Prediction, Query, Transition, Turn
+
+pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from comap.trainers.baselines.webevolver import (
+    HintedWorldModel,
+    WebEvolverRun,
+    capped,
+    select,
+)
+
+KIT = load(f"{Path(__file__).parents[1] / 'training_kit.py'}:KIT")
+Asked = load(f"{Path(__file__).parents[2] / 'agents' / 'scripted.py'}:HashedModel")
+WEB = "comap/Web-v0"
+FEW = {
+    "demonstrations": 3,
+    "tasks_per_round": 2,
+    "imagined_depth": 2,
+    "predict_tokens": 8,
+    "rounds": 2,
+    "epochs": 1,
+    "evaluation_tasks": 1,
+    "evaluation_splits": ("valid_seen",),
+    "scored_transitions": 2,
+}
+
+
+def episode(*turns, task="a", terminated=True, parsed=True, first="home"):
+    steps = tuple(
+        Step(
+            t,
+            action,
+            text,
+            0.0,
+            False,
+            False,
+            False,
+            State(),
+            Delta(),
+            notes={"draft_parsed": parsed},
+        )
+        for t, (action, text) in enumerate(turns, 1)
+    )
+    last = replace(steps[-1], terminated=terminated, truncated=not terminated, success=True)
+    return Trajectory(WEB, task, "train", "goal", "me", first, State(), (*steps[:-1], last))
+
+
+GOOD = episode(("click [7]", "a shop"), ("wait", "a shop"), ("stop [it]", "Answered."))
+
+
+def test_each_filter_removes_what_it_names_and_tells_how_much():
+    played = [
+        GOOD,
+        episode(("stop [x]", "Answered."), task="unread", parsed=False),
+        episode(("stop [please log in]", "Answered."), task="login"),
+        episode(("click [7]", "a shop"), task="cut", terminated=False),
+        episode(("stop [N/A]", "Answered."), task="impossible"),
+        replace(GOOD, task="refused"),
+        replace(GOOD, task="fault", error="EngineError: x"),
+        GOOD,
+    ]
+    filters = ("unparsed", "login", "unfinished", "idle", "duplicate")
+    found = select(played, lambda one: one.task != "refused", filters, set())
+    assert [(one.episode.task, one.steps) for one in found.kept] == [("a", (0, 2))]
+    told = found.describe()
+    assert told["removed"] == {
+        "rejected": 1,
+        "unparsed": 1,
+        "login": 1,
+        "unfinished": 2,
+        "idle": 1,
+        "duplicate": 1,
+    }
+    assert (told["accepted"], told["acceptance"], told["duplicates"]) == (6, 6 / 7, 1)
+
+
+def test_without_filters_all_accepted_episodes_are_kept_whole():
+    found = select([GOOD, GOOD], lambda one: True, (), set())
+    assert [one.steps for one in found.kept] == [(0, 1, 2)] * 2 and found.duplicates == 1
+
+
+def test_caps_hold_for_each_start_and_each_action():
+    def transition(first, action):
+        return Transition(Query(WEB, "goal", (Turn(None, first),), State(), action), "a page")
+
+    rows = [transition(f"page {n % 2}", f"click [{n % 5}]") for n in range(20)]
+    assert capped(rows, None, None, 0) == list(range(20))
+    assert len(capped(rows, 3, None, 0)) == 6 and len(capped(rows, None, 1, 0)) == 5
+    assert capped(rows, 3, 1, 0) == capped(rows, 3, 1, 0) != capped(rows, 3, 1, 1)
+
+
+def test_the_last_imagined_step_is_asked_for_what_the_task_needs():
+    lm = Asked()
+    model = HintedWorldModel(lm, depth=2, max_length=1024, max_new_tokens=64)
+    turns = (Turn(None, "home"), Turn("look", "a desk"))
+    first, last = (Query(WEB, "goal", turns[:n], State(), "wait") for n in (1, 2))
+    hint = "This is the last step"
+    assert hint not in model.prompt(first)[-1].content and hint in model.prompt(last)[-1].content
+
+
+def test_delta_f1_by_depth_counts_changes_since_the_real_state():
+    shown = KIT.demos_of(1)
+    reads = KIT.make_env("train").get_wrapper_attr("canonicalizer")
+    steps = len(shown[0].steps)
+    nothing = score_depths(NullWorldModel(), shown, reads, 100, 0, last=2)
+    assert [*nothing] == ["1", ">=2"] and nothing["1"]["n"] == steps
+
+    class Knowing:
+        source = "knowing"
+
+        def predict(self, queries):
+            steps = shown[0].steps
+            return [Prediction(steps[len(query.history) - 1].observation) for query in queries]
+
+    known = score_depths(Knowing(), shown, reads, 100, 0, last=2)
+    assert known["1"]["delta_f1"] == known[">=2"]["delta_f1"] == 100
+
+
+class Recorded:
+    """A training whose models answer by a hash; what each stage would learn is noted, not learned."""
+
+    def __init__(self, player, out, monkeypatch, **settings):
+        config = baseline_preset("webevolver", "tiny", **{**FEW, **settings})
+        roles = KIT.opened(config, player, config.roles())
+        demos = KIT.demos_of(3) if config.shows_expert else ()
+        self.run = WebEvolverRun(config, roles, KIT.make_env, demos, out)
+        self.learned, self.before = {}, {}
+        lm = KIT.Answers(self.run.head.size)
+        monkeypatch.setattr(roles, "language_model", lambda **told: lm)
+        monkeypatch.setattr(self.run, "fit", self.fit)
+
+    def weights(self, role):
+        return sum(weight.double().sum().item() for weight in self.run.roles.state(role).values())
+
+    def fit(self, stage, role, epochs, rate):
+        self.before[stage.name] = self.weights(role)
+        self.learned[stage.name] = epochs[0]
+        for weight in self.run.roles.parameters(role).values():
+            weight.data += 1
+        return {"role": role, "rows": len(epochs[0]), "updates": 1, "log": []}
+
+
+def test_a_round_learns_anew_from_real_and_imagined_episodes(player, tmp_path, monkeypatch):
+    made = Recorded(player, tmp_path, monkeypatch, start="expert", filters=None, imagined_share=0.3)
+    run = made.run
+    monkeypatch.setattr(
+        run, "_verdicts", lambda stage, episodes: lambda one: stage.name.endswith("imagine")
+    )
+    summary = run.run()
+    rounds = {line["round"]: line for line in summary["rounds"]}
+    assert set(rounds) == {0, 1, 2} and "imagine" not in rounds[1]
+    assert rounds[2]["imagine"]["acceptance"] == 1.0 and rounds[2]["play"]["acceptance"] == 0.0
+    assert rounds[2]["play"]["removed"] == {"rejected": 2}
+    assert set(rounds[2]["delta_f1_by_depth"]) <= {"1", "2", "3", ">=4"}
+    learned = summary["stages"]["round-2-policy"]["episodes_learned"]
+    assert learned == {"demonstrated": 3, "real": 0, "imagined": 1}  # at most 0.3 of all four
+    for part in ("policy", "world-model"):
+        assert len({made.before[f"round-{number}-{part}"] for number in range(3)}) == 1
+    imagined = run.episodes("round-2-imagine")
+    assert all(step.imagined for one in imagined for step in one.steps)
+    assert {len(one.steps) for one in imagined} <= {1, 2}
+    seen = [len(made.learned[f"round-{number}-world-model"]) for number in range(3)]
+    assert seen[0] < seen[1] < seen[2]
+
+
+def test_a_training_that_was_stopped_goes_on_from_the_same_beginning(player, tmp_path, monkeypatch):
+    whole = Recorded(player, tmp_path / "whole", monkeypatch, start="expert")
+    whole.run.run()
+    stopped = Recorded(player, tmp_path / "stopped", monkeypatch, start="expert")
+    monkeypatch.setattr(stopped.run, "imagine_round", lambda stage, number: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        stopped.run.run()
+    again = Recorded(player, tmp_path / "stopped", monkeypatch, start="expert")
+    again.run.run()
+    assert set(again.learned) == {"round-2-policy"}
+    for part in ("before", "learned"):
+        assert getattr(again, part)["round-2-policy"] == getattr(whole, part)["round-2-policy"]
+    assert KIT.files_of(tmp_path / "stopped") == KIT.files_of(tmp_path / "whole")
+
+
+def test_only_imagined_episodes_are_learned_where_that_is_asked_for(player, tmp_path, monkeypatch):
+    settings = {"learn_from": "imagined", "imagined_from": 1, "rounds": 1, "filters": None}
+    made = Recorded(player, tmp_path, monkeypatch, start="expert", **settings)
+    monkeypatch.setattr(
+        made.run, "_verdicts", lambda stage, episodes: lambda one: one.steps[0].imagined
+    )
+    made.run.run()
+    assert {sample.kind for sample in made.learned["round-0-policy"]} == {"warmup"}
+    assert {sample.kind for sample in made.learned["round-1-policy"]} == {"imagined"}
+
+
+def test_a_model_without_demonstrations_or_a_world_model(player, tmp_path, monkeypatch):
+    made = Recorded(player, tmp_path, monkeypatch, start="play", imagined_from=None, rounds=1)
+    found = made.run.run()
+    assert made.run.roles.names == ("agent",)
+    assert list(found["stages"]) == [
+        "round-0-evaluation",
+        *("round-1-play", "round-1-policy", "round-1-evaluation"),
+    ]
+    assert (
+        found["stages"]["round-1-policy"]["samples"] == {}
+    )  # it solves nothing, and stays as it was
+    assert found["results"]["valid_seen"]["episodes"] == 1
+    assert {path.name for path in (tmp_path / "models").iterdir()} == {"agent"}
+
+
+def test_the_untrained_model_judges_and_explains(player, tmp_path, monkeypatch):
+    asked = []
+    settings = {
+        "judged_by": "base",
+        "rationale": True,
+        "imagined_start": True,
+        "filters": ("login",),
+    }
+    settings |= {"imagined_from": 1, "rounds": 1}
+    made = Recorded(player, tmp_path, monkeypatch, start="play", **settings)
+
+    def said(lm, requests):
+        asked.extend(requests)
+        text = {"judge": "It is done: SUCCESS", "rationale": "Doors open."}
+        return [Completion(text[one.purpose]) for one in requests]
+
+    monkeypatch.setattr("comap.trainers.sft.answer", said)
+    found = made.run.run()
+    assert {one.adapter for one in asked} == {"base"}
+    assert found["rounds"][1]["play"]["acceptance"] == 1.0
+    assert found["stages"]["round-1-imagine"]["unsolved"] == 0  # all were accepted
+    world = made.learned["round-1-world-model"]
+    assert {sample.kind for sample in world} == {"transition", "start"}
+    assert all(sample.text.startswith("Thought: ") for sample in world)
+    assert {sample.kind for sample in made.learned["round-1-policy"]} == {"real"}
+    question = next(one for one in asked if one.purpose == "judge").messages[-1].content
+    assert "LAST ACTION:" in question and "> " in question
+
+
+def test_a_verdict_that_says_both_or_nothing_accepts_nothing(player, tmp_path, monkeypatch):
+    made = Recorded(player, tmp_path, monkeypatch, start="play", judged_by="base")
+    texts = {"a": "SUCCESS", "b": "NOT SUCCESS", "c": "NOT SUCCESS, or SUCCESS", "d": "Hm."}
+    monkeypatch.setattr(
+        made.run, "ask_each", lambda *told: {one: [text] for one, text in texts.items()}
+    )
+    accepted = made.run._verdicts(None, [])
+    assert [one for one in texts if accepted(replace(GOOD, task=one))] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"filters": ("logn",)}, "no filter 'logn'; did you mean 'login'"),
+        ({"learn_from": "imagined", "imagined_from": None}, "needs a world model"),
+        ({"imagined_share": 1.0}, "imagined_share must be"),
+        ({"depth": -1}, "depth"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings, message):
+    with pytest.raises(OptionError, match=message):
+        baseline_preset("webevolver", "paper", **settings)
