@@ -257,6 +257,8 @@ class DemoConfig:
 
     env: str = "comap/ALFWorld-v0"
     """Id of the environment, or MODULE:ID."""
+    engine: str | None = None
+    """Engine of an environment that has several: twin (its default) or chromium of comap/Web-v0."""
     data_dir: str | None = None
     """Folder with official data; None for the data on this machine, or else generated tasks."""
     out: str = "runs/demo"
@@ -324,12 +326,15 @@ class _Demo:
         if config.test_split is None:
             splits = cls.test_splits or (config.train_split,)
             config = replace(config, test_split=splits[-1])
-        usual_train, usual_test = _FEW if cls.slow else _MANY
+        slow = cls.slow or config.engine == "chromium"
+        usual_train, usual_test = _FEW if slow else _MANY
         self.train_tasks = config.train_tasks or usual_train
         test_tasks = config.test_tasks or usual_test
         self.config = replace(config, train_tasks=self.train_tasks, test_tasks=test_tasks)
         self.out = Path(config.out)
         options = cls.belief_expert() | cls.listed_actions()
+        if config.engine is not None:
+            options["engine"] = config.engine
         if config.data_dir is not None:
             options["data_dir"] = config.data_dir
         elif cls.slow:
