@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from base64 import b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
@@ -16,13 +16,14 @@ from ...facts import State
 from ..base import Outcome, TextEnv
 from ..panel import Panel
 from .actions import Move, Target, canonical, line_of, read_action
-from .browser import HEIGHT, WIDTH
+from .browser import HEIGHT, WIDTH, is_root
 from .canonicalizer import WebCanonicalizer, admissible_of, narrate
 from .chromium import Chromium
 from .engine import Effect, Engine
 from .judge import Judge
 from .lines import REFUSED, ROOT, Tree, read_page, write_answer, write_tree
 from .live import FILES, Acted, Inspecting, LiveTask, TaskFile, open_tasks
+from .live_chromium import LiveChromium, check_live
 from .miniwob import MiniWob, task_of
 from .miniwob import panel_of as tasks_of_miniwob
 from .sites import HOSTS
@@ -199,7 +200,9 @@ class WebEnv(TextEnv):
         | {"dialogs": (), "screenshot": None}
     )
     info_kept: ClassVar[tuple[str, ...]] = ("verdict", "screenshot")
-    local_options: ClassVar[frozenset[str]] = frozenset(("browser", "data_dir", "tasks", "judge"))
+    local_options: ClassVar[frozenset[str]] = frozenset(
+        ("browser", "data_dir", "tasks", "judge", "allowed_hosts", "sandbox")
+    )
     canonicalizer: WebCanonicalizer = WebCanonicalizer()
     state_text = staticmethod(narrate)
 
@@ -215,6 +218,8 @@ class WebEnv(TextEnv):
         data_dir: str | os.PathLike[str] | None = None,
         tasks: str | os.PathLike[str] | None = None,
         judge: Any = None,
+        allowed_hosts: Sequence[str] = (),
+        sandbox: bool | None = None,
         **common: Any,
     ):
         super().__init__(**common)
@@ -234,10 +239,12 @@ class WebEnv(TextEnv):
             self._file = open_tasks(benchmark, data_dir, tasks, split)
         is_live = self._file is not None and not self._file.hosts <= set(HOSTS)
         miniwob = benchmark == "miniwob"
-        if is_live:
+        if self._file is not None and is_live:
+            check_live(self._file.hosts, engine, allowed_hosts, sandbox)
+        elif allowed_hosts:
             raise OptionError(
-                "this version of comap cannot open live sites; give tasks that start at "
-                + ", ".join(HOSTS)
+                f"allowed_hosts is for tasks on live sites, found benchmark={benchmark!r} with none; "
+                "leave it out"
             )
         if observation != "page":
             raise OptionError(
@@ -255,22 +262,34 @@ class WebEnv(TextEnv):
             self._panel = Panel.of(self._file.tasks, split, SPLITS)
             self._settings["tasks"] = self._file.sha256
             self._settings["judge"] = "none" if self._judge is None else self._judge.name
+        if is_live:
+            self._settings["allowed_hosts"] = " ".join(sorted(allowed_hosts))
         self._own_limit = self._limit
-        self._engine: Engine = Twin()
-        if engine == "chromium":
-            maker = MiniWob if miniwob else Chromium
-            self._engine = maker(browser, self.render_mode == "rgb_array")
-        else:
-            self.metadata = TextEnv.metadata
-            if self.render_mode == "rgb_array":
-                raise OptionError(
-                    "render_mode='rgb_array' needs engine='chromium'; the twin has no pictures"
-                )
+        self._engine = self._engine_of(engine, browser, sandbox, allowed_hosts)
         self.canonicalizer = WebCanonicalizer()
         self._wanted: Task | LiveTask | None = None
         self._progress = Progress()
         self._page = self._tab = ""
-        self._suggests = True
+        self._suggests = not is_live
+
+    def _engine_of(
+        self, engine: str, browser: str | None, sandbox: bool | None, hosts: Sequence[str]
+    ) -> Engine:
+        """Return the engine that the options ask for."""
+        pictures = self.render_mode == "rgb_array"
+        if engine == "chromium":
+            if sandbox and is_root():
+                raise OptionError("Chromium's sandbox refuses root, found sandbox=True; leave it out")
+            if hosts:
+                return LiveChromium(hosts, browser, pictures, sandbox)
+            maker = MiniWob if self._settings["benchmark"] == "miniwob" else Chromium
+            return maker(browser, pictures, sandbox)
+        self.metadata = TextEnv.metadata
+        if pictures:
+            raise OptionError(
+                "render_mode='rgb_array' needs engine='chromium'; the twin has no pictures"
+            )
+        return Twin()
 
     @property
     def tasks(self) -> Panel:
@@ -373,7 +392,10 @@ class WebEnv(TextEnv):
     def _open(self, task: str) -> tuple[str, str, Outcome]:
         self._wanted = None
         wanted = self._load_task(task)
-        self._engine.open(wanted.world, wanted.draft.start)
+        start = wanted.draft.start
+        if isinstance(wanted, LiveTask) and isinstance(self._engine, LiveChromium):
+            start = wanted.address
+        self._engine.open(wanted.world, start)
         self._wanted = wanted
         met = wanted.meets(frozenset(), self._engine.url, Effect())
         self._progress, self._tab = Progress(met), ""

@@ -157,6 +157,7 @@ class LiveTask:
         draft: Goal, start and, of GAIA, the true answer.
         nodes: The key nodes of Mind2Web-Live.
         reference: The number of steps of Mind2Web-Live's annotator; 0 elsewhere.
+        scheme: ``"http"`` or ``"https"``, for live sites.
     """
 
     id: str
@@ -165,7 +166,13 @@ class LiveTask:
     draft: Draft
     nodes: tuple[LiveNode, ...] = ()
     reference: int = 0
+    scheme: str = "https"
     plan: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def address(self) -> str:
+        """The whole address that it starts at."""
+        return f"{self.scheme}://{self.draft.start}"
 
     @property
     def world(self) -> World:
@@ -357,22 +364,30 @@ class _Record:
             raise _Unfit(expected, f"{url!r:.80}") from None
 
 
+    def scheme(self, name: str) -> str:
+        """Return the scheme of an address: ``https`` where it has none."""
+        return "http" if self.get(name).lower().startswith("http://") else "https"
+
+
 def _question(record: _Record, benchmark: str, split: str) -> LiveTask:
     gaia = benchmark == "gaia-web"
     truth = str(record.get("Final answer", str, int, float)) if gaia else ""
     draft = Draft(0, record.get("ques"), record.start("web"), (), truth, (), ())
-    return LiveTask(f"{benchmark}/{record.get('id', str, int)}", benchmark, split, draft)
+    name = f"{benchmark}/{record.get('id', str, int)}"
+    return LiveTask(name, benchmark, split, draft, scheme=record.scheme("web"))
 
 
 def _mind2web(record: _Record, benchmark: str, split: str) -> LiveTask:
     listed = [_Record(one) for one in record.get("evaluation", list)]
-    if not (start := record.text("web") and record.start("web")):
+    if record.text("web"):
+        start, scheme = record.start("web"), record.scheme("web")
+    else:
         first = _Record(listed[0].get("content", dict))
-        start = first.start("url").partition("/")[0] + "/"
+        start, scheme = first.start("url").partition("/")[0] + "/", first.scheme("url")
     draft = Draft(0, record.get("task"), start, (), "", (), ())
     name = f"{benchmark}/{record.get('index', int, str)}"
     nodes, steps = tuple(map(_node, listed)), record.get("reference_task_length", int)
-    return LiveTask(name, benchmark, split, draft, nodes, steps)
+    return LiveTask(name, benchmark, split, draft, nodes, steps, scheme)
 
 
 def _node(record: _Record) -> LiveNode:

@@ -116,8 +116,10 @@ def _root() -> Path:
 class MiniWob(Chromium):
     """The engine of one MiniWoB++ episode after another."""
 
-    def __init__(self, browser: str | None = None, pictures: bool = False) -> None:
-        super().__init__(browser, pictures)
+    def __init__(
+        self, browser: str | None = None, pictures: bool = False, sandbox: bool | None = None
+    ) -> None:
+        super().__init__(browser, pictures, sandbox)
         self._root = _root()
         self.goal = ""
         self.verdict: float | None = None

@@ -1,0 +1,184 @@
+"""Chromium on live sites. The browser itself stays shut: Python makes its requests (`fetch`)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NoReturn
+from urllib.parse import quote, urljoin
+
+from ...errors import EngineError, OptionError, SnapshotError
+from .actions import Move
+from .browser import Asked, Served, is_root
+from .chromium import Chromium
+from .engine import MOST_REDIRECTS, Effect, Refused, check_address
+from .fetch import SECONDS, fetch
+
+LONGEST_TEXT = 30_000
+WAIT_SECONDS = 2.0
+_THREADS = 8
+# An action has had its effect when no request has been open for so long; most of the time to wait for that.
+_QUIET_SECONDS, _MOST_QUIET_SECONDS = 0.3, 4.0
+_HOST = re.compile(r"(?=.{1,253}$)[a-z0-9_-]+(\.[a-z0-9_-]+)*")
+# A page of few lines that says this is a barrier; a longer one may be about barriers.
+_BARRIER = re.compile(
+    r"verify (that )?you(\W{1,3}re| are) (a )?human|are you (a )?(human|robot)|not a robot|"
+    r"verifying you are human|unusual traffic from your",
+    re.IGNORECASE,
+)
+_BARRIER_LINES = 60
+
+
+def check_live(
+    starts: frozenset[str], engine: str, allowed_hosts: Sequence[str], sandbox: bool | None
+) -> None:
+    """Raise `OptionError` unless tasks that start at live hosts may be played with these options."""
+    if engine != "chromium":
+        raise OptionError(
+            f"live sites need a browser, found engine={engine!r}; use engine='chromium'"
+        )
+    if not isinstance(allowed_hosts, tuple | list) or not all(
+        isinstance(host, str) and _HOST.fullmatch(host) for host in allowed_hosts
+    ):
+        raise OptionError(
+            "allowed_hosts must be a tuple of host names in lower case, such as "
+            f"('www.example.org',), without scheme, port or path, found {allowed_hosts!r:.200}"
+        )
+    if missing := sorted(starts - set(allowed_hosts)):
+        named = ", ".join(missing[:20]) + (f" and {len(missing) - 20} more" * (len(missing) > 20))
+        wanted = tuple(dict.fromkeys((*allowed_hosts, *missing[:20])))
+        raise OptionError(
+            f"allowed_hosts must have every host that a task of the file starts at, found none of: "
+            f"{named}; write allowed_hosts={wanted!r}, or leave those tasks out of the file"
+        )
+    if sandbox is not False and is_root():
+        raise OptionError(
+            f"live sites need Chromium's sandbox, which refuses root, found sandbox={sandbox!r} as "
+            "root; run comap as another user, or without a sandbox: sandbox=False"
+        )
+
+
+class LiveChromium(Chromium):
+    """The engine that plays on live sites, on the hosts that it is given and no others."""
+
+    def __init__(
+        self,
+        hosts: Sequence[str],
+        browser: str | None = None,
+        pictures: bool = False,
+        sandbox: bool | None = None,
+    ) -> None:
+        super().__init__(browser, pictures, sandbox)
+        self.hosts = tuple(hosts)
+        self._threads = ThreadPoolExecutor(_THREADS)
+        self._open_requests, self._heard = 0, 0.0
+
+    def open(self, world: Any, url: str) -> None:
+        """Start at an address, in a context without cookies."""
+        self.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="comap-fetch")
+        self._open_requests = 0
+        super().open(world, self._allowed(url))
+
+    def save(self) -> NoReturn:
+        """Raise `SnapshotError`: nobody can go back on a live site."""
+        raise SnapshotError(
+            "expected an engine that can go back, found live sites; play the task again: "
+            "env.reset(options={'task': id})"
+        )
+
+    def load(self, saved: Any) -> NoReturn:
+        """Raise `SnapshotError`."""
+        self.save()
+
+    async def _opened(self, url: str) -> None:
+        self.tab.patient, self._refusal = True, ""
+        self.tab.dialogs.clear()
+        await self._go(url)
+        await self._settle()
+        if self._refusal:
+            raise EngineError(f"expected {url:.200} to open, found: {self._refusal}")
+        await self._look()
+
+    async def _go(self, url: str) -> None:
+        self._redirects = 0
+        await self.tab.goto(url)
+
+    def _here(self) -> str:
+        return self.address
+
+    def _allowed(self, url: str) -> str:
+        address, _, fragment = url.partition("#")
+        scheme = "http" if url.lower().startswith("http://") else "https"
+        allowed = f"{scheme}://{check_address(address, self.hosts)}"
+        return f"{allowed}#{quote(fragment, safe='/%!=&?:;,-._~')}" if fragment else allowed
+
+    def _check_link(self, href: str) -> None:
+        """Let links run scripts: they are the pages' own."""
+        if not href.lower().startswith("javascript:"):
+            super()._check_link(href)
+
+    async def _answer(self, asked: Asked) -> Served | None:
+        """Answer with what the site says; where that is not allowed the page stays as it is."""
+        loop = asyncio.get_running_loop()
+        self._open_requests += 1
+        try:
+            work = loop.run_in_executor(self._threads, fetch, asked, self.hosts)
+            served = await asyncio.wait_for(work, SECONDS + 1)
+            if asked.document:
+                self._check_redirect(asked.url, served)
+            return served
+        except (Refused, asyncio.TimeoutError) as error:
+            if asked.document:
+                self._refusal = str(error) or f"no answer within {SECONDS:g} s"
+            return None
+        finally:
+            self._open_requests -= 1
+            self._heard = loop.time()
+
+    def _check_redirect(self, url: str, served: Served) -> None:
+        """Refuse a page that leads where its reader may not go, or nowhere."""
+        location = served.headers.get("Location")
+        if location is None or not 300 <= served.status < 400:
+            self._values = {}
+            return
+        self._redirects += 1
+        if self._redirects == MOST_REDIRECTS:
+            raise Refused("the site redirects without end")
+        check_address(urljoin(url, location), self.hosts)
+
+    async def _settle(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._heard = began = loop.time()
+        await super()._settle()
+        while (now := loop.time()) < began + _MOST_QUIET_SECONDS:
+            if not self._open_requests and now > self._heard + _QUIET_SECONDS:
+                break
+            await asyncio.sleep(0.02)
+        await super()._settle()  # a script may have opened another page
+
+    def _arrive(self, address: str) -> None:
+        super()._arrive(address)
+        self.url = address.partition("#")[0].partition("://")[2] or address
+
+    async def _look(self) -> None:
+        await super()._look()
+        barrier = _BARRIER.search(self._text)
+        if barrier and len(self._lines) <= _BARRIER_LINES:
+            raise EngineError(
+                f"expected a page for everybody, found at {self.url:.200} a check that its visitor is "
+                f"human ({barrier[0]!r}); play the task later, or leave it out"
+            )
+        if len(self._text) > LONGEST_TEXT:
+            self._text = self._text[: self._text.rindex("\n", 0, LONGEST_TEXT)]
+
+    async def _scroll(self, move: Move) -> Effect:
+        await self.tab.evaluate(f"scrollBy(0, {'-' if move.text == 'up' else ''}innerHeight)")
+        return Effect()
+
+    async def _wait(self, move: Move) -> Effect:
+        await asyncio.sleep(WAIT_SECONDS)
+        return Effect()
