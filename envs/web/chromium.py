@@ -361,7 +361,7 @@ class Chromium:
         while at in above:  # up to the document, which is no element
             node, at = nodes[at], above[at]
             chain.append((node["localName"].lower(), lines.get(node["backendNodeId"], 0)))
-        return chain
+        return tuple(chain)
 
     async def _restored(self, url: str, values: dict[int, str | int]) -> None:
         await self._go(url)

@@ -15,7 +15,6 @@ import ssl
 import time
 import zlib
 from collections.abc import Sequence
-from contextlib import closing
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any
 from urllib.parse import urlsplit
@@ -69,7 +68,7 @@ def fetch(asked: Asked, hosts: Sequence[str]) -> Served:
         raise Refused(f"more than {MOST_SENT:,} bytes cannot be sent")
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
-        with closing(_connected(host, secure)) as wire:
+        with _connected(host, secure) as wire:
             connection: Any = HTTPConnection(host)  # it writes and reads; the wire is ours
             connection.sock = wire
             connection.putrequest(asked.method, target, skip_accept_encoding=True)
@@ -77,14 +76,16 @@ def fetch(asked: Asked, hosts: Sequence[str]) -> Served:
                 if name.lower() not in _NOT_SENT:
                     connection.putheader(name, value)
             connection.putheader("Accept-Encoding", "gzip")
+            connection.putheader("Connection", "close")
             if asked.data or asked.method not in ("GET", "HEAD", "OPTIONS"):
                 connection.putheader("Content-Length", str(len(asked.data)))
             connection.endheaders(asked.data or None)
             return _served(connection.getresponse(), host)
+    except TimeoutError as error:
+        raise Refused(f"{host} did not answer within {SECONDS:g} s") from error
     # ValueError: a header or an address that HTTP cannot say.
     except (OSError, HTTPException, ValueError, zlib.error) as error:
-        said = str(error) or "no answer"
-        raise Refused(f"{host} cannot be read: {type(error).__name__}: {said:.200}") from error
+        raise Refused(f"{host} cannot be read: {type(error).__name__}: {error!s:.200}") from error
 
 
 def _served(response: HTTPResponse, host: str) -> Served:
@@ -117,7 +118,7 @@ class _Wire:
     def _left(self) -> float:
         left = self._until - time.monotonic()
         if left <= 0:
-            raise TimeoutError(f"no answer within {SECONDS:g} s")
+            raise TimeoutError
         return left
 
     def sendall(self, data: bytes) -> None:
@@ -132,6 +133,12 @@ class _Wire:
         return io.BufferedReader(_Received(self))
 
     def close(self) -> None:
+        """Do nothing: `HTTPConnection` calls this before it has read the body."""
+
+    def __enter__(self) -> _Wire:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._socket.close()
 
 
@@ -161,7 +168,7 @@ def _connected(host: str, secure: bool) -> _Wire:
             if secure:
                 wire.secure(host)
         except BaseException:
-            wire.close()
+            wire.__exit__()
             raise
         return wire
     raise failure

@@ -133,7 +133,7 @@ class LiveChromium(Chromium):
             return served
         except (Refused, asyncio.TimeoutError) as error:
             if asked.document:
-                self._refusal = str(error) or f"no answer within {SECONDS:g} s"
+                self._refusal = str(error) or f"no answer within {SECONDS + 1:g} s"
             return None
         finally:
             self._open_requests -= 1

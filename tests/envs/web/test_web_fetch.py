@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -93,14 +94,15 @@ class Site(BaseHTTPRequestHandler):
 
     def get_late(self) -> None:
         time.sleep(0.2)
-        self.say("Later")
+        self.say(b"Later")
 
     def get_slow(self) -> None:
         self.send_response(200)
         self.end_headers()
-        for _ in range(50):  # a drop every now and then: no single read is slow
-            time.sleep(0.05)
-            self.wfile.write(b".")
+        with suppress(OSError):
+            for _ in range(50):  # a drop every now and then: no single read is slow
+                time.sleep(0.05)
+                self.wfile.write(b".")
 
     def get_big(self) -> None:
         self.say(gzip.compress(b"0" * 300_000), 200, ("Content-Encoding", "gzip"))
@@ -126,7 +128,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
             return [("127.0.0.1", server.server_port)]
         return resolve(host, port)
 
-    def looked_up(host: str, port: int, **_: Any) -> list[Any]:
+    def looked_up(host: str, port: int, *_: Any, **__: Any) -> list[Any]:
         ip = {INNER: "127.0.0.1"}.get(host, host)
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port))]
 
@@ -183,11 +185,11 @@ def test_what_is_connected_to_is_what_was_checked(monkeypatch: pytest.MonkeyPatc
 def test_limits_of_a_request() -> None:
     began = time.monotonic()
     for path, said in (
-        ("/slow", "no answer within 0.6 s"),
+        ("/slow", "did not answer within 0.6 s"),
         ("/big", "more than 200,000 bytes"),
         ("/huge", "more than 200,000 bytes"),
         ("/brotli", "encoding 'br'"),
-        ("/x\ny", "cannot be read|is not allowed|404"),
+        ("/x y", "cannot be read: InvalidURL"),
     ):
         with pytest.raises(Refused, match=said):
             ask(path)
@@ -211,7 +213,6 @@ def tasks(tmp_path: Path) -> Path:
     nodes = [
         node("url_included_match", "lamps.", key=""),
         node("element_path_exactly_match", "form > button", netloc="lamps"),
-        node("element_path_exactly_match", "a[", netloc="lamps"),
         node("element_path_exactly_match", "#spa .in", netloc="lamps"),
         node("url_exactly_match", f"http://{LAMPS}/app?x=1#part", key=""),
     ]
@@ -239,23 +240,20 @@ def test_a_task_with_key_nodes(env: Any) -> None:
     assert info["admissible_actions"] is None and info["url"] == f"{LAMPS}/"
     assert isinstance(env.engine, Inspecting)
     found = []
-    for action in (
-        "click [button 'Search']",
-        "goback",
-        "click [link 'App']",
-        "click [button 'Late']",
+    for action, met in (
+        ("click [button 'Search']", (0, 1)),
+        ("goback", (0, 1)),
+        ("click [link 'App']", (0, 1, 2)),  # the selector finds a span in the link
+        ("click [button 'Late']", (0, 1, 2, 3)),
     ):
-        observation, *_, info = env.step(action)
-        found.append((info["url"].partition("/")[2], info["key_nodes"], info["refused"]))
-    assert found == [
-        ("search?q=", (0, 1), ""),
-        ("", (0, 1), ""),
-        ("app?x=1", (0, 1, 3), ""),  # the selector finds a span in the link
-        ("app?x=1", (0, 1, 3, 4), ""),
-    ]
+        assert env.engine.chain("a[") == env.engine.chain("#nothing") == ()
+        observation, reward, terminated, _, info = env.step(action)
+        found.append(info["url"].partition("/")[2])
+        assert info["key_nodes"] == met and info["score"] == len(met) / 4
+    assert found == ["search?q=", "", "app?x=1", "app?x=1"]
+    assert (reward, terminated, info["success"], info["verdict"]) == (1.0, True, True, "")
     assert "RootWebArea 'Later'" in observation  # what scripts load is waited for
     assert [tag for tag, _ in env.engine.chain("#spa .in")] == ["span", "a", "body", "html"]
-    assert env.engine.chain("#nothing") == env.engine.chain("a[") == ()
     with pytest.raises(SnapshotError, match="play the task again"):
         env.snapshot()
 
@@ -290,7 +288,7 @@ def test_what_is_refused_leaves_the_page_as_it_is(env: Any) -> None:
         ("goto [file:///etc/hostname]", "only http and https"),
         ("click [link 'Inward']", "127.0.0.1:"),
         ("click [link 'Outward']", f"'{INNER}' is at 127.0.0.1, which is not a public address"),
-        ("click [link 'Slow']", "no answer within 0.6 s"),
+        ("click [link 'Slow']", "did not answer within 0.6 s"),
         ("click [link 'Big']", "more than 200,000 bytes"),
         ("click [link 'Round']", "redirects without end"),
     ):
