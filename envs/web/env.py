@@ -1,4 +1,4 @@
-"""`WebEnv`: web pages as text, on generated sites."""
+"""`WebEnv`: web pages as text, on generated sites and on live ones."""
 
 from __future__ import annotations
 
@@ -135,13 +135,20 @@ class WebEnv(TextEnv):
     ``sight``. Nobody plays them as an expert; their snapshots are played again from the start. Of a
     file the ids are ``<benchmark>/<the file's id>``; `split` is its label.
 
-    ``webvoyager``, ``mind2web-live`` and ``gaia-web`` play a user's file (`read_tasks`) where all tasks
-    start at hosts of the generated sites; live sites cannot be played yet. WebVoyager needs a
-    `judge`; GAIA has its official rules (`gaia_correct`), and a judge by choice; Mind2Web-Live has key
-    nodes, scored on the page before an action, and ends when all are met (`key_node_report`).
+    ``webvoyager``, ``mind2web-live`` and ``gaia-web`` play a user's file (`read_tasks`). WebVoyager
+    needs a `judge`; GAIA has its official rules (`gaia_correct`), and a judge by choice; Mind2Web-Live
+    has key nodes, scored on the page before an action, and ends when all are met (`key_node_report`).
     ``info["verdict"]`` is the judge's, or says why there is none and which nodes cannot be scored: those
-    of meaning without a judge, those with a CSS selector; they count as 0. Steps are
+    of meaning without a judge, those with a CSS selector in the twin; they count as 0. Steps are
     Mind2Web-Live's 1.5 times the annotator's, 10 to 25: pass ``max_episode_steps=25`` to ``gym.make``.
+
+    Tasks that do not start at hosts of the generated sites are live: they need ``engine="chromium"`` and
+    `allowed_hosts`. The browser has no network then either. Python makes its requests, only to those
+    hosts, at standard ports and public addresses, with at most 8 s and 10 MB for an answer; what is
+    refused leaves the page as it is. An episode starts without cookies and has no snapshots. A page
+    that asks whether its visitor is human ("verify you are human") ends it as a fault, not as a failure
+    of the agent. Live mode is tested with local servers that stand in for hosts; it is untested on the
+    live web.
 
     ## State facts
     See `comap.envs.web.canonicalizer`, by `WebCanonicalizer`: where one is and what pages are there
@@ -153,6 +160,11 @@ class WebEnv(TextEnv):
     is shown, so scrolling changes nothing. Key nodes of generated tasks are scored on the page after
     an action. Sites are generated, not live. Links to new tabs open in the same. MiniWoB++ has no time
     limit, and its raw reward counts, whatever the time.
+
+    Live pages have no WebSockets, service workers, streamed answers, HTTP/2 or proxies, and nothing of
+    hosts that are not allowed. What is in frames has no lines. Their texts end at 30,000 characters, and
+    a page that loads for over 10 s is stopped and shown. ``scroll`` moves the window, ``wait`` takes 2 s,
+    and no actions are suggested.
 
     With ``dialect="webevolver"`` pages are upstream's text (`comap.envs.web.lines.write_tree`), ``type``
     always presses Enter, and a refusal takes the page's place, in its first sentence only. Values and
@@ -171,6 +183,10 @@ class WebEnv(TextEnv):
         data_dir: Folder with the official task files; None looks in ``COMAP_HOME/web``.
         tasks: A task file instead.
         judge: A language model that judges, or its name as for ``comap run --model``; None for none.
+        allowed_hosts: The hosts of live sites that may be asked, by exact name: those that tasks start
+            at, and those that their pages load from. Never taken from a record.
+        sandbox: Whether Chromium has its sandbox; None for one, except as root, who must say False for
+            live sites.
         **common: See `TextEnv`.
 
     Raises:
@@ -279,7 +295,9 @@ class WebEnv(TextEnv):
         pictures = self.render_mode == "rgb_array"
         if engine == "chromium":
             if sandbox and is_root():
-                raise OptionError("Chromium's sandbox refuses root, found sandbox=True; leave it out")
+                raise OptionError(
+                    "Chromium's sandbox refuses root, found sandbox=True; leave it out"
+                )
             if hosts:
                 return LiveChromium(hosts, browser, pictures, sandbox)
             maker = MiniWob if self._settings["benchmark"] == "miniwob" else Chromium

@@ -26,10 +26,8 @@ SECONDS = 8.0
 MOST_BYTES = 10_000_000
 MOST_SENT = 1_000_000
 # Headers of one connection, which mean nothing on the next; and those that are written anew.
-_OF_THE_CONNECTION = frozenset(
-    "connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer "
-    "transfer-encoding upgrade".split()
-)
+_OF_THE_CONNECTION = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization"}
+_OF_THE_CONNECTION |= {"proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
 _NOT_SENT = _OF_THE_CONNECTION | {"host", "content-length", "accept-encoding"}
 _NOT_RETURNED = _OF_THE_CONNECTION | {"content-length", "content-encoding", "alt-svc"}
 

@@ -363,7 +363,6 @@ class _Record:
             expected = f"an address such as 'https://www.example.org/' under {name!r}"
             raise _Unfit(expected, f"{url!r:.80}") from None
 
-
     def scheme(self, name: str) -> str:
         """Return the scheme of an address: ``https`` where it has none."""
         return "http" if self.get(name).lower().startswith("http://") else "https"

@@ -47,11 +47,10 @@ def check_live(
             f"('www.example.org',), without scheme, port or path, found {allowed_hosts!r:.200}"
         )
     if missing := sorted(starts - set(allowed_hosts)):
-        named = ", ".join(missing[:20]) + (f" and {len(missing) - 20} more" * (len(missing) > 20))
-        wanted = tuple(dict.fromkeys((*allowed_hosts, *missing[:20])))
         raise OptionError(
-            f"allowed_hosts must have every host that a task of the file starts at, found none of: "
-            f"{named}; write allowed_hosts={wanted!r}, or leave those tasks out of the file"
+            "allowed_hosts must have every host that a task of the file starts at, found it without "
+            f"{len(missing)}; write allowed_hosts={(*allowed_hosts, *missing)!r} and the hosts that "
+            "their pages load from, or leave those tasks out of the file"
         )
     if sandbox is not False and is_root():
         raise OptionError(
@@ -73,14 +72,14 @@ class LiveChromium(Chromium):
         super().__init__(browser, pictures, sandbox)
         self.hosts = tuple(hosts)
         self._threads = ThreadPoolExecutor(_THREADS)
-        self._open_requests, self._heard = 0, 0.0
+        self._waiting, self._heard = set[object](), 0.0
 
     def open(self, world: Any, url: str) -> None:
         """Start at an address, in a context without cookies."""
         self.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="comap-fetch")
-        self._open_requests = 0
+        self._waiting = set()
         super().open(world, self._allowed(url))
 
     def save(self) -> NoReturn:
@@ -123,21 +122,24 @@ class LiveChromium(Chromium):
 
     async def _answer(self, asked: Asked) -> Served | None:
         """Answer with what the site says; where that is not allowed the page stays as it is."""
-        loop = asyncio.get_running_loop()
-        self._open_requests += 1
+        loop, waiting, own = asyncio.get_running_loop(), self._waiting, object()
+        waiting.add(own)
+        served, refusal = None, f"no answer within {SECONDS + 1:g} s"
         try:
             work = loop.run_in_executor(self._threads, fetch, asked, self.hosts)
             served = await asyncio.wait_for(work, SECONDS + 1)
             if asked.document:
                 self._check_redirect(asked.url, served)
-            return served
-        except (Refused, asyncio.TimeoutError) as error:
-            if asked.document:
-                self._refusal = str(error) or f"no answer within {SECONDS + 1:g} s"
-            return None
-        finally:
-            self._open_requests -= 1
+        except Refused as error:
+            served, refusal = None, str(error)
+        except asyncio.TimeoutError:
+            pass
+        waiting.discard(own)
+        if waiting is self._waiting:  # else it was asked by a page of an earlier episode
             self._heard = loop.time()
+            if asked.document and served is None:
+                self._refusal = refusal
+        return served
 
     def _check_redirect(self, url: str, served: Served) -> None:
         """Refuse a page that leads where its reader may not go, or nowhere."""
@@ -155,7 +157,7 @@ class LiveChromium(Chromium):
         self._heard = began = loop.time()
         await super()._settle()
         while (now := loop.time()) < began + _MOST_QUIET_SECONDS:
-            if not self._open_requests and now > self._heard + _QUIET_SECONDS:
+            if not self._waiting and now > self._heard + _QUIET_SECONDS:
                 break
             await asyncio.sleep(0.02)
         await super()._settle()  # a script may have opened another page

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -52,7 +55,7 @@ class Site(BaseHTTPRequestHandler):
         answer = getattr(self, "get_" + path.strip("/"), self.get_)
         answer()
 
-    do_POST = do_GET
+    do_POST = do_GET  # noqa: N815
 
     def say(self, body: str | bytes, status: int = 200, *headers: tuple[str, str]) -> None:
         body = f"<meta charset=utf-8>{body}".encode() if isinstance(body, str) else body
@@ -79,6 +82,14 @@ class Site(BaseHTTPRequestHandler):
 
     def get_inward(self) -> None:
         self.say("", 302, ("Location", f"http://127.0.0.1:{self.server.server_port}/"))  # type: ignore[attr-defined]
+
+    def get_read(self) -> None:
+        urls = [f"http://{HELP}/hello", f"http://{LAMPS}/hello", f"http://{FORBIDDEN}/"]
+        self.say(
+            f"<title>Read</title><body></body><script>for (const url of {urls})"
+            "fetch(url).then((r) => r.text(), String).then((t) => document.body.innerHTML += "
+            "`<p>${url}: ${t.replace(/<.*?>(Help)?/g, '')}</p>`)</script>"
+        )
 
     def get_outward(self) -> None:
         self.say("", 302, ("Location", f"http://{INNER}/"))
@@ -147,12 +158,12 @@ def ask(path: str, host: str = LAMPS, **more: Any) -> Any:
     return fetch(Asked("GET", f"http://{host}{path}", "", True, **more), HOSTS)
 
 
-@pytest.mark.parametrize(
-    "ip",
-    "127.0.0.1 10.1.2.3 192.168.0.1 172.16.0.1 169.254.169.254 100.64.0.1 0.0.0.0 224.0.0.1 240.0.0.1 "
-    "255.255.255.255 ::1 :: fe80::1 fec0::1 fc00::1 ff02::1 ::ffff:10.0.0.1 64:ff9b::a00:1 2002:a00:1::1 "
-    "2001:0:a00:1::1 2001:db8::1".split(),
-)
+PRIVATE = """127.0.0.1 10.1.2.3 192.168.0.1 172.16.0.1 169.254.169.254 100.64.0.1 0.0.0.0 224.0.0.1
+240.0.0.1 255.255.255.255 ::1 :: fe80::1 fec0::1 fc00::1 ff02::1 ::ffff:10.0.0.1 64:ff9b::a00:1
+2002:a00:1::1 2001:0:a00:1::1 2001:db8::1"""
+
+
+@pytest.mark.parametrize("ip", PRIVATE.split())
 def test_addresses_that_are_not_public(ip: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_public(ip)
     found = [(0, 0, 0, "", (one, 80)) for one in ("93.184.215.14", ip)]  # one of several is enough
@@ -201,6 +212,30 @@ def test_limits_of_a_request() -> None:
     for url in (f"http://{LAMPS}:81/", f"ftp://{LAMPS}/", f"http://{FORBIDDEN}/", "file:///etc/x"):
         with pytest.raises(Refused):
             fetch(Asked("GET", url, "", True), HOSTS)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl, for a certificate")
+def test_only_a_server_that_proves_its_name(
+    tmp_path: Path, server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = (
+        f"-keyout {key} -out {certificate} -days 2 -subj /CN=x -addext subjectAltName=DNS:{LAMPS}"
+    )
+    kind = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
+    subprocess.run(["openssl", *kind.split(), *made.split()], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    at = [("127.0.0.1", server.server_port)]
+    monkeypatch.setattr(fetching, "resolve", lambda host, port: at if port == 443 else [])
+    hello = Asked("GET", f"https://{LAMPS}/hello", "", True)
+    with pytest.raises(Refused, match="SSLCertVerificationError"):
+        fetch(hello, HOSTS)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    assert b"Cookie None" in fetch(hello, HOSTS).body
+    with pytest.raises(Refused, match="SSLCertVerificationError"):
+        fetch(Asked("GET", f"https://{HELP}/hello", "", True), HOSTS)
 
 
 def node(kind: str, reference: str, **content: str) -> dict[str, Any]:
@@ -294,6 +329,15 @@ def test_what_is_refused_leaves_the_page_as_it_is(env: Any) -> None:
     ):
         observation, *_, info = env.step(action)
         assert said in info["refused"] and observation == before, action
+    assert {where.partition("/")[0] for _, where, _, _ in Site.asked} == {LAMPS}
+
+
+def test_what_scripts_may_read(env: Any) -> None:
+    env.reset(seed=0)
+    observation, *_ = env.step(f"goto [http://{LAMPS}/read]")
+    assert f"StaticText 'http://{HELP}/hello: TypeError" in observation  # as in any browser
+    assert f"StaticText 'http://{LAMPS}/hello: Cookie a=1" in observation
+    assert f"StaticText 'http://{FORBIDDEN}/: TypeError" in observation
 
 
 def test_a_check_for_humans_is_a_fault(env: Any) -> None:
@@ -313,7 +357,7 @@ def test_a_start_that_does_not_open(env: Any, monkeypatch: pytest.MonkeyPatch) -
 
 def test_wrong_options(tasks: Path, browser: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for options, said in (
-        ({"allowed_hosts": ()}, rf"{LAMPS}; write allowed_hosts=\('{LAMPS}',\)"),
+        ({"allowed_hosts": ()}, rf"without 1; write allowed_hosts=\('{LAMPS}',\)"),
         ({"allowed_hosts": (HELP,)}, rf"write allowed_hosts=\('{HELP}', '{LAMPS}'\)"),
         ({"allowed_hosts": LAMPS}, "must be a tuple of host names"),
         ({"allowed_hosts": (f"http://{LAMPS}/",)}, "must be a tuple of host names"),
