@@ -21,7 +21,6 @@ from contextlib import suppress
 from email.message import Message
 from importlib.util import find_spec
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from ...errors import EngineError, MissingExtra, OptionError
@@ -73,17 +72,13 @@ class Served(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A request of a page; `document` if its answer would be shown in the place of the page.
-
-    `body` is what was sent as text, `data` as bytes.
-    """
+    """A request of a page; `document` if its answer would be shown in the place of the page."""
 
     method: str
     url: str
-    body: str
+    body: bytes
     document: bool
-    headers: Mapping[str, str] = MappingProxyType({})
-    data: bytes = b""
+    headers: Mapping[str, str]
 
 
 Serve = Callable[[Asked], Awaitable["Served | None"]]
@@ -479,12 +474,9 @@ class Tab:
     async def _answer(self, event: Any) -> None:
         request, paused = event["request"], {"requestId": event["requestId"]}
         main = event["resourceType"] == "Document" and event["frameId"] == self._frame
-        body = request.get("postData", "")
-        parts = (b64decode(part.get("bytes", "")) for part in request.get("postDataEntries", ()))
-        data = b"".join(parts)
-        served = await self.serve(
-            Asked(request["method"], request["url"], body, main, request["headers"], data)
-        )
+        sent = (b64decode(part.get("bytes", "")) for part in request.get("postDataEntries", ()))
+        asked = Asked(request["method"], request["url"], b"".join(sent), main, request["headers"])
+        served = await self.serve(asked)
         with suppress(Exception):  # the page may be gone
             if served is None:
                 # "Aborted" leaves the page as it is; other errors would show one of their own.

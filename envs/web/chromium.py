@@ -350,16 +350,15 @@ class Chromium:
             return ()
         finally:
             await self.tab.send("DOM.disable")
-        nodes, above, stack = dict[int, Any](), dict[int, int](), [root]
+        nodes, stack = dict[int, Any](), [(root, 0)]
         while stack:
-            node = stack.pop()
-            nodes[node["nodeId"]] = node
-            stack += node.get("children", ())
-            above |= {child["nodeId"]: node["nodeId"] for child in node.get("children", ())}
+            node, above = stack.pop()
+            nodes[node["nodeId"]] = node, above
+            stack += [(child, node["nodeId"]) for child in node.get("children", ())]
         lines = {line.node: number for number, line in enumerate(self._lines, 1)}
         chain, at = list[tuple[str, int]](), found["nodeId"]
-        while at in above:  # up to the document, which is no element
-            node, at = nodes[at], above[at]
+        while at not in (0, root["nodeId"]):  # the document is no element
+            node, at = nodes[at]
             chain.append((node["localName"].lower(), lines.get(node["backendNodeId"], 0)))
         return tuple(chain)
 
@@ -382,7 +381,7 @@ class Chromium:
             return None
         try:
             url = check_address(asked.url)
-            request = request_of(url, asked.method, asked.body)
+            request = request_of(url, asked.method, asked.body.decode("utf-8", "replace"))
             self.states, response = self._world.answer(self.states, request)
             if response.page is not None:
                 self.url, self._values = url, {}

@@ -16,7 +16,7 @@ from ...facts import State
 from ..base import Outcome, TextEnv
 from ..panel import Panel
 from .actions import Move, Target, canonical, line_of, read_action
-from .browser import HEIGHT, WIDTH, is_root
+from .browser import HEIGHT, WIDTH
 from .canonicalizer import WebCanonicalizer, admissible_of, narrate
 from .chromium import Chromium
 from .engine import Effect, Engine
@@ -243,9 +243,9 @@ class WebEnv(TextEnv):
         check_choice("engine", engine, ENGINES)
         check_choice("observation", observation, OBSERVATIONS)
         check_choice("dialect", dialect, DIALECTS)
-        if benchmark not in FILES and not (tasks is None and judge is None):
+        if benchmark not in FILES and not (tasks is None and judge is None and not allowed_hosts):
             raise OptionError(
-                f"tasks and judge are for benchmark={', '.join(map(repr, FILES))}, found "
+                f"tasks, judge and allowed_hosts are for benchmark={', '.join(map(repr, FILES))}, found "
                 f"benchmark={benchmark!r}; leave them out"
             )
         self._judge = judge if judge is None or isinstance(judge, Judge) else Judge(judge)
@@ -257,11 +257,6 @@ class WebEnv(TextEnv):
         miniwob = benchmark == "miniwob"
         if self._file is not None and is_live:
             check_live(self._file.hosts, engine, allowed_hosts, sandbox)
-        elif allowed_hosts:
-            raise OptionError(
-                f"allowed_hosts is for tasks on live sites, found benchmark={benchmark!r} with none; "
-                "leave it out"
-            )
         if observation != "page":
             raise OptionError(
                 f"observation={observation!r} is not there yet; use observation='page'"
@@ -278,36 +273,25 @@ class WebEnv(TextEnv):
             self._panel = Panel.of(self._file.tasks, split, SPLITS)
             self._settings["tasks"] = self._file.sha256
             self._settings["judge"] = "none" if self._judge is None else self._judge.name
+        self._own_limit = self._limit
+        self._engine: Engine = Twin()
+        pictures = self.render_mode == "rgb_array"
         if is_live:
             self._settings["allowed_hosts"] = " ".join(sorted(allowed_hosts))
-        self._own_limit = self._limit
-        self._engine = self._engine_of(engine, browser, sandbox, allowed_hosts)
+            self._engine = LiveChromium(allowed_hosts, browser, pictures, sandbox)
+        elif engine == "chromium":
+            self._engine = (MiniWob if miniwob else Chromium)(browser, pictures, sandbox)
+        else:
+            self.metadata = TextEnv.metadata
+            if pictures:
+                raise OptionError(
+                    "render_mode='rgb_array' needs engine='chromium'; the twin has no pictures"
+                )
         self.canonicalizer = WebCanonicalizer()
         self._wanted: Task | LiveTask | None = None
         self._progress = Progress()
         self._page = self._tab = ""
         self._suggests = not is_live
-
-    def _engine_of(
-        self, engine: str, browser: str | None, sandbox: bool | None, hosts: Sequence[str]
-    ) -> Engine:
-        """Return the engine that the options ask for."""
-        pictures = self.render_mode == "rgb_array"
-        if engine == "chromium":
-            if sandbox and is_root():
-                raise OptionError(
-                    "Chromium's sandbox refuses root, found sandbox=True; leave it out"
-                )
-            if hosts:
-                return LiveChromium(hosts, browser, pictures, sandbox)
-            maker = MiniWob if self._settings["benchmark"] == "miniwob" else Chromium
-            return maker(browser, pictures, sandbox)
-        self.metadata = TextEnv.metadata
-        if pictures:
-            raise OptionError(
-                "render_mode='rgb_array' needs engine='chromium'; the twin has no pictures"
-            )
-        return Twin()
 
     @property
     def tasks(self) -> Panel:
@@ -412,7 +396,7 @@ class WebEnv(TextEnv):
         wanted = self._load_task(task)
         start = wanted.draft.start
         if isinstance(wanted, LiveTask) and isinstance(self._engine, LiveChromium):
-            start = wanted.address
+            start = f"{wanted.scheme}://{start}"
         self._engine.open(wanted.world, start)
         self._wanted = wanted
         met = wanted.meets(frozenset(), self._engine.url, Effect())

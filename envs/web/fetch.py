@@ -15,7 +15,7 @@ import ssl
 import time
 import zlib
 from collections.abc import Sequence
-from http.client import HTTPConnection, HTTPException, HTTPResponse
+from http.client import HTTPConnection, HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -61,37 +61,34 @@ def fetch(asked: Asked, hosts: Sequence[str]) -> Served:
     """Return a site's answer; raise `Refused` where there is none, or none that is allowed."""
     check_address(asked.url, hosts)
     parts = urlsplit(asked.url)
-    host, secure = str(parts.hostname), parts.scheme == "https"
-    if len(asked.data) > MOST_SENT:
+    host, target = str(parts.hostname), parts.path or "/"
+    if len(asked.body) > MOST_SENT:
         raise Refused(f"more than {MOST_SENT:,} bytes cannot be sent")
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
-        with _connected(host, secure) as wire:
+        with _Wire(host, parts.scheme == "https") as wire:
             connection: Any = HTTPConnection(host)  # it writes and reads; the wire is ours
             connection.sock = wire
-            connection.putrequest(asked.method, target, skip_accept_encoding=True)
+            query = f"?{parts.query}" if parts.query else ""
+            connection.putrequest(asked.method, target + query, skip_accept_encoding=True)
             for name, value in asked.headers.items():
                 if name.lower() not in _NOT_SENT:
                     connection.putheader(name, value)
             connection.putheader("Accept-Encoding", "gzip")
             connection.putheader("Connection", "close")
-            if asked.data or asked.method not in ("GET", "HEAD", "OPTIONS"):
-                connection.putheader("Content-Length", str(len(asked.data)))
-            connection.endheaders(asked.data or None)
-            return _served(connection.getresponse(), host)
+            if asked.body or asked.method not in ("GET", "HEAD", "OPTIONS"):
+                connection.putheader("Content-Length", str(len(asked.body)))
+            connection.endheaders(asked.body or None)
+            response = connection.getresponse()
+            body, coding = response.read(MOST_BYTES + 1), response.getheader("Content-Encoding", "")
+        if coding.lower() in ("gzip", "x-gzip"):
+            body = zlib.decompressobj(31).decompress(body, MOST_BYTES + 1)  # 31: gzip's format
+        elif coding.lower() not in ("", "identity"):
+            raise Refused(f"{host} answers in the encoding {coding!r:.80}, which was not asked for")
     except TimeoutError as error:
         raise Refused(f"{host} did not answer within {SECONDS:g} s") from error
     # ValueError: a header or an address that HTTP cannot say.
     except (OSError, HTTPException, ValueError, zlib.error) as error:
         raise Refused(f"{host} cannot be read: {type(error).__name__}: {error!s:.200}") from error
-
-
-def _served(response: HTTPResponse, host: str) -> Served:
-    body, coding = response.read(MOST_BYTES + 1), response.headers.get("Content-Encoding", "")
-    if coding.lower() in ("gzip", "x-gzip"):
-        body = zlib.decompressobj(31).decompress(body, MOST_BYTES + 1)  # 31: gzip's format
-    elif coding.lower() not in ("", "identity"):
-        raise Refused(f"{host} answers in the encoding {coding!r:.80}, which was not asked for")
     if len(body) > MOST_BYTES:
         raise Refused(f"{host} answers with more than {MOST_BYTES:,} bytes")
     for name in _NOT_RETURNED:
@@ -99,19 +96,24 @@ def _served(response: HTTPResponse, host: str) -> Served:
     return Served(response.status, response.headers, body)
 
 
-class _Wire:
-    """A connection to one address, with one time limit for all that is sent and received."""
+class _Wire(io.RawIOBase):
+    """A connection to a host, with one time limit for all that is sent and received."""
 
-    def __init__(self, address: tuple[str, int], until: float):
-        self._until = until
-        self._socket = socket.create_connection(address, self._left())
-
-    def secure(self, host: str) -> None:
-        """Speak TLS from now on, with a server that proves that it is the host."""
-        context = ssl.create_default_context()
-        context.set_alpn_protocols(["http/1.1"])
-        self._socket.settimeout(self._left())
-        self._socket = context.wrap_socket(self._socket, server_hostname=host)
+    def __init__(self, host: str, secure: bool):
+        self._until = time.monotonic() + SECONDS
+        failure = OSError("it has no address")
+        for address in resolve(host, 443 if secure else 80):
+            try:
+                self._socket = socket.create_connection(address, self._left())
+                break
+            except OSError as error:
+                failure = error
+        else:
+            raise failure
+        if secure:
+            context = ssl.create_default_context()
+            context.set_alpn_protocols(["http/1.1"])
+            self._socket = context.wrap_socket(self._socket, server_hostname=host)
 
     def _left(self) -> float:
         left = self._until - time.monotonic()
@@ -123,50 +125,18 @@ class _Wire:
         self._socket.settimeout(self._left())
         self._socket.sendall(data)
 
-    def receive(self, buffer: Any) -> int:
-        self._socket.settimeout(self._left())
-        return self._socket.recv_into(buffer)
-
     def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_Received(self))
-
-    def close(self) -> None:
-        """Do nothing: `HTTPConnection` calls this before it has read the body."""
-
-    def __enter__(self) -> _Wire:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._socket.close()
-
-
-class _Received(io.RawIOBase):
-    """What arrives on a wire, as a file."""
-
-    def __init__(self, wire: _Wire):
-        self._wire = wire
+        return io.BufferedReader(self)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        return self._wire.receive(buffer)
+        self._socket.settimeout(self._left())
+        return self._socket.recv_into(buffer)
 
+    def close(self) -> None:
+        """Do nothing: `HTTPConnection` calls this before it has read the body."""
 
-def _connected(host: str, secure: bool) -> _Wire:
-    """Return a wire to the first address of a host that takes one."""
-    until, failure = time.monotonic() + SECONDS, OSError("it has no address")
-    for address in resolve(host, 443 if secure else 80):
-        try:
-            wire = _Wire(address, until)
-        except OSError as error:
-            failure = error
-            continue
-        try:
-            if secure:
-                wire.secure(host)
-        except BaseException:
-            wire.__exit__()
-            raise
-        return wire
-    raise failure
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()

@@ -170,11 +170,6 @@ class LiveTask:
     plan: ClassVar[tuple[str, ...]] = ()
 
     @property
-    def address(self) -> str:
-        """The whole address that it starts at."""
-        return f"{self.scheme}://{self.draft.start}"
-
-    @property
     def world(self) -> World:
         """The instance of the sites that stand in for hosts in tests."""
         return world_of(0)
@@ -363,30 +358,29 @@ class _Record:
             expected = f"an address such as 'https://www.example.org/' under {name!r}"
             raise _Unfit(expected, f"{url!r:.80}") from None
 
-    def scheme(self, name: str) -> str:
-        """Return the scheme of an address: ``https`` where it has none."""
-        return "http" if self.get(name).lower().startswith("http://") else "https"
+
+def _scheme(url: str) -> str:
+    return "http" if url.lower().startswith("http://") else "https"
 
 
 def _question(record: _Record, benchmark: str, split: str) -> LiveTask:
     gaia = benchmark == "gaia-web"
     truth = str(record.get("Final answer", str, int, float)) if gaia else ""
     draft = Draft(0, record.get("ques"), record.start("web"), (), truth, (), ())
-    name = f"{benchmark}/{record.get('id', str, int)}"
-    return LiveTask(name, benchmark, split, draft, scheme=record.scheme("web"))
+    name, scheme = f"{benchmark}/{record.get('id', str, int)}", _scheme(record.get("web"))
+    return LiveTask(name, benchmark, split, draft, scheme=scheme)
 
 
 def _mind2web(record: _Record, benchmark: str, split: str) -> LiveTask:
     listed = [_Record(one) for one in record.get("evaluation", list)]
-    if record.text("web"):
-        start, scheme = record.start("web"), record.scheme("web")
-    else:
+    url = record.text("web")
+    if not (start := url and record.start("web")):
         first = _Record(listed[0].get("content", dict))
-        start, scheme = first.start("url").partition("/")[0] + "/", first.scheme("url")
+        url, start = first.get("url"), first.start("url").partition("/")[0] + "/"
     draft = Draft(0, record.get("task"), start, (), "", (), ())
     name = f"{benchmark}/{record.get('index', int, str)}"
     nodes, steps = tuple(map(_node, listed)), record.get("reference_task_length", int)
-    return LiveTask(name, benchmark, split, draft, nodes, steps, scheme)
+    return LiveTask(name, benchmark, split, draft, nodes, steps, _scheme(url))
 
 
 def _node(record: _Record) -> LiveNode:

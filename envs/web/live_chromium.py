@@ -21,7 +21,6 @@ WAIT_SECONDS = 2.0
 _THREADS = 8
 # An action has had its effect when no request has been open for so long; most of the time to wait for that.
 _QUIET_SECONDS, _MOST_QUIET_SECONDS = 0.3, 4.0
-_HOST = re.compile(r"(?=.{1,253}$)[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 # A page of few lines that says this is a barrier; a longer one may be about barriers.
 _BARRIER = re.compile(
     r"verify (that )?you(\W{1,3}re| are) (a )?human|are you (a )?(human|robot)|not a robot|"
@@ -39,17 +38,11 @@ def check_live(
         raise OptionError(
             f"live sites need a browser, found engine={engine!r}; use engine='chromium'"
         )
-    if not isinstance(allowed_hosts, tuple | list) or not all(
-        isinstance(host, str) and _HOST.fullmatch(host) for host in allowed_hosts
-    ):
+    known = tuple(allowed_hosts) if isinstance(allowed_hosts, tuple | list) else ()
+    if missing := sorted(starts.difference(known)):
         raise OptionError(
-            "allowed_hosts must be a tuple of host names in lower case, such as "
-            f"('www.example.org',), without scheme, port or path, found {allowed_hosts!r:.200}"
-        )
-    if missing := sorted(starts - set(allowed_hosts)):
-        raise OptionError(
-            "allowed_hosts must have every host that a task of the file starts at, found it without "
-            f"{len(missing)}; write allowed_hosts={(*allowed_hosts, *missing)!r} and the hosts that "
+            "allowed_hosts must be a tuple of all hosts that the file's tasks start at, found "
+            f"{allowed_hosts!r:.200}, without {len(missing)} of them; write allowed_hosts={(*known, *missing)!r} and the hosts that "
             "their pages load from, or leave those tasks out of the file"
         )
     if sandbox is not False and is_root():
@@ -62,14 +55,8 @@ def check_live(
 class LiveChromium(Chromium):
     """The engine that plays on live sites, on the hosts that it is given and no others."""
 
-    def __init__(
-        self,
-        hosts: Sequence[str],
-        browser: str | None = None,
-        pictures: bool = False,
-        sandbox: bool | None = None,
-    ) -> None:
-        super().__init__(browser, pictures, sandbox)
+    def __init__(self, hosts: Sequence[str], *options: Any) -> None:
+        super().__init__(*options)
         self.hosts = tuple(hosts)
         self._threads = ThreadPoolExecutor(_THREADS)
         self._waiting, self._heard = set[object](), 0.0
@@ -88,10 +75,6 @@ class LiveChromium(Chromium):
             "expected an engine that can go back, found live sites; play the task again: "
             "env.reset(options={'task': id})"
         )
-
-    def load(self, saved: Any) -> NoReturn:
-        """Raise `SnapshotError`."""
-        self.save()
 
     async def _opened(self, url: str) -> None:
         self.tab.patient, self._refusal = True, ""
@@ -142,7 +125,6 @@ class LiveChromium(Chromium):
         return served
 
     def _check_redirect(self, url: str, served: Served) -> None:
-        """Refuse a page that leads where its reader may not go, or nowhere."""
         location = served.headers.get("Location")
         if location is None or not 300 <= served.status < 400:
             self._values = {}
