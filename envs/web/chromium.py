@@ -293,7 +293,7 @@ class Chromium:
             self.tab.send("Page.getFrameTree"), self.tab.send("Accessibility.getFullAXTree")
         )
         frame = frame["frameTree"]["frame"]
-        self._arrive(frame["url"] + frame.get("urlFragment", ""))
+        self.address = frame["url"] + frame.get("urlFragment", "")
         self._lines = read_tree(tree["nodes"], await self._clickable())
         lines = (
             f"{line.depth * chr(9)}[{number}] {line.role} {quoted(line.name)}{line.state}"
@@ -309,24 +309,16 @@ class Chromium:
         return ()
 
     async def _acted(self, move: Move) -> Effect:
-        self._refusal, self._redirects, before = "", 0, self._here()
+        self._refusal, self._redirects, before = "", 0, self.url
         self.tab.popup = ""
         effect: Effect = await getattr(self, f"_{move.verb}")(move)
         await self._settle()
         await self._look()
-        if self._here() != before and move.verb != "goback":
+        if self.url != before and move.verb != "goback":
             self._history = (*self._history, before)[-MOST_HISTORY:]
         if self._refusal:
             raise Refused(self._refusal)
         return effect
-
-    def _here(self) -> str:
-        """Return the address as `_go` takes it."""
-        return self.url
-
-    def _arrive(self, address: str) -> None:
-        """Note the whole address of the page."""
-        self.address = address
 
     def _allowed(self, url: str) -> str:
         """Return an address that may be opened, as `_go` takes it; else raise `Refused`."""
@@ -360,7 +352,7 @@ class Chromium:
         while at not in (0, root["nodeId"]):  # the document is no element
             node, at = nodes[at]
             chain.append((node["localName"].lower(), lines.get(node["backendNodeId"], 0)))
-        return tuple(chain)
+        return chain
 
     async def _restored(self, url: str, values: dict[int, str | int]) -> None:
         await self._go(url)

@@ -142,13 +142,12 @@ class WebEnv(TextEnv):
     of meaning without a judge, those with a CSS selector in the twin; they count as 0. Steps are
     Mind2Web-Live's 1.5 times the annotator's, 10 to 25: pass ``max_episode_steps=25`` to ``gym.make``.
 
-    Tasks that do not start at hosts of the generated sites are live: they need ``engine="chromium"`` and
-    `allowed_hosts`. The browser has no network then either. Python makes its requests, only to those
-    hosts, at standard ports and public addresses, with at most 8 s and 10 MB for an answer; what is
-    refused leaves the page as it is. An episode starts without cookies and has no snapshots. A page
-    that asks whether its visitor is human ("verify you are human") ends it as a fault, not as a failure
-    of the agent. Live mode is tested with local servers that stand in for hosts; it is untested on the
-    live web.
+    Tasks that start at other hosts than the generated sites' are live; they need ``engine="chromium"``
+    and `allowed_hosts`. The browser has no network there either: Python makes its requests, only to those
+    hosts, at standard ports and public addresses, with 8 s and 10 MB for an answer. An episode starts
+    without cookies and has no snapshots. A page that asks whether its visitor is human ("verify you are
+    human") ends it as a fault. Live mode is tested with local servers that stand in for hosts; it is
+    untested on the live web.
 
     ## State facts
     See `comap.envs.web.canonicalizer`, by `WebCanonicalizer`: where one is and what pages are there
@@ -161,10 +160,9 @@ class WebEnv(TextEnv):
     an action. Sites are generated, not live. Links to new tabs open in the same. MiniWoB++ has no time
     limit, and its raw reward counts, whatever the time.
 
-    Live pages have no WebSockets, service workers, streamed answers, HTTP/2 or proxies, and nothing of
-    hosts that are not allowed. What is in frames has no lines. Their texts end at 30,000 characters, and
-    a page that loads for over 10 s is stopped and shown. ``scroll`` moves the window, ``wait`` takes 2 s,
-    and no actions are suggested.
+    Live pages have no WebSockets, service workers, streamed answers, HTTP/2 or proxies, and no lines for
+    what is in frames. Their texts end at 30,000 characters; a page that loads for 10 s is stopped and
+    shown. There ``scroll`` moves the window, ``wait`` takes 2 s, and no actions are suggested.
 
     With ``dialect="webevolver"`` pages are upstream's text (`comap.envs.web.lines.write_tree`), ``type``
     always presses Enter, and a refusal takes the page's place, in its first sentence only. Values and

@@ -25,11 +25,10 @@ from .engine import Refused, check_address
 SECONDS = 8.0
 MOST_BYTES = 10_000_000
 MOST_SENT = 1_000_000
-# Headers of one connection, which mean nothing on the next; and those that are written anew.
-_OF_THE_CONNECTION = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization"}
-_OF_THE_CONNECTION |= {"proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
-_NOT_SENT = _OF_THE_CONNECTION | {"host", "content-length", "accept-encoding"}
-_NOT_RETURNED = _OF_THE_CONNECTION | {"content-length", "content-encoding", "alt-svc"}
+# Headers of one connection, which mean nothing on the next, and those that are written anew.
+_NOT_PASSED_ON = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te"}
+_NOT_PASSED_ON |= {"proxy-connection", "trailer", "transfer-encoding", "upgrade", "alt-svc"}
+_NOT_PASSED_ON |= {"host", "content-length", "accept-encoding"}
 
 
 def is_public(ip: str) -> bool:
@@ -40,12 +39,10 @@ def is_public(ip: str) -> bool:
         [True, False, False, False]
     """
     address = ipaddress.ip_address(ip)
-    if not address.is_global or address.is_multicast or address.is_reserved:
-        return False
-    if isinstance(address, ipaddress.IPv4Address):
-        return True
     # Outside 2000::/3 are mapped, translated and site-local addresses; 2002::/16 (6to4) holds IPv4's.
-    return int(address) >> 125 == 1 and address.sixtofour is None
+    if address.version == 6 and (int(address) >> 125 != 1 or int(address) >> 112 == 0x2002):
+        return False
+    return address.is_global and not (address.is_multicast or address.is_reserved)
 
 
 def resolve(host: str, port: int) -> Sequence[tuple[str, int]]:
@@ -71,7 +68,7 @@ def fetch(asked: Asked, hosts: Sequence[str]) -> Served:
             query = f"?{parts.query}" if parts.query else ""
             connection.putrequest(asked.method, target + query, skip_accept_encoding=True)
             for name, value in asked.headers.items():
-                if name.lower() not in _NOT_SENT:
+                if name.lower() not in _NOT_PASSED_ON:
                     connection.putheader(name, value)
             connection.putheader("Accept-Encoding", "gzip")
             connection.putheader("Connection", "close")
@@ -91,7 +88,7 @@ def fetch(asked: Asked, hosts: Sequence[str]) -> Served:
         raise Refused(f"{host} cannot be read: {type(error).__name__}: {error!s:.200}") from error
     if len(body) > MOST_BYTES:
         raise Refused(f"{host} answers with more than {MOST_BYTES:,} bytes")
-    for name in _NOT_RETURNED:
+    for name in (*_NOT_PASSED_ON, "content-encoding"):
         del response.headers[name]
     return Served(response.status, response.headers, body)
 

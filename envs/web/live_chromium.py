@@ -15,6 +15,7 @@ from .browser import Asked, Served, is_root
 from .chromium import Chromium
 from .engine import MOST_REDIRECTS, Effect, Refused, check_address
 from .fetch import SECONDS, fetch
+from .lines import FIRST
 
 LONGEST_TEXT = 30_000
 WAIT_SECONDS = 2.0
@@ -42,8 +43,8 @@ def check_live(
     if missing := sorted(starts.difference(known)):
         raise OptionError(
             "allowed_hosts must be a tuple of all hosts that the file's tasks start at, found "
-            f"{allowed_hosts!r:.200}, without {len(missing)} of them; write allowed_hosts={(*known, *missing)!r} and the hosts that "
-            "their pages load from, or leave those tasks out of the file"
+            f"{allowed_hosts!r:.200}, without {len(missing)} of them; write "
+            f"allowed_hosts={(*known, *missing)!r}, and the hosts that their pages load from"
         )
     if sandbox is not False and is_root():
         raise OptionError(
@@ -53,13 +54,12 @@ def check_live(
 
 
 class LiveChromium(Chromium):
-    """The engine that plays on live sites, on the hosts that it is given and no others."""
+    """The engine that plays on the live hosts that it is given; its `url` has a scheme."""
 
     def __init__(self, hosts: Sequence[str], *options: Any) -> None:
         super().__init__(*options)
         self.hosts = tuple(hosts)
-        self._threads = ThreadPoolExecutor(_THREADS)
-        self._waiting, self._heard = set[object](), 0.0
+        self._threads, self._waiting = ThreadPoolExecutor(_THREADS), set[object]()
 
     def open(self, world: Any, url: str) -> None:
         """Start at an address, in a context without cookies."""
@@ -89,9 +89,6 @@ class LiveChromium(Chromium):
         self._redirects = 0
         await self.tab.goto(url)
 
-    def _here(self) -> str:
-        return self.address
-
     def _allowed(self, url: str) -> str:
         address, _, fragment = url.partition("#")
         scheme = "http" if url.lower().startswith("http://") else "https"
@@ -99,9 +96,7 @@ class LiveChromium(Chromium):
         return f"{allowed}#{quote(fragment, safe='/%!=&?:;,-._~')}" if fragment else allowed
 
     def _check_link(self, href: str) -> None:
-        """Let links run scripts: they are the pages' own."""
-        if not href.lower().startswith("javascript:"):
-            super()._check_link(href)
+        """Let links run scripts; where they lead is checked as all that the page asks for."""
 
     async def _answer(self, asked: Asked) -> Served | None:
         """Answer with what the site says; where that is not allowed the page stays as it is."""
@@ -144,16 +139,15 @@ class LiveChromium(Chromium):
             await asyncio.sleep(0.02)
         await super()._settle()  # a script may have opened another page
 
-    def _arrive(self, address: str) -> None:
-        super()._arrive(address)
-        self.url = address.partition("#")[0].partition("://")[2] or address
-
     async def _look(self) -> None:
         await super()._look()
+        self.url = self.address.partition("#")[0]
+        shown = self.url.partition("://")[2] or self.url
+        self._text = f"{FIRST}{shown}\n{self._text.partition(chr(10))[2]}"
         barrier = _BARRIER.search(self._text)
         if barrier and len(self._lines) <= _BARRIER_LINES:
             raise EngineError(
-                f"expected a page for everybody, found at {self.url:.200} a check that its visitor is "
+                f"expected a page for everybody, found at {shown:.200} a check that its visitor is "
                 f"human ({barrier[0]!r}); play the task later, or leave it out"
             )
         if len(self._text) > LONGEST_TEXT:
