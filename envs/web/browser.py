@@ -237,10 +237,8 @@ _lock = threading.Lock()
 
 
 def shared(program: str, sandbox: bool | None = None) -> Browser:
-    """Return the browser of this process; a new one where there is none that runs.
-
-    Without a choice it has a sandbox, except as root: generated pages are ours, and nothing gets out.
-    """
+    """Return the browser of this process; a new one where there is none that runs."""
+    # Root has none by default: its pages are ours, and nothing gets out.
     key = program, not is_root() if sandbox is None else sandbox
     with _lock:
         found = _browsers.get(key)

@@ -394,7 +394,7 @@ class WebEnv(TextEnv):
         wanted = self._load_task(task)
         start = wanted.draft.start
         if isinstance(wanted, LiveTask) and isinstance(self._engine, LiveChromium):
-            start = f"{wanted.scheme}://{start}"
+            start = wanted.url
         self._engine.open(wanted.world, start)
         self._wanted = wanted
         met = wanted.meets(frozenset(), self._engine.url, Effect())

@@ -157,7 +157,7 @@ class LiveTask:
         draft: Goal, start and, of GAIA, the true answer.
         nodes: The key nodes of Mind2Web-Live.
         reference: The number of steps of Mind2Web-Live's annotator; 0 elsewhere.
-        scheme: ``"http"`` or ``"https"``, for live sites.
+        url: The address that it starts at, with its scheme, for live sites.
     """
 
     id: str
@@ -166,7 +166,7 @@ class LiveTask:
     draft: Draft
     nodes: tuple[LiveNode, ...] = ()
     reference: int = 0
-    scheme: str = "https"
+    url: str = ""
     plan: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -359,16 +359,12 @@ class _Record:
             raise _Unfit(expected, f"{url!r:.80}") from None
 
 
-def _scheme(url: str) -> str:
-    return "http" if url.lower().startswith("http://") else "https"
-
-
 def _question(record: _Record, benchmark: str, split: str) -> LiveTask:
     gaia = benchmark == "gaia-web"
     truth = str(record.get("Final answer", str, int, float)) if gaia else ""
     draft = Draft(0, record.get("ques"), record.start("web"), (), truth, (), ())
-    name, scheme = f"{benchmark}/{record.get('id', str, int)}", _scheme(record.get("web"))
-    return LiveTask(name, benchmark, split, draft, scheme=scheme)
+    name = f"{benchmark}/{record.get('id', str, int)}"
+    return LiveTask(name, benchmark, split, draft, url=record.get("web"))
 
 
 def _mind2web(record: _Record, benchmark: str, split: str) -> LiveTask:
@@ -376,11 +372,13 @@ def _mind2web(record: _Record, benchmark: str, split: str) -> LiveTask:
     url = record.text("web")
     if not (start := url and record.start("web")):
         first = _Record(listed[0].get("content", dict))
-        url, start = first.get("url"), first.start("url").partition("/")[0] + "/"
+        start = first.start("url").partition("/")[0] + "/"
+        scheme, found, _ = first.get("url").partition("://")
+        url = f"{scheme}://{start}" if found else start
     draft = Draft(0, record.get("task"), start, (), "", (), ())
     name = f"{benchmark}/{record.get('index', int, str)}"
     nodes, steps = tuple(map(_node, listed)), record.get("reference_task_length", int)
-    return LiveTask(name, benchmark, split, draft, nodes, steps, _scheme(url))
+    return LiveTask(name, benchmark, split, draft, nodes, steps, url)
 
 
 def _node(record: _Record) -> LiveNode:

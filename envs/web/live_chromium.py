@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
-from urllib.parse import quote, urljoin
+from urllib.parse import urljoin
 
 from ...errors import EngineError, OptionError, SnapshotError
 from .actions import Move
@@ -90,10 +90,8 @@ class LiveChromium(Chromium):
         await self.tab.goto(url)
 
     def _allowed(self, url: str) -> str:
-        address, _, fragment = url.partition("#")
         scheme = "http" if url.lower().startswith("http://") else "https"
-        allowed = f"{scheme}://{check_address(address, self.hosts)}"
-        return f"{allowed}#{quote(fragment, safe='/%!=&?:;,-._~')}" if fragment else allowed
+        return f"{scheme}://{check_address(url, self.hosts)}"
 
     def _check_link(self, href: str) -> None:
         """Let links run scripts; where they lead is checked as all that the page asks for."""
@@ -102,16 +100,14 @@ class LiveChromium(Chromium):
         """Answer with what the site says; where that is not allowed the page stays as it is."""
         loop, waiting, own = asyncio.get_running_loop(), self._waiting, object()
         waiting.add(own)
-        served, refusal = None, f"no answer within {SECONDS + 1:g} s"
+        served: Served | None = None
         try:
             work = loop.run_in_executor(self._threads, fetch, asked, self.hosts)
             served = await asyncio.wait_for(work, SECONDS + 1)
             if asked.document:
                 self._check_redirect(asked.url, served)
-        except Refused as error:
-            served, refusal = None, str(error)
-        except asyncio.TimeoutError:
-            pass
+        except (Refused, asyncio.TimeoutError) as error:
+            served, refusal = None, str(error) or f"no answer within {SECONDS + 1:g} s"
         waiting.discard(own)
         if waiting is self._waiting:  # else it was asked by a page of an earlier episode
             self._heard = loop.time()

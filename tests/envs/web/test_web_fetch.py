@@ -104,7 +104,7 @@ class Site(BaseHTTPRequestHandler):
         self.say("<title>Just a moment...</title><p>Verify you are human to go on.</p>")
 
     def get_late(self) -> None:
-        time.sleep(0.2)
+        time.sleep(0.1)
         self.say(b"Later")
 
     def get_slow(self) -> None:
@@ -145,9 +145,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
 
     monkeypatch.setattr(fetching, "resolve", stands_in)
     monkeypatch.setattr(socket, "getaddrinfo", looked_up)
-    monkeypatch.setattr(fetching, "SECONDS", 0.6)
+    monkeypatch.setattr(fetching, "SECONDS", 0.4)
     monkeypatch.setattr(fetching, "MOST_BYTES", 200_000)
-    monkeypatch.setattr(live_chromium, "_QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(live_chromium, "_QUIET_SECONDS", 0.06)
     Site.asked.clear()
     yield server
     server.shutdown()
@@ -197,7 +197,7 @@ def test_what_is_connected_to_is_what_was_checked(monkeypatch: pytest.MonkeyPatc
 def test_limits_of_a_request() -> None:
     began = time.monotonic()
     for path, said in (
-        ("/slow", "did not answer within 0.6 s"),
+        ("/slow", "did not answer within 0.4 s"),
         ("/big", "more than 200,000 bytes"),
         ("/huge", "more than 200,000 bytes"),
         ("/brotli", "encoding 'br'"),
@@ -324,7 +324,7 @@ def test_what_is_refused_leaves_the_page_as_it_is(env: Any) -> None:
         ("goto [file:///etc/hostname]", "only http and https"),
         ("click [link 'Inward']", "127.0.0.1:"),
         ("click [link 'Outward']", f"'{INNER}' is at 127.0.0.1, which is not a public address"),
-        ("click [link 'Slow']", "did not answer within 0.6 s"),
+        ("click [link 'Slow']", "did not answer within 0.4 s"),
         ("click [link 'Big']", "more than 200,000 bytes"),
         ("click [link 'Round']", "redirects without end"),
     ):
