@@ -14,10 +14,11 @@ import shutil
 import signal
 import socket
 import threading
-from base64 import b64encode
-from collections.abc import Callable, Coroutine, Mapping
+from base64 import b64decode, b64encode
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
+from email.message import Message
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -63,10 +64,10 @@ _T = TypeVar("_T")
 
 
 class Served(NamedTuple):
-    """The answer to a request."""
+    """The answer to a request; a `Message` may have several headers of a name."""
 
     status: int
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] | Message
     body: bytes
 
 
@@ -75,12 +76,18 @@ class Asked(NamedTuple):
 
     method: str
     url: str
-    body: str
+    body: bytes
     document: bool
+    headers: Mapping[str, str]
 
 
-Serve = Callable[[Asked], "Served | None"]
+Serve = Callable[[Asked], Awaitable["Served | None"]]
 """Answers a request; None refuses it."""
+
+
+def is_root() -> bool:
+    """Return whether this process is root's, whom Chromium's sandbox refuses."""
+    return hasattr(os, "geteuid") and os.geteuid() == 0
 
 
 def find_program(browser: str | None) -> str:
@@ -119,8 +126,8 @@ def _downloaded() -> str | None:
 class Browser:
     """A browser process and the thread that drives it."""
 
-    def __init__(self, program: str):
-        self.program = program
+    def __init__(self, program: str, sandbox: bool):
+        self.program, self.sandbox = program, sandbox
         self.version = ""
         self.pid = 0
         self._owner = os.getpid()
@@ -189,8 +196,7 @@ class Browser:
         self._browser = await self._driver.chromium.launch(
             executable_path=self.program,
             args=[f"--proxy-server=http://127.0.0.1:{port}", *_FLAGS],
-            # Chromium's sandbox refuses root; the pages are ours, and nothing gets out.
-            chromium_sandbox=hasattr(os, "geteuid") and os.geteuid() != 0,
+            chromium_sandbox=self.sandbox,
             env={**os.environ, "TZ": "UTC"},
             handle_sigint=False,
             handle_sigterm=False,
@@ -225,19 +231,21 @@ class Browser:
             await self._driver.stop()
 
 
-_browsers: dict[str, Browser] = {}
+_browsers: dict[tuple[str, bool], Browser] = {}
 _inherited: list[Browser] = []  # kept, since their destructors would end the parent's processes
 _lock = threading.Lock()
 
 
-def shared(program: str) -> Browser:
+def shared(program: str, sandbox: bool | None = None) -> Browser:
     """Return the browser of this process; a new one where there is none that runs."""
+    # Root has none by default: its pages are ours, and nothing gets out.
+    key = program, not is_root() if sandbox is None else sandbox
     with _lock:
-        found = _browsers.get(program)
+        found = _browsers.get(key)
         if found is None or not found.usable:
             if found is not None:
                 found.close()
-            _browsers[program] = found = Browser(program)
+            _browsers[key] = found = Browser(*key)
         return found
 
 
@@ -266,13 +274,14 @@ class Tab:
         serve: What answers the page's requests.
         dialogs: What dialogs said since somebody emptied the list.
         popup: The address that the page wanted to open in another window.
+        patient: Whether a page that does not end to load is stopped and shown; else that is a fault.
     """
 
     def __init__(self, browser: Browser, serve: Serve):
         self.browser, self.serve = browser, serve
         self.dialogs: list[str] = []
         self.popup = ""
-        self.prepared = False
+        self.prepared = self.patient = False
         self._context: Any = None
         self._session: Any = None
         self._frame = ""
@@ -380,7 +389,12 @@ class Tab:
             if not self._loading:  # else another page has come in between
                 raise
         if self._loading:
-            await self._until(self._loaded, "load")
+            try:
+                await self._until(self._loaded, "load")
+            except EngineError:
+                if not self.patient or self._lost.done():
+                    raise
+                await self.send("Page.stopLoading")
             self._loading = self._started = False
 
     async def _until(self, event: asyncio.Event, what: str) -> None:
@@ -458,8 +472,9 @@ class Tab:
     async def _answer(self, event: Any) -> None:
         request, paused = event["request"], {"requestId": event["requestId"]}
         main = event["resourceType"] == "Document" and event["frameId"] == self._frame
-        asked = Asked(request["method"], request["url"], request.get("postData", ""), main)
-        served = self.serve(asked)
+        sent = (b64decode(part.get("bytes", "")) for part in request.get("postDataEntries", ()))
+        asked = Asked(request["method"], request["url"], b"".join(sent), main, request["headers"])
+        served = await self.serve(asked)
         with suppress(Exception):  # the page may be gone
             if served is None:
                 # "Aborted" leaves the page as it is; other errors would show one of their own.

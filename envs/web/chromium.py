@@ -6,6 +6,7 @@ paragraphs, forms, and texts that are the name of what they stand in.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import weakref
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
@@ -162,17 +163,20 @@ class Chromium:
     Args:
         browser: The path of Chromium; None looks for one.
         pictures: Whether `picture` shows the page after each action: JPEG in base64.
+        sandbox: Whether the browser has its sandbox; None for one, except as root.
 
     Raises:
         OptionError: There is no program at the path.
         MissingExtra: Playwright or a browser is missing.
     """
 
-    def __init__(self, browser: str | None = None, pictures: bool = False) -> None:
-        self.program, self.pictures = find_program(browser), pictures
+    def __init__(
+        self, browser: str | None = None, pictures: bool = False, sandbox: bool | None = None
+    ) -> None:
+        self.program, self.pictures, self.sandbox = find_program(browser), pictures, sandbox
         self.picture = ""
         self.states: Mapping[str, Any] = {}
-        self.url = ""
+        self.url = self.address = ""
         self.dialogs: tuple[str, ...] = ()
         self._start = ""
         self._world: World | None = None
@@ -210,6 +214,10 @@ class Chromium:
         self.states, url, self._history, values = saved
         self._do(lambda: self._restored(url, dict(values)), fresh=True)
 
+    def chain(self, selector: str) -> Sequence[tuple[str, int]]:
+        """Return the first element that a CSS selector finds, and its ancestors: see `Inspecting`."""
+        return self._do(lambda: self._chained(selector))
+
     def close(self) -> None:
         """Let go of the page; the browser stays for others."""
         if self._ends is not None:
@@ -220,7 +228,7 @@ class Chromium:
     @property
     def browser(self) -> Browser:
         """The browser that is played in; started where none runs."""
-        return shared(self.program)
+        return shared(self.program, self.sandbox)
 
     @property
     def version(self) -> str:
@@ -254,11 +262,11 @@ class Chromium:
 
     def _new_tab(self) -> Tab:
         """Return a page; a browser that gives none is replaced once."""
-        found = weakref.WeakMethod(self._serve)  # else the finalizer would keep the engine
+        found = weakref.WeakMethod(self._answer)  # else the finalizer would keep the engine
 
-        def serve(asked: Asked) -> Served | None:
+        async def serve(asked: Asked) -> Served | None:
             method = found()
-            return None if method is None else method(asked)
+            return None if method is None else await method(asked)
 
         tab = Tab(self.browser, serve)
         try:
@@ -281,7 +289,11 @@ class Chromium:
 
     async def _look(self) -> None:
         """Read the page."""
-        tree = await self.tab.send("Accessibility.getFullAXTree")
+        frame, tree = await asyncio.gather(
+            self.tab.send("Page.getFrameTree"), self.tab.send("Accessibility.getFullAXTree")
+        )
+        frame = frame["frameTree"]["frame"]
+        self.address = frame["url"] + frame.get("urlFragment", "")
         self._lines = read_tree(tree["nodes"], await self._clickable())
         lines = (
             f"{line.depth * chr(9)}[{number}] {line.role} {quoted(line.name)}{line.state}"
@@ -308,11 +320,39 @@ class Chromium:
             raise Refused(self._refusal)
         return effect
 
+    def _allowed(self, url: str) -> str:
+        """Return an address that may be opened, as `_go` takes it; else raise `Refused`."""
+        return check_address(url)
+
     async def _settle(self) -> None:
         await self.tab.settle()
         if popup := self.tab.popup:
             self.tab.popup = ""
-            await self._go(check_address(popup))
+            await self._go(self._allowed(popup))
+
+    async def _chained(self, selector: str) -> Sequence[tuple[str, int]]:
+        from playwright.async_api import Error
+
+        root = (await self.tab.send("DOM.getDocument", depth=-1))["root"]
+        try:
+            found = await self.tab.send(
+                "DOM.querySelector", nodeId=root["nodeId"], selector=selector
+            )
+        except Error:  # no selector of CSS
+            return ()
+        finally:
+            await self.tab.send("DOM.disable")
+        nodes, stack = dict[int, Any](), [(root, 0)]
+        while stack:
+            node, above = stack.pop()
+            nodes[node["nodeId"]] = node, above
+            stack += [(child, node["nodeId"]) for child in node.get("children", ())]
+        lines = {line.node: number for number, line in enumerate(self._lines, 1)}
+        chain, at = list[tuple[str, int]](), found["nodeId"]
+        while at not in (0, root["nodeId"]):  # the document is no element
+            node, at = nodes[at]
+            chain.append((node["localName"].lower(), lines.get(node["backendNodeId"], 0)))
+        return chain
 
     async def _restored(self, url: str, values: dict[int, str | int]) -> None:
         await self._go(url)
@@ -324,13 +364,16 @@ class Chromium:
         self._values = values
         await self._look()
 
+    async def _answer(self, asked: Asked) -> Served | None:
+        return self._serve(asked)
+
     def _serve(self, asked: Asked) -> Served | None:
         """Answer a request with the page of a site."""
         if not asked.document or self._world is None:
             return None
         try:
             url = check_address(asked.url)
-            request = request_of(url, asked.method, asked.body)
+            request = request_of(url, asked.method, asked.body.decode("utf-8", "replace"))
             self.states, response = self._world.answer(self.states, request)
             if response.page is not None:
                 self.url, self._values = url, {}
@@ -372,7 +415,7 @@ class Chromium:
     def _check_link(self, href: str) -> None:
         """Refuse a link that leads out of the sites, or runs a script."""
         if href:
-            check_address(href)
+            self._allowed(href)
 
     async def _press(self, line: Seen) -> None:
         """Click where the element is hit, and nothing that lies above it."""
@@ -447,7 +490,7 @@ class Chromium:
         return Effect()
 
     async def _goto(self, move: Move) -> Effect:
-        await self._go(check_address(move.text))
+        await self._go(self._allowed(move.text))
         return Effect()
 
 

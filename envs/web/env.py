@@ -1,10 +1,10 @@
-"""`WebEnv`: web pages as text, on generated sites."""
+"""`WebEnv`: web pages as text, on generated sites and on live ones."""
 
 from __future__ import annotations
 
 import os
 from base64 import b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
@@ -23,6 +23,7 @@ from .engine import Effect, Engine
 from .judge import Judge
 from .lines import REFUSED, ROOT, Tree, read_page, write_answer, write_tree
 from .live import FILES, Acted, Inspecting, LiveTask, TaskFile, open_tasks
+from .live_chromium import LiveChromium, check_live
 from .miniwob import MiniWob, task_of
 from .miniwob import panel_of as tasks_of_miniwob
 from .sites import HOSTS
@@ -134,13 +135,19 @@ class WebEnv(TextEnv):
     ``sight``. Nobody plays them as an expert; their snapshots are played again from the start. Of a
     file the ids are ``<benchmark>/<the file's id>``; `split` is its label.
 
-    ``webvoyager``, ``mind2web-live`` and ``gaia-web`` play a user's file (`read_tasks`) where all tasks
-    start at hosts of the generated sites; live sites cannot be played yet. WebVoyager needs a
-    `judge`; GAIA has its official rules (`gaia_correct`), and a judge by choice; Mind2Web-Live has key
-    nodes, scored on the page before an action, and ends when all are met (`key_node_report`).
+    ``webvoyager``, ``mind2web-live`` and ``gaia-web`` play a user's file (`read_tasks`). WebVoyager
+    needs a `judge`; GAIA has its official rules (`gaia_correct`), and a judge by choice; Mind2Web-Live
+    has key nodes, scored on the page before an action, and ends when all are met (`key_node_report`).
     ``info["verdict"]`` is the judge's, or says why there is none and which nodes cannot be scored: those
-    of meaning without a judge, those with a CSS selector; they count as 0. Steps are
+    of meaning without a judge, those with a CSS selector in the twin; they count as 0. Steps are
     Mind2Web-Live's 1.5 times the annotator's, 10 to 25: pass ``max_episode_steps=25`` to ``gym.make``.
+
+    Tasks that start at other hosts than the generated sites' are live; they need ``engine="chromium"``
+    and `allowed_hosts`. The browser has no network there either: Python makes its requests, only to those
+    hosts, at standard ports and public addresses, with 8 s and 10 MB for an answer. An episode starts
+    without cookies and has no snapshots. A page that asks whether its visitor is human ("verify you are
+    human") ends it as a fault. Live mode is tested with local servers that stand in for hosts; it is
+    untested on the live web.
 
     ## State facts
     See `comap.envs.web.canonicalizer`, by `WebCanonicalizer`: where one is and what pages are there
@@ -152,6 +159,10 @@ class WebEnv(TextEnv):
     is shown, so scrolling changes nothing. Key nodes of generated tasks are scored on the page after
     an action. Sites are generated, not live. Links to new tabs open in the same. MiniWoB++ has no time
     limit, and its raw reward counts, whatever the time.
+
+    Live pages have no WebSockets, service workers, streamed answers, HTTP/2 or proxies, and no lines for
+    what is in frames. Their texts end at 30,000 characters; a page that loads for 10 s is stopped and
+    shown. There ``scroll`` moves the window, ``wait`` takes 2 s, and no actions are suggested.
 
     With ``dialect="webevolver"`` pages are upstream's text (`comap.envs.web.lines.write_tree`), ``type``
     always presses Enter, and a refusal takes the page's place, in its first sentence only. Values and
@@ -170,6 +181,10 @@ class WebEnv(TextEnv):
         data_dir: Folder with the official task files; None looks in ``COMAP_HOME/web``.
         tasks: A task file instead.
         judge: A language model that judges, or its name as for ``comap run --model``; None for none.
+        allowed_hosts: The hosts of live sites that may be asked, by exact name: those that tasks start
+            at, and those that their pages load from. Never taken from a record.
+        sandbox: Whether Chromium has its sandbox; None for one, except as root, who must say False for
+            live sites.
         **common: See `TextEnv`.
 
     Raises:
@@ -199,7 +214,9 @@ class WebEnv(TextEnv):
         | {"dialogs": (), "screenshot": None}
     )
     info_kept: ClassVar[tuple[str, ...]] = ("verdict", "screenshot")
-    local_options: ClassVar[frozenset[str]] = frozenset(("browser", "data_dir", "tasks", "judge"))
+    local_options: ClassVar[frozenset[str]] = frozenset(
+        ("browser", "data_dir", "tasks", "judge", "allowed_hosts", "sandbox")
+    )
     canonicalizer: WebCanonicalizer = WebCanonicalizer()
     state_text = staticmethod(narrate)
 
@@ -215,6 +232,8 @@ class WebEnv(TextEnv):
         data_dir: str | os.PathLike[str] | None = None,
         tasks: str | os.PathLike[str] | None = None,
         judge: Any = None,
+        allowed_hosts: Sequence[str] = (),
+        sandbox: bool | None = None,
         **common: Any,
     ):
         super().__init__(**common)
@@ -222,9 +241,9 @@ class WebEnv(TextEnv):
         check_choice("engine", engine, ENGINES)
         check_choice("observation", observation, OBSERVATIONS)
         check_choice("dialect", dialect, DIALECTS)
-        if benchmark not in FILES and not (tasks is None and judge is None):
+        if benchmark not in FILES and not (tasks is None and judge is None and not allowed_hosts):
             raise OptionError(
-                f"tasks and judge are for benchmark={', '.join(map(repr, FILES))}, found "
+                f"tasks, judge and allowed_hosts are for benchmark={', '.join(map(repr, FILES))}, found "
                 f"benchmark={benchmark!r}; leave them out"
             )
         self._judge = judge if judge is None or isinstance(judge, Judge) else Judge(judge)
@@ -234,11 +253,8 @@ class WebEnv(TextEnv):
             self._file = open_tasks(benchmark, data_dir, tasks, split)
         is_live = self._file is not None and not self._file.hosts <= set(HOSTS)
         miniwob = benchmark == "miniwob"
-        if is_live:
-            raise OptionError(
-                "this version of comap cannot open live sites; give tasks that start at "
-                + ", ".join(HOSTS)
-            )
+        if self._file is not None and is_live:
+            check_live(self._file.hosts, engine, allowed_hosts, sandbox)
         if observation != "page":
             raise OptionError(
                 f"observation={observation!r} is not there yet; use observation='page'"
@@ -257,12 +273,15 @@ class WebEnv(TextEnv):
             self._settings["judge"] = "none" if self._judge is None else self._judge.name
         self._own_limit = self._limit
         self._engine: Engine = Twin()
-        if engine == "chromium":
-            maker = MiniWob if miniwob else Chromium
-            self._engine = maker(browser, self.render_mode == "rgb_array")
+        pictures = self.render_mode == "rgb_array"
+        if is_live:
+            self._settings["allowed_hosts"] = " ".join(sorted(allowed_hosts))
+            self._engine = LiveChromium(allowed_hosts, browser, pictures, sandbox)
+        elif engine == "chromium":
+            self._engine = (MiniWob if miniwob else Chromium)(browser, pictures, sandbox)
         else:
             self.metadata = TextEnv.metadata
-            if self.render_mode == "rgb_array":
+            if pictures:
                 raise OptionError(
                     "render_mode='rgb_array' needs engine='chromium'; the twin has no pictures"
                 )
@@ -270,7 +289,7 @@ class WebEnv(TextEnv):
         self._wanted: Task | LiveTask | None = None
         self._progress = Progress()
         self._page = self._tab = ""
-        self._suggests = True
+        self._suggests = not is_live
 
     @property
     def tasks(self) -> Panel:
@@ -373,7 +392,10 @@ class WebEnv(TextEnv):
     def _open(self, task: str) -> tuple[str, str, Outcome]:
         self._wanted = None
         wanted = self._load_task(task)
-        self._engine.open(wanted.world, wanted.draft.start)
+        start = wanted.draft.start
+        if isinstance(wanted, LiveTask) and isinstance(self._engine, LiveChromium):
+            start = wanted.url
+        self._engine.open(wanted.world, start)
         self._wanted = wanted
         met = wanted.meets(frozenset(), self._engine.url, Effect())
         self._progress, self._tab = Progress(met), ""

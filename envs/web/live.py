@@ -157,6 +157,7 @@ class LiveTask:
         draft: Goal, start and, of GAIA, the true answer.
         nodes: The key nodes of Mind2Web-Live.
         reference: The number of steps of Mind2Web-Live's annotator; 0 elsewhere.
+        url: The address that it starts at, with its scheme, for live sites.
     """
 
     id: str
@@ -165,6 +166,7 @@ class LiveTask:
     draft: Draft
     nodes: tuple[LiveNode, ...] = ()
     reference: int = 0
+    url: str = ""
     plan: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -361,18 +363,22 @@ def _question(record: _Record, benchmark: str, split: str) -> LiveTask:
     gaia = benchmark == "gaia-web"
     truth = str(record.get("Final answer", str, int, float)) if gaia else ""
     draft = Draft(0, record.get("ques"), record.start("web"), (), truth, (), ())
-    return LiveTask(f"{benchmark}/{record.get('id', str, int)}", benchmark, split, draft)
+    name = f"{benchmark}/{record.get('id', str, int)}"
+    return LiveTask(name, benchmark, split, draft, url=record.get("web"))
 
 
 def _mind2web(record: _Record, benchmark: str, split: str) -> LiveTask:
     listed = [_Record(one) for one in record.get("evaluation", list)]
-    if not (start := record.text("web") and record.start("web")):
+    url = record.text("web")
+    if not (start := url and record.start("web")):
         first = _Record(listed[0].get("content", dict))
         start = first.start("url").partition("/")[0] + "/"
+        scheme, found, _ = first.get("url").partition("://")
+        url = f"{scheme}://{start}" if found else start
     draft = Draft(0, record.get("task"), start, (), "", (), ())
     name = f"{benchmark}/{record.get('index', int, str)}"
     nodes, steps = tuple(map(_node, listed)), record.get("reference_task_length", int)
-    return LiveTask(name, benchmark, split, draft, nodes, steps)
+    return LiveTask(name, benchmark, split, draft, nodes, steps, url)
 
 
 def _node(record: _Record) -> LiveNode:

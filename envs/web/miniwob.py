@@ -116,8 +116,8 @@ def _root() -> Path:
 class MiniWob(Chromium):
     """The engine of one MiniWoB++ episode after another."""
 
-    def __init__(self, browser: str | None = None, pictures: bool = False) -> None:
-        super().__init__(browser, pictures)
+    def __init__(self, *options: Any) -> None:
+        super().__init__(*options)
         self._root = _root()
         self.goal = ""
         self.verdict: float | None = None

@@ -1,0 +1,139 @@
+"""Requests to live sites, made by Python for a browser that has no network of its own.
+
+A request is made only to a host that the user allowed, at the standard port, and to an address that was
+looked up once and is public: what is connected to is what was checked. Redirects are not followed; the
+browser asks anew, and that request is checked like any other. Time and sizes have limits. Proxies that
+the environment variables name are not used: they would look hosts up themselves.
+"""
+
+from __future__ import annotations
+
+import io
+import ipaddress
+import socket
+import ssl
+import time
+import zlib
+from collections.abc import Sequence
+from http.client import HTTPConnection, HTTPException
+from typing import Any
+from urllib.parse import urlsplit
+
+from .browser import Asked, Served
+from .engine import Refused, check_address
+
+SECONDS = 8.0
+MOST_BYTES = 10_000_000
+MOST_SENT = 1_000_000
+# Headers of one connection, which mean nothing on the next, and those that are written anew.
+_NOT_PASSED_ON = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te"}
+_NOT_PASSED_ON |= {"proxy-connection", "trailer", "transfer-encoding", "upgrade", "alt-svc"}
+_NOT_PASSED_ON |= {"host", "content-length", "accept-encoding"}
+
+
+def is_public(ip: str) -> bool:
+    """Return whether an address is one of the public internet, and names no other address inside.
+
+    Example:
+        >>> [is_public(ip) for ip in ("93.184.215.14", "10.0.0.1", "127.0.0.1", "::ffff:93.184.215.14")]
+        [True, False, False, False]
+    """
+    address = ipaddress.ip_address(ip)
+    # Outside 2000::/3 are mapped, translated and site-local addresses; 2002::/16 (6to4) holds IPv4's.
+    if address.version == 6 and (int(address) >> 125 != 1 or int(address) >> 112 == 0x2002):
+        return False
+    return address.is_global and not (address.is_multicast or address.is_reserved)
+
+
+def resolve(host: str, port: int) -> Sequence[tuple[str, int]]:
+    """Return where a host is: addresses and ports, all public. Tests put local servers in its place."""
+    found = [str(one[4][0]) for one in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    for ip in found:
+        if not is_public(ip):
+            raise Refused(f"the host {host!r:.80} is at {ip}, which is not a public address")
+    return [(ip, port) for ip in found]
+
+
+def fetch(asked: Asked, hosts: Sequence[str]) -> Served:
+    """Return a site's answer; raise `Refused` where there is none, or none that is allowed."""
+    check_address(asked.url, hosts)
+    parts = urlsplit(asked.url)
+    host, target = str(parts.hostname), parts.path or "/"
+    if len(asked.body) > MOST_SENT:
+        raise Refused(f"more than {MOST_SENT:,} bytes cannot be sent")
+    try:
+        with _Wire(host, parts.scheme == "https") as wire:
+            connection: Any = HTTPConnection(host)  # it writes and reads; the wire is ours
+            connection.sock = wire
+            query = f"?{parts.query}" if parts.query else ""
+            connection.putrequest(asked.method, target + query, skip_accept_encoding=True)
+            for name, value in asked.headers.items():
+                if name.lower() not in _NOT_PASSED_ON:
+                    connection.putheader(name, value)
+            connection.putheader("Accept-Encoding", "gzip")
+            connection.putheader("Connection", "close")
+            if asked.body or asked.method not in ("GET", "HEAD", "OPTIONS"):
+                connection.putheader("Content-Length", str(len(asked.body)))
+            connection.endheaders(asked.body or None)
+            response = connection.getresponse()
+            body, coding = response.read(MOST_BYTES + 1), response.getheader("Content-Encoding", "")
+        if coding.lower() in ("gzip", "x-gzip"):
+            body = zlib.decompressobj(31).decompress(body, MOST_BYTES + 1)  # 31: gzip's format
+        elif coding.lower() not in ("", "identity"):
+            raise Refused(f"{host} answers in the encoding {coding!r:.80}, which was not asked for")
+    except TimeoutError as error:
+        raise Refused(f"{host} did not answer within {SECONDS:g} s") from error
+    # ValueError: a header or an address that HTTP cannot say.
+    except (OSError, HTTPException, ValueError, zlib.error) as error:
+        raise Refused(f"{host} cannot be read: {type(error).__name__}: {error!s:.200}") from error
+    if len(body) > MOST_BYTES:
+        raise Refused(f"{host} answers with more than {MOST_BYTES:,} bytes")
+    for name in (*_NOT_PASSED_ON, "content-encoding"):
+        del response.headers[name]
+    return Served(response.status, response.headers, body)
+
+
+class _Wire(io.RawIOBase):
+    """A connection to a host, with one time limit for all that is sent and received."""
+
+    def __init__(self, host: str, secure: bool):
+        self._until = time.monotonic() + SECONDS
+        failure = OSError("it has no address")
+        for address in resolve(host, 443 if secure else 80):
+            try:
+                self._socket = socket.create_connection(address, self._left())
+                break
+            except OSError as error:
+                failure = error
+        else:
+            raise failure
+        if secure:
+            context = ssl.create_default_context()
+            context.set_alpn_protocols(["http/1.1"])
+            self._socket = context.wrap_socket(self._socket, server_hostname=host)
+
+    def _left(self) -> float:
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return left
+
+    def sendall(self, data: bytes) -> None:
+        self._socket.settimeout(self._left())
+        self._socket.sendall(data)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._socket.settimeout(self._left())
+        return self._socket.recv_into(buffer)
+
+    def close(self) -> None:
+        """Do nothing: `HTTPConnection` calls this before it has read the body."""
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()

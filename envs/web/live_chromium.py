@@ -1,0 +1,158 @@
+"""Chromium on live sites. The browser itself stays shut: Python makes its requests (`fetch`)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NoReturn
+from urllib.parse import urljoin
+
+from ...errors import EngineError, OptionError, SnapshotError
+from .actions import Move
+from .browser import Asked, Served, is_root
+from .chromium import Chromium
+from .engine import MOST_REDIRECTS, Effect, Refused, check_address
+from .fetch import SECONDS, fetch
+from .lines import FIRST
+
+LONGEST_TEXT = 30_000
+WAIT_SECONDS = 2.0
+_THREADS = 8
+# An action has had its effect when no request has been open for so long; most of the time to wait for that.
+_QUIET_SECONDS, _MOST_QUIET_SECONDS = 0.3, 4.0
+# A page of few lines that says this is a barrier; a longer one may be about barriers.
+_BARRIER = re.compile(
+    r"verify (that )?you(\W{1,3}re| are) (a )?human|are you (a )?(human|robot)|not a robot|"
+    r"verifying you are human|unusual traffic from your",
+    re.IGNORECASE,
+)
+_BARRIER_LINES = 60
+
+
+def check_live(
+    starts: frozenset[str], engine: str, allowed_hosts: Sequence[str], sandbox: bool | None
+) -> None:
+    """Raise `OptionError` unless tasks that start at live hosts may be played with these options."""
+    if engine != "chromium":
+        raise OptionError(
+            f"live sites need a browser, found engine={engine!r}; use engine='chromium'"
+        )
+    known = tuple(allowed_hosts) if isinstance(allowed_hosts, tuple | list) else ()
+    if missing := sorted(starts.difference(known)):
+        raise OptionError(
+            "allowed_hosts must be a tuple of all hosts that the file's tasks start at, found "
+            f"{allowed_hosts!r:.200}, without {len(missing)} of them; write "
+            f"allowed_hosts={(*known, *missing)!r}, and the hosts that their pages load from"
+        )
+    if sandbox is not False and is_root():
+        raise OptionError(
+            f"live sites need Chromium's sandbox, which refuses root, found sandbox={sandbox!r} as "
+            "root; run comap as another user, or without a sandbox: sandbox=False"
+        )
+
+
+class LiveChromium(Chromium):
+    """The engine that plays on the live hosts that it is given; its `url` has a scheme."""
+
+    def __init__(self, hosts: Sequence[str], *options: Any) -> None:
+        super().__init__(*options)
+        self.hosts = tuple(hosts)
+        self._threads, self._waiting = ThreadPoolExecutor(_THREADS), set[object]()
+
+    def open(self, world: Any, url: str) -> None:
+        """Start at an address, in a context without cookies."""
+        self.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="comap-fetch")
+        self._waiting = set()
+        super().open(world, self._allowed(url))
+
+    def save(self) -> NoReturn:
+        """Raise `SnapshotError`: nobody can go back on a live site."""
+        raise SnapshotError(
+            "expected an engine that can go back, found live sites; play the task again: "
+            "env.reset(options={'task': id})"
+        )
+
+    async def _opened(self, url: str) -> None:
+        self.tab.patient, self._refusal = True, ""
+        self.tab.dialogs.clear()
+        await self._go(url)
+        await self._settle()
+        if self._refusal:
+            raise EngineError(f"expected {url:.200} to open, found: {self._refusal}")
+        await self._look()
+
+    async def _go(self, url: str) -> None:
+        self._redirects = 0
+        await self.tab.goto(url)
+
+    def _allowed(self, url: str) -> str:
+        scheme = "http" if url.lower().startswith("http://") else "https"
+        return f"{scheme}://{check_address(url, self.hosts)}"
+
+    def _check_link(self, href: str) -> None:
+        """Let links run scripts; where they lead is checked as all that the page asks for."""
+
+    async def _answer(self, asked: Asked) -> Served | None:
+        """Answer with what the site says; where that is not allowed the page stays as it is."""
+        loop, waiting, own = asyncio.get_running_loop(), self._waiting, object()
+        waiting.add(own)
+        served: Served | None = None
+        try:
+            work = loop.run_in_executor(self._threads, fetch, asked, self.hosts)
+            served = await asyncio.wait_for(work, SECONDS + 1)
+            if asked.document:
+                self._check_redirect(asked.url, served)
+        except (Refused, asyncio.TimeoutError) as error:
+            served, refusal = None, str(error) or f"no answer within {SECONDS + 1:g} s"
+        waiting.discard(own)
+        if waiting is self._waiting:  # else it was asked by a page of an earlier episode
+            self._heard = loop.time()
+            if asked.document and served is None:
+                self._refusal = refusal
+        return served
+
+    def _check_redirect(self, url: str, served: Served) -> None:
+        location = served.headers.get("Location")
+        if location is None or not 300 <= served.status < 400:
+            self._values = {}
+            return
+        self._redirects += 1
+        if self._redirects == MOST_REDIRECTS:
+            raise Refused("the site redirects without end")
+        check_address(urljoin(url, location), self.hosts)
+
+    async def _settle(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._heard = began = loop.time()
+        await super()._settle()
+        while (now := loop.time()) < began + _MOST_QUIET_SECONDS:
+            if not self._waiting and now > self._heard + _QUIET_SECONDS:
+                break
+            await asyncio.sleep(0.02)
+        await super()._settle()  # a script may have opened another page
+
+    async def _look(self) -> None:
+        await super()._look()
+        self.url = self.address.partition("#")[0]
+        shown = self.url.partition("://")[2] or self.url
+        self._text = f"{FIRST}{shown}\n{self._text.partition(chr(10))[2]}"
+        barrier = _BARRIER.search(self._text)
+        if barrier and len(self._lines) <= _BARRIER_LINES:
+            raise EngineError(
+                f"expected a page for everybody, found at {shown:.200} a check that its visitor is "
+                f"human ({barrier[0]!r}); play the task later, or leave it out"
+            )
+        if len(self._text) > LONGEST_TEXT:
+            self._text = self._text[: self._text.rindex("\n", 0, LONGEST_TEXT)]
+
+    async def _scroll(self, move: Move) -> Effect:
+        await self.tab.evaluate(f"scrollBy(0, {'-' if move.text == 'up' else ''}innerHeight)")
+        return Effect()
+
+    async def _wait(self, move: Move) -> Effect:
+        await asyncio.sleep(WAIT_SECONDS)
+        return Effect()
