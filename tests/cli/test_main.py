@@ -192,7 +192,7 @@ def test_options_of_one_name_mean_the_same_in_all_commands():
             if short and action.option_strings:
                 assert short in action.option_strings, f"comap {name} --{option}"
     several = {option: by for option, by in kinds.items() if len(by) > 1}
-    assert set(several) <= {"scale", "optimization.schedule", "weights"}, several
+    assert set(several) <= {"scale", "optimization.schedule", "weights", "engine"}, several
     assert set(NAMES) <= set(kinds)
 
 
