@@ -78,7 +78,12 @@ def run_experiments(
 ) -> bool:
     """Run commands of comap for tables and figures and write reports; return whether all ended well."""
     scale, chosen = scale_named(scale_name), wanted(names)
-    found = _left(plan(chosen, scale, seeds), out)
+    planned = plan(chosen, scale, seeds)
+    found = _left(planned, out)
+    if elsewhere := len(planned.jobs) - len(found.jobs):
+        print(
+            f"{elsewhere} jobs are left out: {out / ROWS} has what came of them on another machine"
+        )
     official, shown = (
         {env: str(Path(path).expanduser().resolve()) for env, path in (given or {}).items()}
         for given in (data, demos)

@@ -107,9 +107,9 @@ def find_program(browser: str | None) -> str:
     else:
         found = next(filter(None, map(shutil.which, _PROGRAMS)), None) or _downloaded()
     if find_spec("playwright") is None or found is None:
-        missing = "a browser" if found is None else "Playwright"
+        missing = "browser" if found is None else "Playwright"
         raise MissingExtra(
-            f"engine='chromium' needs Playwright and a browser, found no {missing.split()[-1]}; run: "
+            f"engine='chromium' needs Playwright and a browser, found no {missing}; run: "
             'pip install -e ".[web]" && playwright install chromium (or: apt-get install chromium)'
         )
     return found
@@ -288,7 +288,7 @@ class Tab:
         self._loading = self._started = False
         self._loaded: asyncio.Event
         self._passed: asyncio.Event
-        self._lost: asyncio.Future[Any]
+        self._lost: asyncio.Future[str]
 
     async def open(self) -> None:
         """Make the context and its page."""
@@ -296,7 +296,7 @@ class Tab:
         self._lost = asyncio.get_running_loop().create_future()
         self._context = await self.browser.new_context()
         page = await self._context.new_page()
-        page.on("crash", self._lose)
+        page.on("crash", lambda _: self._lose("the page crashed"))
         page.on("dialog", self._answer_dialog)
         self._context.on("page", lambda other: asyncio.ensure_future(_close(other)))
         self._session = await self._context.new_cdp_session(page)
@@ -339,7 +339,7 @@ class Tab:
             return call.result()
         call.cancel()
         if self._lost.done():
-            raise EngineError("the page crashed")
+            raise EngineError(self._lost.result())
         raise EngineError(f"the page did not answer within {CALL_SECONDS:g} s ({method})")
 
     async def call(self, node: int, function: str, *arguments: Any) -> Any:
@@ -404,7 +404,7 @@ class Tab:
         )
         wait.cancel()
         if self._lost.done():
-            raise EngineError("the page crashed")
+            raise EngineError(self._lost.result())
         if not event.is_set():
             raise EngineError(f"the page did not {what} within {CALL_SECONDS:g} s")
 
@@ -446,9 +446,10 @@ class Tab:
         shot = await self.send("Page.captureScreenshot", format="jpeg", quality=60)
         return str(shot["data"])
 
-    def _lose(self, page: Any) -> None:
+    def _lose(self, why: str) -> None:
+        """Give the page up: whoever waits for it is told why."""
         if not self._lost.done():
-            self._lost.set_result(None)
+            self._lost.set_result(why)
 
     def _begin(self, event: Any) -> None:
         if event["frameId"] == self._frame:
@@ -474,7 +475,11 @@ class Tab:
         main = event["resourceType"] == "Document" and event["frameId"] == self._frame
         sent = (b64decode(part.get("bytes", "")) for part in request.get("postDataEntries", ()))
         asked = Asked(request["method"], request["url"], b"".join(sent), main, request["headers"])
-        served = await self.serve(asked)
+        try:
+            served = await self.serve(asked)
+        except Exception as error:
+            served = None
+            self._lose(f"a request was not answered: {type(error).__name__}: {error!s:.500}")
         with suppress(Exception):  # the page may be gone
             if served is None:
                 # "Aborted" leaves the page as it is; other errors would show one of their own.

@@ -10,7 +10,7 @@ import asyncio
 import re
 import weakref
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from ...errors import EngineError
 from .actions import Move, Target
@@ -169,6 +169,9 @@ class Chromium:
         OptionError: There is no program at the path.
         MissingExtra: Playwright or a browser is missing.
     """
+
+    scripted: ClassVar[bool] = False
+    """Whether pages have scripts of their own, which links run and scrolling wakes."""
 
     def __init__(
         self, browser: str | None = None, pictures: bool = False, sandbox: bool | None = None
@@ -413,8 +416,8 @@ class Chromium:
         return Effect()
 
     def _check_link(self, href: str) -> None:
-        """Refuse a link that leads out of the sites, or runs a script."""
-        if href:
+        """Refuse a link that leads out of the sites, or runs a script that is not the page's own."""
+        if href and not self.scripted:
             self._allowed(href)
 
     async def _press(self, line: Seen) -> None:
@@ -473,7 +476,9 @@ class Chromium:
         return Effect("", line.name, move.text)
 
     async def _scroll(self, move: Move) -> Effect:
-        return Effect()  # the whole page is shown
+        if self.scripted:  # else nothing changes: the whole page is shown
+            await self.tab.evaluate(f"scrollBy(0, {'-' if move.text == 'up' else ''}innerHeight)")
+        return Effect()
 
     async def _wait(self, move: Move) -> Effect:
         return Effect()

@@ -54,7 +54,12 @@ def check_live(
 
 
 class LiveChromium(Chromium):
-    """The engine that plays on the live hosts that it is given; its `url` has a scheme."""
+    """The engine that plays on the live hosts that it is given; its `url` has a scheme.
+
+    Where links lead is checked as all that the page asks for.
+    """
+
+    scripted = True
 
     def __init__(self, hosts: Sequence[str], *options: Any) -> None:
         super().__init__(*options)
@@ -92,9 +97,6 @@ class LiveChromium(Chromium):
     def _allowed(self, url: str) -> str:
         scheme = "http" if url.lower().startswith("http://") else "https"
         return f"{scheme}://{check_address(url, self.hosts)}"
-
-    def _check_link(self, href: str) -> None:
-        """Let links run scripts; where they lead is checked as all that the page asks for."""
 
     async def _answer(self, asked: Asked) -> Served | None:
         """Answer with what the site says; where that is not allowed the page stays as it is."""
@@ -148,10 +150,6 @@ class LiveChromium(Chromium):
             )
         if len(self._text) > LONGEST_TEXT:
             self._text = self._text[: self._text.rindex("\n", 0, LONGEST_TEXT)]
-
-    async def _scroll(self, move: Move) -> Effect:
-        await self.tab.evaluate(f"scrollBy(0, {'-' if move.text == 'up' else ''}innerHeight)")
-        return Effect()
 
     async def _wait(self, move: Move) -> Effect:
         await asyncio.sleep(WAIT_SECONDS)

@@ -116,6 +116,8 @@ def _root() -> Path:
 class MiniWob(Chromium):
     """The engine of one MiniWoB++ episode after another."""
 
+    scripted = True
+
     def __init__(self, *options: Any) -> None:
         super().__init__(*options)
         self._root = _root()
@@ -202,13 +204,6 @@ class MiniWob(Chromium):
             return None
         kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
         return Served(200, {"Content-Type": f"{kind}; charset=utf-8"}, path.read_bytes())
-
-    def _check_link(self, href: str) -> None:
-        """Let links run scripts: they are the pages' own."""
-
-    async def _scroll(self, move: Move) -> Effect:
-        await self.tab.evaluate(f"scrollBy(0, {'-' if move.text == 'up' else ''}innerHeight)")
-        return Effect()
 
     async def _goback(self, move: Move) -> Effect:
         return Effect()

@@ -303,3 +303,18 @@ def test_a_browser_that_does_not_start_is_told(browser: str) -> None:
 def _no_browser_stays() -> Iterator[None]:
     yield
     browsers.close_all()
+
+
+def test_a_request_that_cannot_be_answered_ends_the_episode_at_once(
+    pages: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages.show("<a href='/item?id=1'>Next</a>")
+
+    def broken(asked: Any) -> None:
+        raise ZeroDivisionError("a fault of the site")
+
+    monkeypatch.setattr(pages, "_serve", broken)
+    with pytest.raises(EngineError, match="not answered: ZeroDivisionError: a fault of the site"):
+        pages.do("click [link 'Next']")
+    monkeypatch.undo()
+    assert "Next" in pages.show("<a href='/'>Next</a>")
