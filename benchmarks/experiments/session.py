@@ -81,9 +81,7 @@ def run_experiments(
     planned = plan(chosen, scale, seeds)
     found = _left(planned, out)
     if elsewhere := len(planned.jobs) - len(found.jobs):
-        print(
-            f"{elsewhere} jobs are left out: {out / ROWS} has what came of them on another machine"
-        )
+        print(f"jobs left out, since {out / ROWS} has their rows from another machine: {elsewhere}")
     official, shown = (
         {env: str(Path(path).expanduser().resolve()) for env, path in (given or {}).items()}
         for given in (data, demos)
