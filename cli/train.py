@@ -194,7 +194,8 @@ class Staged(Training):
             about["model"]["name"] = TINY
         demos = []
         if config.shows_expert:
-            demos = show_expert(environments, config, self.demos, tell, config.side_steps)
+            strays = config.side_steps, config.copy_side_steps
+            demos = show_expert(environments, config, self.demos, tell, *strays)
         about["demonstrations"] = {"from": "file" if self.demos else "expert", "number": len(demos)}
         session = circumstances(PACKAGES) | {"options": self.options()}
         session["hardware"] |= hardware()

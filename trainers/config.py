@@ -144,6 +144,8 @@ class SharedTraining:
     side_steps: float = 0.0
     """Share of the environment's own demonstrations in which the expert now and then does something else,
     which shows what refused actions and empty places look like."""
+    copy_side_steps: bool = False
+    """Copy side steps too, as from demonstrators that err; otherwise only what follows them is copied."""
     evaluation_splits: tuple[str, ...] = ("valid_seen", "valid_unseen")
     """Splits to evaluate on."""
     evaluation_tasks: int | None = None

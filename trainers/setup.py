@@ -95,6 +95,7 @@ def show_expert(
     file: Path | None = None,
     tell: Tell = lambda event: None,
     side_steps: float = 0.0,
+    copied: bool = False,
 ) -> list[Trajectory]:
     """Return the demonstrations of a training: the environment's own expert's, or a file's.
 
@@ -105,6 +106,7 @@ def show_expert(
             environment's own expert.
         tell: Callback for events.
         side_steps: The share of the expert's own episodes that have side steps; see `StrayingExpert`.
+        copied: Whether trainings copy side steps too.
 
     Raises:
         DataNotFound: The file has no demonstration of these tasks.
@@ -126,7 +128,7 @@ def show_expert(
             rng = random.Random(f"{config.seed}\ndemonstrations")
             bounds = [part * len(tasks) // number for part in range(number + 1)]
             tasks = [tasks[rng.randrange(low, high)] for low, high in pairwise(bounds)]
-        straying = StrayingExpert()
+        straying = StrayingExpert(copied)
         for done, task in enumerate(tasks, 1):
             if file is None:
                 strays = random.Random(f"{config.seed}\n{task}").random() < side_steps
@@ -197,12 +199,16 @@ def demonstrations(
 
 
 class StrayingExpert:
-    """The environment's expert, which errs in a quarter of its steps as policies do, noted `ASIDE`."""
+    """The environment's expert, which errs in a quarter of its steps as policies do.
+
+    Its errors are noted `ASIDE`, so that trainings leave them out, unless they are to be copied.
+    """
 
     name = "expert"
 
-    def __init__(self) -> None:
+    def __init__(self, copied: bool = False) -> None:
         self._known: list[str] = []
+        self._notes = {} if copied else {ASIDE: True}
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         rng = random.Random(f"stray\n{view.task}\n{view.step}".encode("utf-8", "replace"))
@@ -212,14 +218,14 @@ class StrayingExpert:
             return Decision(action)
         kind, before = rng.random(), [turn.action for turn in view.history if turn.action]
         if kind < 0.35 and before:
-            return Decision(rng.choice(before), notes={ASIDE: True})
+            return Decision(rng.choice(before), notes=self._notes)
         if kind < 0.7 and self._known:
             goal = {*view.goal.split()}
             some = rng.sample(self._known, min(_REMEMBERED, len(self._known)))
             alike = max(some, key=lambda action: len(goal & {*action.split()}))
-            return Decision(alike, notes={ASIDE: True})
+            return Decision(alike, notes=self._notes)
         decision = yield from RandomAgent(mixed=0.3).decide(view)
-        return replace(decision, notes={ASIDE: True})
+        return replace(decision, notes=self._notes)
 
 
 def expert_demonstrations(

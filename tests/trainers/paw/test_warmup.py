@@ -50,6 +50,15 @@ def test_side_steps_are_shown_and_not_copied(shown, base):
         assert told[1:] == [step.observation for step in episode.steps[:-1]]
 
 
+def test_side_steps_of_demonstrators_that_err_are_copied(shown, base):
+    config = SharedTraining(demonstrations=8)
+    erring = show_expert(ENV, config, side_steps=0.5, copied=True)
+    played = [[step.action for step in one.steps] for one in erring]
+    assert played == [[step.action for step in one.steps] for one in shown]
+    rows = list(conversation_rows(erring, BRIEF, base))
+    assert [row.answer for row in rows] == [f"Action: {action}" for one in played for action in one]
+
+
 def test_observations_are_learned_where_that_is_asked_for(shown, base, tmp_path):
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
