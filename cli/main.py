@@ -53,6 +53,12 @@ COMMANDS = {
     "bench speed": ("bench:Speed", "measure the time of a step"),
     "bench shipped": ("bench:Shipped", "train the small models that comap ships"),
     "bench noise-gradients": ("bench:NoiseGradients", "measure PaW's gradients on noise"),
+    "init env": ("scaffold:InitEnv", "write a package for an environment of your own"),
+    "init world-model": (
+        "scaffold:InitWorldModel",
+        "write a package for a world model of your own",
+    ),
+    "validate": ("scaffold:Validate", "test an environment by the conformance suite"),
     "hub push": ("serve:Push", "push trajectories or models to the Hub"),
     "hub load": ("serve:Load", "load what comap pushed to the Hub"),
 }

@@ -1,0 +1,77 @@
+"""`comap init` and `comap validate`: packages that work as written, and what a broken one is told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from comap.envs.conformance.transcripts import load
+
+kit = load(f"{Path(__file__).with_name('cli_kit.py')}:KIT")
+BROKEN = ("self.np_random.permutation(6)", '__import__("numpy").random.permutation(6)')
+
+
+def comap(*words: str, cwd: Path) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "comap", *words],
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(cwd), *sys.path])},
+        capture_output=True,
+        encoding="utf-8",
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("kind", "name"), [("env", "lamps"), ("world-model", "doors")])
+def test_a_package_is_written_whose_tests_pass(kind, name, tmp_path):
+    code, told, _ = kit.say("init", kind, name, "--out", str(tmp_path / name))
+    assert code == 0 and f"cd {tmp_path / name}" in told
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
+        cwd=tmp_path / name,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path / name), *sys.path])},
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_an_environment_is_validated(tmp_path):
+    kit.say("init", "env", "lamps", "--out", str(tmp_path))
+    code, told = comap("validate", "lamps:mine/Lamps-v0", cwd=tmp_path)
+    assert code == 0 and told.endswith("23 of 23 tests passed\n"), told
+
+    source = (tmp_path / "lamps.py").read_text("utf-8")
+    (tmp_path / "lamps.py").write_text(source.replace(*BROKEN), "utf-8")
+    code, told = comap("validate", "lamps:mine/Lamps-v0", cwd=tmp_path)
+    assert (
+        code == 1 and "FAILED  seed repeats an episode\n        AssertionError: seed 0 must" in told
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["init", "env", "../up"], "expected a name of lower-case letters"),
+        (["init", "env", "json"], "which Python or comap has"),
+        (["init", "world-model", "comap"], "which Python or comap has"),
+        (["validate", "comap/Nowhere-v0"], "comap/Nowhere-v0"),
+    ],
+)
+def test_mistakes(words, told):
+    code, _, error = kit.say(*words)
+    assert code == 2 and told in error
+
+
+def test_nothing_is_overwritten(tmp_path):
+    (tmp_path / "mine.txt").write_text("work of a year")
+    code, _, error = kit.say("init", "env", "lamps", "--out", str(tmp_path))
+    assert (
+        code == 2
+        and "new or empty folder" in error
+        and [*tmp_path.iterdir()] == [tmp_path / "mine.txt"]
+    )
