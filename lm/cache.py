@@ -57,8 +57,10 @@ class PrefixTree:
         """Return the nodes that hold the longest known beginning, each with how many of its tokens."""
         self._clock += 1
         node, done, path = self._root, 0, list[tuple[Node, int]]()
+        tokens = tuple(tokens)
         while done < len(tokens) and (child := node.children.get(tokens[done])):
-            alike = common(child.tokens, tokens[done : done + len(child.tokens)])
+            part = tokens[done : done + len(child.tokens)]
+            alike = len(part) if part == child.tokens else common(child.tokens, part)
             child.used = self._clock
             path.append((child, alike))
             done += alike
