@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -16,8 +17,9 @@ from typing import Any, NamedTuple, TypeAlias
 import gymnasium
 
 from .. import jsonl
+from ..envs.alfworld.rooms import Difficulty
 from ..envs.storage import locked
-from ..errors import DataCorrupt, DownloadError, OptionError
+from ..errors import CoMapError, DataCorrupt, DownloadError, OptionError
 from ..lm import LanguageModel
 from ..metrics import success_rate
 from ..redaction import without_secrets
@@ -290,6 +292,24 @@ DIGESTS = "files"
 """The member of a summary that has size and SHA-256 of each file of the run, as it ended."""
 
 
+_GENERATED_GAME = re.compile(
+    r"generated/[a-z_]+/([a-z0-9.-]{1,80})/[0-9]{1,18}-([0-9]{6,12})", re.ASCII
+)
+
+
+def task_type(env_id: str, task: str, split: str = "") -> str:
+    """Return the kind of a task; empty where the id does not say it."""
+    parts = task.removeprefix("generated/").split("/")
+    if env_id != "comap/ALFWorld-v0":
+        return parts[0] if len(parts) > 1 and parts[0] != split else ""
+    if generated := _GENERATED_GAME.fullmatch(task):  # its number gives the family
+        with suppress(CoMapError):
+            families = Difficulty.of(generated[1]).families
+            return families[int(generated[2]) % len(families)]
+        return ""
+    return parts[1].partition("-")[0] if len(parts) == 3 else ""
+
+
 _SPENT = ("calls", "prompt_tokens", "completion_tokens")
 
 
@@ -300,6 +320,7 @@ class Tally:
     first: dict[str, bool] = field(default_factory=dict)
     last: dict[str, bool] = field(default_factory=dict)
     scores: dict[str, float] = field(default_factory=dict)
+    types: dict[str, str] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     trials: int = 0
     steps: int = 0
@@ -323,6 +344,7 @@ class Tally:
         self.trials += 1
         self.first.setdefault(task, trajectory.success)
         self.last[task], self.scores[task] = trajectory.success, trajectory.score
+        self.types[task] = task_type(trajectory.env_id, task, trajectory.split)
         self.errors.pop(task, None)
         if trajectory.error is not None:
             self.errors[task] = trajectory.error
@@ -346,6 +368,7 @@ class Tally:
         result: dict[str, Any] = {
             "n": len(self.last),
             "success": asdict(success_rate(self.last.values())),
+            "by_type": self._by_type(),
             "score": sum(self.scores.values()) / tasks,
             "steps": {"all": self.steps, "per_episode": self.steps / max(self.trials, 1)},
             "invalid_actions": self.invalid / steps,
@@ -380,6 +403,15 @@ class Tally:
         if seconds is not None:
             result["seconds"] = {"all": seconds, "per_step": seconds / steps}
         return result
+
+    def _by_type(self) -> dict[str, Any]:
+        """Return the success of each type of task; empty where there is one, or ids do not say it."""
+        types = sorted({*self.types.values()})
+        found = {
+            name: [won for task, won in self.last.items() if self.types[task] == name]
+            for name in types
+        }
+        return {k: asdict(success_rate(v)) for k, v in found.items()} if len(types) > 1 else {}
 
 
 def recorded(path: Path) -> Iterator[Trajectory]:

@@ -15,8 +15,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ..envs.alfworld.rooms import Difficulty
-from ..errors import CoMapError, needs_extra
+from ..agents.run import task_type
+from ..errors import needs_extra
 from ..facts import Fact, State, apply, diff, fact_to_text
 from ..jsonl import replacing_file
 from ..metrics import delta_f1
@@ -209,24 +209,6 @@ class Pack:
         if scores:
             entry["f1"] = round(sum(scores) / len(scores), 4)
         return entry
-
-
-_GENERATED_GAME = re.compile(
-    r"generated/[a-z_]+/([a-z0-9.-]{1,80})/[0-9]{1,18}-([0-9]{6,12})", re.ASCII
-)
-
-
-def task_type(env_id: str, task: str, split: str = "") -> str:
-    """Return the kind of a task; empty where the id does not say it."""
-    parts = task.removeprefix("generated/").split("/")
-    if env_id != "comap/ALFWorld-v0":
-        return parts[0] if len(parts) > 1 and parts[0] != split else ""
-    if generated := _GENERATED_GAME.fullmatch(task):  # its number gives the family
-        with suppress(CoMapError):
-            families = Difficulty.of(generated[1]).families
-            return families[int(generated[2]) % len(families)]
-        return ""
-    return parts[1].partition("-")[0] if len(parts) == 3 else ""
 
 
 def was_revised(notes: Mapping[str, Any]) -> bool:

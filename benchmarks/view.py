@@ -163,6 +163,8 @@ def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
     rows = {"success": str(Rate(**summary["success"]))}
     if "trials" in summary:
         rows["success in the first trial"] = str(Rate(**summary["trials"]["first"]))
+    for name, rate in summary.get("by_type", {}).items():
+        rows[f"success, {one_line(name, 40) or 'other'}"] = str(Rate(**rate))
     rows |= {
         "score": f"{100 * summary['score']:.1f} %",
         "steps in an episode": f"{summary['steps']['per_episode']:.1f}",

@@ -84,6 +84,9 @@ def test_a_run_is_recorded(whole: Path) -> None:
     assert summary["n"] == 10 and summary["steps"]["all"] == sum(len(t.steps) for t in found)
     assert summary["success"]["value"] == sum(t.success for t in found) / 10
     assert summary["success"]["low"] < summary["success"]["high"] and summary["errors"] == {}
+    types = summary["by_type"]
+    assert len(types) == 6 and sum(one["n"] for one in types.values()) == 10
+    assert sum(one["value"] * one["n"] for one in types.values()) == sum(t.success for t in found)
     assert summary["seconds"]["all"] >= 0 and "trials" not in summary
     said = json.loads((whole / "run.json").read_text())
     assert said["agent"]["name"] == "random" and said["environment"]["split"] == "valid_seen"

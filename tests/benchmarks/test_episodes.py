@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from comap.agents.run import task_type
 from comap.benchmarks.report import (
     Episode,
     Pack,
     episode_record,
     gates_of,
-    task_type,
     was_revised,
 )
 from comap.envs.conformance.transcripts import load
