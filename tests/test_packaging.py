@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import comap
+from comap.errors import DISTRIBUTION
 
 ROOT = Path(comap.__file__).parent
 OUTSIDE = ("tests", "docs", "examples", ".ci")
@@ -30,8 +31,7 @@ build_meta.build_wheel(out), build_meta.build_sdist(out)
 
 
 def project() -> dict[str, Any]:
-    toml: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    found: dict[str, Any] = toml.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     return found
 
 
@@ -111,7 +111,7 @@ def test_the_wheel_has_the_package_and_nothing_else(built: dict[str, Any]) -> No
 
 
 def test_the_source_distribution_is_the_repository(built: dict[str, Any]) -> None:
-    made = {name for name in built["sdist"] if name.startswith("comap.egg-info/")}
+    made = {name for name in built["sdist"] if name.startswith("comap_agents.egg-info/")}
     rest = built["sdist"] - made - {"PKG-INFO", "setup.cfg"}
     assert rest == set(tracked()), (
         f"lacks {set(tracked()) - rest}, has besides {rest - set(tracked())}"
@@ -126,9 +126,23 @@ def test_metadata(built: dict[str, Any]) -> None:
     for extra in project()["project"]["optional-dependencies"]:
         assert f"Provides-Extra: {extra}\n" in head
     minors = re.findall(r"Python :: 3\.(\d+)", head)
-    assert minors[0] == "10" and "Requires-Python: >=3.10" in head
-    changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
-    assert re.search(rf"^## {re.escape(comap.__version__)}\b", changes, re.MULTILINE)
+    assert minors[0] == "11" and "Requires-Python: >=3.11" in head
+    changes, cited = (ROOT / name for name in ("CHANGELOG.md", "CITATION.cff"))
+    assert (
+        re.findall(r"^## (\S+)", changes.read_text("utf-8"), re.MULTILINE)[0] == comap.__version__
+    )
+    assert f"\nversion: {comap.__version__}\n" in cited.read_text("utf-8")
+
+
+def test_every_command_that_installs_comap_names_our_distribution() -> None:
+    assert project()["project"]["name"] == DISTRIBUTION
+    other = re.compile(r"""pip3? install[^`#\n]*[ "'](comap)[\["' ]""")
+    wrong = []
+    for name in tracked():
+        if not name.startswith("benchmarks/results/") and name != Path(__file__).name:
+            text = (ROOT / name).read_text("utf-8", errors="replace")
+            wrong += [f"{name}: {found[0]}" for found in other.finditer(text)]
+    assert not wrong, wrong
 
 
 def requirements(texts: list[str]) -> list[Requirement]:
@@ -139,7 +153,7 @@ def requirements(texts: list[str]) -> list[Requirement]:
         one = Requirement(text)
         found += (
             [one]
-            if canonicalize_name(one.name) != "comap"
+            if canonicalize_name(one.name) != DISTRIBUTION
             else requirements([part for extra in one.extras for part in extras[extra]])
         )
     return found

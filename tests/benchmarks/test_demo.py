@@ -231,5 +231,8 @@ def test_without_packages_or_models_a_line_says_what_adds_it(
             learned_models(ENV)
         run_demo(DemoConfig(out=str(tmp_path), **LEAST))
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "learned" in line]
-    assert line.startswith("No learned agent is shown: ") and 'pip install -e ".[local]"' in line
+    assert (
+        line.startswith("No learned agent is shown: ")
+        and 'pip install "comap-agents[local]"' in line
+    )
     assert json.loads((tmp_path / "results.json").read_text("utf-8"))["learned"] == []
