@@ -36,6 +36,10 @@ types: $(VENV)/.lint
 release-check:
 	.ci/release-check
 
+# Each extra alone in a fresh environment, and what it is for; EXTRAS="core search" names some. All: gigabytes.
+extras-check:
+	.ci/extras-check $(EXTRAS)
+
 $(VENV)/.venv:
 	$(PYTHON) -m venv $(VENV)
 	touch $@
