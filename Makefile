@@ -40,6 +40,10 @@ release-check:
 extras-check:
 	.ci/extras-check $(EXTRAS)
 
+# The newest releases that pyproject.toml allows, as pins; see CONTRIBUTING.md.
+constraints: $(VENV)/.venv
+	$(BIN)/python .ci/renew-constraints
+
 $(VENV)/.venv:
 	$(PYTHON) -m venv $(VENV)
 	touch $@
