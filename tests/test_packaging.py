@@ -159,6 +159,42 @@ def requirements(texts: list[str]) -> list[Requirement]:
     return found
 
 
+CORE = """
+import sys
+for name in sys.argv[1:]:
+    sys.modules[name] = None
+from comap.cli import main
+small = ["--episodes", "1", "--env-option", "source=generated", "--agent", "expert"]
+for env in ("ALFWorld", "WebShop", "StableToolBench", "SearchQA", "Web"):
+    options = small if env != "Web" else ["--episodes", "1", "--agent", "expert"]
+    assert main(["run", *options, "--env", f"comap/{env}-v0", "--out", env]) == 0
+    assert main(["verify", env]) == 0
+assert main(["demo", "--train-tasks", "2", "--test-tasks", "1", "--lengths", "1", "--out", "demo"]) == 0
+"""
+MODULES = {"faiss-cpu": "faiss", "pystemmer": "Stemmer", "jpype1": "jpype", "pillow": "PIL"}
+"""Modules that have other names than their packages."""
+
+
+def test_core_alone_plays_verifies_and_compares(tmp_path: Path) -> None:
+    told = project()["project"]
+    core = {canonicalize_name(one.name) for one in requirements(told["dependencies"])}
+    extra = requirements(
+        [text for texts in told["optional-dependencies"].values() for text in texts]
+    )
+    lacking = {canonicalize_name(one.name) for one in extra} - core
+    names = sorted(MODULES.get(name, name.replace("-", "_")) for name in lacking)
+    assert {"jinja2", "matplotlib", "torch", "jsonschema"} <= set(names)
+    done = subprocess.run(
+        [sys.executable, "-c", CORE, *names],
+        cwd=tmp_path,
+        env={**os.environ, "COMAP_HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert "report: none; a report needs the extra 'viz'; run: pip install \"comap-" in done.stdout
+
+
 def test_what_ci_pins_is_what_the_project_asks_for() -> None:
     lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
     pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
