@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 WORKERS ?= 2
 
-.PHONY: demo test lint types docs wheel-test clean
+.PHONY: demo test lint types docs release-check extras-check constraints clean
 
 demo: $(VENV)/.demo
 	$(BIN)/comap demo
@@ -32,9 +32,17 @@ types: $(VENV)/.lint
 	$(PIP) --no-deps --target build/types .
 	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p comap
 
-# The wheel, in a fresh environment of each Python that is there.
-wheel-test:
-	.ci/wheel-test
+# Before a release: versions, the README, and the wheel in a fresh environment of each Python that is there.
+release-check:
+	.ci/release-check
+
+# Each extra alone in a fresh environment, and what it is for; EXTRAS="core search" names some. All: gigabytes.
+extras-check:
+	.ci/extras-check $(EXTRAS)
+
+# The newest releases that pyproject.toml allows, as pins; see CONTRIBUTING.md.
+constraints: $(VENV)/.venv
+	$(BIN)/python .ci/renew-constraints
 
 $(VENV)/.venv:
 	$(PYTHON) -m venv $(VENV)

@@ -14,6 +14,9 @@ from urllib.parse import SplitResult, urlsplit
 
 from gymnasium.error import ResetNeeded
 
+DISTRIBUTION = "comap-agents"
+"""The project on the package index; ``comap`` is another one there."""
+
 
 class CoMapError(Exception):
     """Parent of every error that comap raises on purpose."""
@@ -43,14 +46,18 @@ class MissingExtra(CoMapError, ImportError):
 
     Example:
         >>> print(MissingExtra.of("ray", "playing on Ray"))
-        playing on Ray needs the extra 'ray'; in the source folder run: pip install -e ".[ray]"
+        playing on Ray needs the extra 'ray'; run: pip install "comap-agents[ray]"
     """
 
     @classmethod
     def of(cls, extra: str, what: str) -> MissingExtra:
         """Return the error for the extra that `what` needs."""
-        install = f'pip install -e ".[{extra}]"'
-        return cls(f"{what} needs the extra {extra!r}; in the source folder run: {install}")
+        return cls(f"{what} needs the extra {extra!r}; run: {install_command(extra)}")
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra."""
+    return f'pip install "{DISTRIBUTION}[{extra}]"'
 
 
 @contextmanager

@@ -31,7 +31,7 @@ def _state(hidden: Sequence[float], size: int) -> NDArray[np.float64]:
 
 def _save(path: str | Path, weight: NDArray[Any], bias: NDArray[Any]) -> Path:
     """Write a head so that a reader finds the old file or the new one, whole."""
-    with needs_extra("llm", "saving a head"):
+    with needs_extra("local", "saving a head"):
         from safetensors.numpy import save_file
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ def _save(path: str | Path, weight: NDArray[Any], bias: NDArray[Any]) -> Path:
 def _load(path: str | Path, kind: str, make: Callable[[Any, Any], Head]) -> Head:
     if not Path(path).is_file():
         raise DataNotFound(f"expected a {kind} at {path}, found no file")
-    with needs_extra("llm", f"loading a {kind}"):
+    with needs_extra("local", f"loading a {kind}"):
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
     try:

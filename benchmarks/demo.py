@@ -54,7 +54,7 @@ from ..worldmodel import (
 from ..worldmodel.language import LanguageWorldModel
 from .display import print_table, progress, tracked
 from .record import circumstances, write_result
-from .report import Episode, Section, render_page, write_whole
+from .report import Episode, Section, render_page, report_line, write_whole
 from .tables import Plot, Series, Table
 
 Env: TypeAlias = "gymnasium.Env[str, str]"
@@ -300,7 +300,7 @@ class _Results:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-def run_demo(config: DemoConfig) -> Path:
+def run_demo(config: DemoConfig) -> str:
     with env_class(config.env).engine_pool(2):
         job = _Demo(config)
         with job.phase("gather"):
@@ -438,7 +438,7 @@ class _Demo:
         write_trajectories(self.out / "learned.jsonl", episodes)
         return [Episode(f"{e.agent}, learned: {e.goal}", e, None) for e in chosen(episodes)]
 
-    def report(self, episodes: Sequence[Episode]) -> Path:
+    def report(self, episodes: Sequence[Episode]) -> str:
         results = self.results
         tables = [_delta_table(results), _rollout_table(results), _agent_table(results)]
         if results.plans:
@@ -468,9 +468,12 @@ class _Demo:
             Section("All results", tables, further, folded=True),
             Section("What was measured", terms={"": summary}, folded=True),
         ]
-        path = self.out / "report.html"
-        write_whole(path, render_page("comap demo", {}, sections, episodes, lead=" ".join(said)))
-        return path
+
+        def write() -> Path:
+            page = render_page("comap demo", {}, sections, episodes, lead=" ".join(said))
+            return write_whole(self.out / "report.html", page)
+
+        return report_line(write)
 
 
 def found_in(results: _Results) -> str:

@@ -11,7 +11,6 @@ from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..errors import needs_extra
 from ..lm.create import hush
 from ..metrics import wilson
 from ..trainers.processes import is_first
@@ -28,8 +27,8 @@ _REFRESH = 0.2  # seconds between two updates of a bar
 
 def open_console() -> Any:
     """Return rich's console of standard output."""
-    with needs_extra("viz", "showing tables and progress"):
-        from rich.console import Console
+    from rich.console import Console
+
     return Console(file=unfiltered(sys.stdout), highlight=False)
 
 

@@ -9,7 +9,7 @@ import statistics
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -28,7 +28,7 @@ _PACKAGES = ("gymnasium", "numpy", "torch", "transformers", "trl")
 def circumstances(packages: Iterable[str] = ()) -> dict[str, Any]:
     """Return when, with which versions and on what machine a benchmark runs."""
     return {
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "versions": {
             "comap": __version__,
             "python": platform.python_version(),

@@ -8,7 +8,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..agents.run import task_type
-from ..errors import needs_extra
+from ..errors import MissingExtra, needs_extra
 from ..facts import Fact, State, apply, diff, fact_to_text
 from ..jsonl import replacing_file
 from ..metrics import delta_f1
@@ -111,15 +111,24 @@ def render_page(
     )
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that a reader finds the old one or the new one, whole."""
+def report_line(write: Callable[[], Path]) -> str:
+    """Write a report, and return a line that says where it is, or what it lacks."""
+    try:
+        return f"report: {write()}"
+    except MissingExtra as error:
+        return f"report: none; {error}, then give the same command again"
+
+
+def write_whole(path: Path, text: str) -> Path:
+    """Write a file so that a reader finds the old one or the new one, whole, and return its path."""
     with replacing_file(path) as file:
         file.write(text.encode("utf-8", errors="replace"))
+    return path
 
 
 def page_environment() -> Any:
     """Return jinja2's environment of our pages: what is filled in is escaped."""
-    with needs_extra("viz", "writing a report"):
+    with needs_extra("viz", "a report"):
         from jinja2 import Environment, FunctionLoader, StrictUndefined
     environment = Environment(
         loader=FunctionLoader(template_text),

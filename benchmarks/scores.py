@@ -224,7 +224,7 @@ def score_answers(
         sowr["against"] = against.about()
     return {
         "benchmark": "tool scores",
-        **circumstances(("jsonschema",)),
+        **circumstances(),
         "answers": answers.about(),
         "sopr": None if passed is None else _pass_data(passed, answers),
         "sowr": sowr,

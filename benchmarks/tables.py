@@ -161,7 +161,7 @@ def image_of(plot: Plot) -> Any:
 @lru_cache(maxsize=256)
 def svg_of(plot: Plot, alone: bool = False) -> bytes:
     """Return a plot as an SVG file; one that stands alone has a legend and a white ground."""
-    with needs_extra("viz", "drawing a plot"):
+    with needs_extra("viz", "a report"):
         import matplotlib.style
         from matplotlib.figure import Figure
     settings = {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..errors import OptionError, check_number
 from .options import SETTINGS, WORD, Command, Pairs, Texts
-from .run import ModelOptions, Models, check_out, check_report
+from .run import ModelOptions, Models, check_out
 
 if TYPE_CHECKING:
     from ..benchmarks.scores import Answers
@@ -39,8 +39,8 @@ class Demo(Command):
     def run(self) -> int:
         from ..benchmarks.demo import run_demo
 
-        check_report(Path(self.config.out))
-        print(f"\nreport: {run_demo(self.config)}")
+        check_out(Path(self.config.out))
+        print(f"\n{run_demo(self.config)}")
         return 0
 
 

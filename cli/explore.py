@@ -26,7 +26,7 @@ from ..benchmarks.record import version
 from ..envs import TextEnv
 from ..envs.registry import env_class, registered
 from ..envs.storage import data_path
-from ..errors import CoMapError, MissingExtra
+from ..errors import DISTRIBUTION, CoMapError, install_command
 from ..lm.create import SHIPPED
 from ..trainers.setup import Environments
 from .options import WORD, Command, described, flag, leaves, paragraphs
@@ -193,14 +193,13 @@ class Doctor(Command):
     @staticmethod
     def _extras() -> Iterator[tuple[bool, str, str]]:
         packages: dict[str, list[str]] = {}
-        for text in metadata.requires("comap") or () if version("comap") else ():
+        for text in metadata.requires(DISTRIBUTION) or () if version(DISTRIBUTION) else ():
             found = re.search(r"""extra == ["']([\w-]+)["']""", text)
             if found and found[1] not in _DEVELOPMENT:
                 packages.setdefault(found[1], []).append(re.split(r"[^\w.-]", text)[0])
         for extra, names in packages.items():
             missing = [name for name in names if version(name) is None]
-            advice = str(MissingExtra.of(extra, "")).partition("run: ")[2]
-            lacks = f"lacks {', '.join(missing)}; run: {advice}"
+            lacks = f"lacks {', '.join(missing)}; run: {install_command(extra)}"
             yield not missing, f"extra {extra}", lacks if missing else ", ".join(names)
 
     @staticmethod

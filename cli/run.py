@@ -529,14 +529,6 @@ class Play(ModelOptions):
         )
 
 
-def check_report(out: Path) -> None:
-    """Refuse a folder that cannot be written, or a report that could not be made, before any work."""
-    for package in ("jinja2", "matplotlib"):
-        if find_spec(package) is None:
-            raise MissingExtra.of("viz", "the report")
-    check_out(out)
-
-
 def check_out(out: Path | None, *, is_file: bool = False) -> None:
     """Refuse a folder or file that cannot be written, before any work."""
     if out is None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ..envs.registry import env_class, own_function
-from ..errors import OptionError
+from ..errors import MissingExtra, OptionError
 from ..jsonl import read_json
 from ..lm.create import kind_of
 from ..trainers.baselines.config import baseline_preset
@@ -23,7 +24,7 @@ from ..trainers.run_folder import FORMAT
 from ..trainers.setup import Environments
 from ..trainers.stages import Tell
 from .options import SETTINGS, EnvOptions
-from .run import check_report
+from .run import check_out
 
 TINY = "tiny"
 """The name of a small model that is built in a training's folder."""
@@ -87,6 +88,7 @@ class Training(EnvOptions):
     def run(self) -> int:
         """Train, write the report, and print what came out and what lets the models play."""
         from ..benchmarks.display import print_table, training_progress
+        from ..benchmarks.report import report_line
         from ..benchmarks.training_record import play_command, read_training
         from ..benchmarks.training_report import results_table, write_report
         from ..trainers.processes import is_first
@@ -96,12 +98,12 @@ class Training(EnvOptions):
         with env_class(self.env).engine_pool(self.config.concurrency), training_progress() as shown:
             tell = _reporting(self.out, shown.show, write_report) if is_first() else shown.show
             base = self.train(environments, shown, tell)
-            report = write_report(self.out) if is_first() else None
+            report = report_line(partial(write_report, self.out)) if is_first() else None
         if report is not None:
             models = self.out / "models"
             print()
             print_table(results_table(read_training(self.out)))
-            print(f"\nreport: {report}\nmodels: {models} (to let them play:)\n")
+            print(f"\n{report}\nmodels: {models} (to let them play:)\n")
             played = (environments.env_id, environments.options, base)
             print(shlex.join(play_command(self.config, models, *played)))
         return 0
@@ -110,7 +112,7 @@ class Training(EnvOptions):
         """Refuse what cannot be trained, before anything is loaded."""
         from ..trainers.tracking import check_tracker
 
-        check_report(self.out)
+        check_out(self.out)
         record = self.out / "run.json"
         if record.is_file() and "described" not in read_json(record):
             raise OptionError(
@@ -469,7 +471,8 @@ def _reporting(out: Path, show: Tell, write_report: Callable[[Path], object]) ->
         show(event)
         is_end = event["event"] in ("done", "update", "evaluated")
         if is_end and time.monotonic() - last >= _REPORT_SECONDS:
-            write_report(out)
+            with suppress(MissingExtra):
+                write_report(out)
             last = time.monotonic()
 
     return tell

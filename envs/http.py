@@ -229,7 +229,7 @@ class _Body:
         """Read it and return what tells it again, and then what comes after it."""
         try:
             body, last = await asyncio.wait_for(self._read(), _TIMEOUT)
-        except asyncio.TimeoutError as error:
+        except TimeoutError as error:
             raise Refused(408, f"expected the request within {_TIMEOUT:.0f} seconds") from error
         _check_json(body)
         waiting = [{"type": "http.request", "body": body, "more_body": False}, last]

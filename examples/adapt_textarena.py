@@ -4,7 +4,7 @@ The Tower of Hanoi prints where its disks are, and a small canonicalizer reads f
 model stores the transitions of random play. The example scores it by Delta-F1, lets the expert plan in
 imagination, and executes the plan in the game.
 
-    pip install -e ".[textarena]"
+    pip install "comap-agents[textarena]"
     python examples/adapt_textarena.py --out runs/hanoi
 
 It writes ``hanoi.json`` and takes a few seconds.

@@ -6,7 +6,8 @@ loss, ranks episodes instead of scaling their returns, selects at random, and re
 
     python examples/change_the_method.py --out runs/changed
 
-It needs ``pip install "comap[viz,train]"`` and takes less than a minute, too short to learn anything.
+It needs ``pip install "comap-agents[viz,train]"`` and takes less than a minute, too short to
+learn anything.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ shows every draft, prediction and reflection: open it in a browser.
 
     python examples/run_and_view.py --out runs/viewed
 
-It needs ``pip install -e ".[viz,local]"``, writes a run's folder with ``view.html``, and takes about
-half a minute on one core.
+It needs ``pip install "comap-agents[viz,local]"``, writes a run's folder with ``view.html``, and takes
+about half a minute on one core.
 """
 
 from __future__ import annotations

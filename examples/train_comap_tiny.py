@@ -8,7 +8,7 @@ tasks, too few to learn anything. Remove the changed settings, or run
 
     python examples/train_comap_tiny.py --out runs/tiny-comap
 
-It needs ``pip install -e ".[viz,train]"`` and writes models, results of each stage and
+It needs ``pip install "comap-agents[viz,train]"`` and writes models, results of each stage and
 ``report.html``. If you interrupt it, start it again to resume.
 """
 

@@ -8,7 +8,7 @@ than a minute, too short to learn anything.
     python examples/train_paw_tiny.py --out runs/tiny-paw
     python examples/train_paw_tiny.py --out runs/tiny-gigpo --algorithm gigpo --plain
 
-It needs ``pip install -e ".[viz,train]"`` and writes the policy, ``metrics.jsonl`` and
+It needs ``pip install "comap-agents[viz,train]"`` and writes the policy, ``metrics.jsonl`` and
 ``report.html``. If you interrupt it, start it again to resume.
 """
 

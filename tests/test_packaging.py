@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import comap
+from comap.errors import DISTRIBUTION
 
 ROOT = Path(comap.__file__).parent
 OUTSIDE = ("tests", "docs", "examples", ".ci")
@@ -30,8 +31,7 @@ build_meta.build_wheel(out), build_meta.build_sdist(out)
 
 
 def project() -> dict[str, Any]:
-    toml: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    found: dict[str, Any] = toml.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     return found
 
 
@@ -111,7 +111,7 @@ def test_the_wheel_has_the_package_and_nothing_else(built: dict[str, Any]) -> No
 
 
 def test_the_source_distribution_is_the_repository(built: dict[str, Any]) -> None:
-    made = {name for name in built["sdist"] if name.startswith("comap.egg-info/")}
+    made = {name for name in built["sdist"] if name.startswith("comap_agents.egg-info/")}
     rest = built["sdist"] - made - {"PKG-INFO", "setup.cfg"}
     assert rest == set(tracked()), (
         f"lacks {set(tracked()) - rest}, has besides {rest - set(tracked())}"
@@ -126,9 +126,23 @@ def test_metadata(built: dict[str, Any]) -> None:
     for extra in project()["project"]["optional-dependencies"]:
         assert f"Provides-Extra: {extra}\n" in head
     minors = re.findall(r"Python :: 3\.(\d+)", head)
-    assert minors[0] == "10" and "Requires-Python: >=3.10" in head
-    changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
-    assert re.search(rf"^## {re.escape(comap.__version__)}\b", changes, re.MULTILINE)
+    assert minors[0] == "11" and "Requires-Python: >=3.11" in head
+    changes, cited = (ROOT / name for name in ("CHANGELOG.md", "CITATION.cff"))
+    assert (
+        re.findall(r"^## (\S+)", changes.read_text("utf-8"), re.MULTILINE)[0] == comap.__version__
+    )
+    assert f"\nversion: {comap.__version__}\n" in cited.read_text("utf-8")
+
+
+def test_every_command_that_installs_comap_names_our_distribution() -> None:
+    assert project()["project"]["name"] == DISTRIBUTION
+    other = re.compile(r"""pip3? install[^`#\n]*[ "'](comap)[\["' ]""")
+    wrong = []
+    for name in tracked():
+        if not name.startswith("benchmarks/results/") and name != Path(__file__).name:
+            text = (ROOT / name).read_text("utf-8", errors="replace")
+            wrong += [f"{name}: {found[0]}" for found in other.finditer(text)]
+    assert not wrong, wrong
 
 
 def requirements(texts: list[str]) -> list[Requirement]:
@@ -139,10 +153,46 @@ def requirements(texts: list[str]) -> list[Requirement]:
         one = Requirement(text)
         found += (
             [one]
-            if canonicalize_name(one.name) != "comap"
+            if canonicalize_name(one.name) != DISTRIBUTION
             else requirements([part for extra in one.extras for part in extras[extra]])
         )
     return found
+
+
+CORE = """
+import sys
+for name in sys.argv[1:]:
+    sys.modules[name] = None
+from comap.cli import main
+small = ["--episodes", "1", "--env-option", "source=generated", "--agent", "expert"]
+for env in ("ALFWorld", "WebShop", "StableToolBench", "SearchQA", "Web"):
+    options = small if env != "Web" else ["--episodes", "1", "--agent", "expert"]
+    assert main(["run", *options, "--env", f"comap/{env}-v0", "--out", env]) == 0
+    assert main(["verify", env]) == 0
+assert main(["demo", "--train-tasks", "2", "--test-tasks", "1", "--lengths", "1", "--out", "demo"]) == 0
+"""
+MODULES = {"faiss-cpu": "faiss", "pystemmer": "Stemmer", "jpype1": "jpype", "pillow": "PIL"}
+"""Modules that have other names than their packages."""
+
+
+def test_core_alone_plays_verifies_and_compares(tmp_path: Path) -> None:
+    told = project()["project"]
+    core = {canonicalize_name(one.name) for one in requirements(told["dependencies"])}
+    extra = requirements(
+        [text for texts in told["optional-dependencies"].values() for text in texts]
+    )
+    lacking = {canonicalize_name(one.name) for one in extra} - core
+    names = sorted(MODULES.get(name, name.replace("-", "_")) for name in lacking)
+    assert {"jinja2", "matplotlib", "torch", "jsonschema"} <= set(names)
+    done = subprocess.run(
+        [sys.executable, "-c", CORE, *names],
+        cwd=tmp_path,
+        env={**os.environ, "COMAP_HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert "report: none; a report needs the extra 'viz'; run: pip install \"comap-" in done.stdout
 
 
 def test_what_ci_pins_is_what_the_project_asks_for() -> None:

@@ -8,12 +8,13 @@ import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ...errors import DataCorrupt, DataNotFound, OptionError, suggest
 from ..record import circumstances, write_result
-from ..report import write_whole
+from ..report import report_line, write_whole
 from ..tables import Table, svg_of
 from .collect import collect
 from .definition import (
@@ -216,8 +217,8 @@ def _report(results: Path, chosen: Sequence[Experiment], formats: Sequence[str],
     print_shown(found)
     about = (("scale", f"{scale.name}: {scale.about}"), *found.about)
     found = replace(found, about=about, notes=scale.notes)
-    for path in write_reports(found, results, out, formats):
-        print(f"report: {path}")
+    writers = [partial(write_report, found, results, out, name) for name in dict.fromkeys(formats)]
+    print("\n".join(dict.fromkeys(map(report_line, writers))))
 
 
 def _kept(results: Path) -> list[ResultRow]:
@@ -250,14 +251,11 @@ def _left(found: Plan, out: Path) -> Plan:
     return replace(found, jobs=jobs)
 
 
-def write_reports(
-    found: Results, results: Path, out: Path, formats: Sequence[str] = FORMATS
-) -> list[Path]:
-    """Write ``report.md``, ``report.tex`` and ``report.html``, with links into the results' folder."""
-    for name in formats:
-        if name not in FORMATS:
-            raise OptionError(f"there is no format {name!r:.40}; {suggest(name, FORMATS)}")
-    for one in found.shown if "md" in formats else ():
+def write_report(found: Results, results: Path, out: Path, name: str) -> Path:
+    """Write ``report.md``, ``report.tex`` or ``report.html``, with links into the results' folder."""
+    if name not in FORMATS:
+        raise OptionError(f"there is no format {name!r:.40}; {suggest(name, FORMATS)}")
+    for one in found.shown if name == "md" else ():
         for i, panel in enumerate(one.panels):
             write_whole(out / picture(one, i), svg_of(plot_of(panel), alone=True).decode())
     writers: dict[str, Callable[[], str]] = {
@@ -265,8 +263,4 @@ def write_reports(
         "tex": lambda: latex(found),
         "html": lambda: render_html(found, results, out),
     }
-    written = []
-    for name in dict.fromkeys(formats):
-        written.append(out / f"report.{name}")
-        write_whole(written[-1], writers[name]())
-    return written
+    return write_whole(out / f"report.{name}", writers[name]())

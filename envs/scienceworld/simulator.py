@@ -17,7 +17,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from ...errors import DataNotFound, EngineError, MissingExtra, OptionError
+from ...errors import DataNotFound, EngineError, MissingExtra, OptionError, install_command
 from ..storage import comap_home
 
 FLAGS = (
@@ -30,7 +30,7 @@ FLAGS = (
 """What every JVM of ours is started with."""
 
 _OLDEST = 8
-_ADVICE = 'run: pip install -e ".[scienceworld]" (it brings a Java of its own)'
+_ADVICE = f"run: {install_command('scienceworld')} (it brings a Java of its own)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def simulator_jar() -> Path:
     if not jar.is_file():
         raise DataNotFound(
             f"expected the simulator at {jar}, found nothing; "
-            'run: pip install --force-reinstall -e ".[scienceworld]"'
+            "run: pip install --force-reinstall scienceworld==1.2.3"
         )
     return jar
 

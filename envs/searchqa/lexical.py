@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import DataCorrupt, DataNotFound, MissingExtra, needs_extra
+from ...errors import DataCorrupt, DataNotFound, MissingExtra, install_command, needs_extra
 from ..storage import Listener, Progress
 from .retriever import Hit, check_queries, split_contents
 
@@ -259,7 +259,7 @@ def build_fts5(folder: Path, total: int, progress: Listener) -> dict[str, Any]:
                 raise  # the disk, say
             raise MissingExtra(
                 f"expected an SQLite with FTS5, found {sqlite3.sqlite_version} ({error}); take another "
-                'kind: pip install -e ".[search]", then --kind bm25s'
+                f"kind: {install_command('search')}, then --kind bm25s"
             ) from error
         for first in range(0, total, _BATCH):
             rows = index.execute(

@@ -31,13 +31,13 @@ from .apps.world import Ledger, ToolError
 from .calls import NotJSON, canonical_json, read_json_text
 from .canonicalizer import error_kind, read_observation
 from .functions import (
-    Checker,
     Offer,
     changed,
     coerced,
     file_part,
     folder_of_category,
     offers,
+    problem_of,
     standard,
 )
 
@@ -122,9 +122,9 @@ class GeneratedTools:
             return None
         arguments = request.arguments
         if not request.checked:
-            offer, checker = own_functions(request.tool)[request.api]
+            offer = own_functions(request.tool)[request.api]
             arguments = coerced(offer, arguments)
-            if problem := checker.problem(offer, arguments):
+            if problem := problem_of(offer, arguments):
                 self.ledger.clock += 1
                 return Hit(problem, "", self.name)
         try:
@@ -136,11 +136,9 @@ class GeneratedTools:
 
 
 @lru_cache(maxsize=32)
-def own_functions(tool: str) -> dict[str, tuple[Offer, Checker]]:
-    """Return the functions of a generated tool by API, with what checks their arguments."""
-    made = offers({"api_list": list(api_records(tool))})
-    checker = Checker(made)
-    return {offer.api: (offer, checker) for offer in made}
+def own_functions(tool: str) -> dict[str, Offer]:
+    """Return the functions of a generated tool by API."""
+    return {offer.api: offer for offer in offers({"api_list": list(api_records(tool))})}
 
 
 _MOST_BYTES = 64 * 2**20

@@ -29,7 +29,7 @@ from .canonicalizer import (
     read_observation,
     suggested,
 )
-from .functions import COMPAT, FINISH, FINISH_OFFER, Checker, Offer, coerced, named, offers
+from .functions import COMPAT, FINISH, FINISH_OFFER, Offer, coerced, named, offers, problem_of
 from .tasks import GeneratedTask, cells, open_tasks
 
 _ACCEPTED = "Answer received."
@@ -87,7 +87,6 @@ class Session:
         self.task, self.tools = task, tools
         self.done: list[Done] = []
         self.finished = self.answer = ""
-        self._checker = Checker((*self.offers, FINISH_OFFER))
 
     def act(self, action: str) -> Reply:
         call = parse_call(action)
@@ -103,7 +102,7 @@ class Session:
             return self._refuse(call, f"No such function name: {call.name[:_LONGEST_NAME]}")
         strict = self.compat == "strict"
         arguments = coerced(offer, call.arguments) if strict else call.arguments
-        if strict and (problem := self._checker.problem(offer, arguments)):
+        if strict and (problem := problem_of(offer, arguments)):
             return self._refuse(call, problem)
         request = Request(offer.category, offer.tool, offer.api, arguments, offer, strict)
         hit, faults = self.chain.ask(request)
@@ -141,7 +140,7 @@ class Session:
         if isinstance(answer, dict | list):
             arguments["final_answer"] = canonical_json(answer)
         arguments = coerced(FINISH_OFFER, arguments)
-        problem = self._checker.problem(FINISH_OFFER, arguments)
+        problem = problem_of(FINISH_OFFER, arguments)
         gives = arguments.get("return_type") == "give_answer"
         if not problem and gives and "final_answer" not in arguments:
             problem = "Missing required parameter: final_answer"
@@ -260,7 +259,6 @@ class StableToolBenchEnv(TextEnv):
     Raises:
         OptionError: An option has a value that it cannot have.
         DataNotFound, DataCorrupt: Official files are missing or broken.
-        MissingExtra: The package ``jsonschema`` is not installed (at the first `reset`).
 
     Example:
         >>> import gymnasium as gym, comap

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ...errors import DataCorrupt, check_choice, needs_extra
+from ...errors import DataCorrupt, check_choice
 from .calls import NotJSON, read_json_text
 
 MAX_NAME = 64
@@ -248,43 +248,44 @@ def signature(offer: Offer) -> str:
     return f"{offer.name}({', '.join(parts)}): {about}"
 
 
-class Checker:
-    """Checks the arguments of calls with `jsonschema`."""
-
-    def __init__(self, offers: Iterable[Offer]):
-        self._offers = {offer.name: offer for offer in offers}
-        self._validators: dict[str, Any] = {}
-        with needs_extra("tools", "checking the arguments of function calls"):
-            from jsonschema import Draft202012Validator
-        self._validator: Any = Draft202012Validator
-
-    def problem(self, offer: Offer, arguments: Mapping[str, Any]) -> str:
-        """Return what is wrong with arguments, in the words of a tool's error; empty if nothing is."""
-        missing = [name for name in offer.required if name not in arguments]
-        if missing:
-            return f"Missing required parameter: {missing[0]}"
-        known = offer.parameters["properties"]
-        for name in arguments:
-            if name not in known:
-                return f"Unknown parameter: {name[:64]}"
-        error = next(iter(self._of(offer.name).iter_errors(dict(arguments))), None)
-        if error is None:
-            return ""
-        name = str(error.absolute_path[0]) if error.absolute_path else ""
-        schema = known.get(name, {})
-        expected = f"type {schema.get('type', 'object')}"
+def problem_of(offer: Offer, arguments: Mapping[str, Any]) -> str:
+    """Return what is wrong with arguments, in the words of a tool's error; empty if nothing is."""
+    missing = [name for name in offer.required if name not in arguments]
+    if missing:
+        return f"Missing required parameter: {missing[0]}"
+    known = offer.parameters["properties"]
+    for name in arguments:
+        if name not in known:
+            return f"Unknown parameter: {name[:64]}"
+    for name, schema in known.items():
+        if name not in arguments or _fits(arguments[name], schema):
+            continue
+        expected = f"type {schema['type']}"
         if "enum" in schema:
             expected = "one of " + ", ".join(map(str, schema["enum"]))
-        return f"Invalid parameter {name}: expected {expected}, found {str(arguments.get(name))[:64]!r}"
+        return f"Invalid parameter {name}: expected {expected}, found {str(arguments[name])[:64]!r}"
+    return ""
 
-    def _of(self, name: str) -> Any:
-        """Return what checks the calls of a function, made when it is first called."""
-        made = self._validators.get(name)
-        if made is None:
-            offer = self._offers[name]
-            schema = {**offer.parameters, "required": offer.required, "additionalProperties": False}
-            made = self._validators[name] = self._validator(schema)
-        return made
+
+_JSON_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "boolean": (bool,),
+    "array": (list,),
+    "object": (dict,),
+    "number": (int, float),
+    "integer": (int,),
+}
+
+
+def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
+    """Return whether a value is valid by a parameter's schema, which has a type and perhaps an enum."""
+    kind = schema["type"]
+    whole = kind == "integer" and isinstance(value, float) and value.is_integer()
+    if isinstance(value, bool) and kind != "boolean":
+        return False
+    if not (whole or isinstance(value, _JSON_TYPES[kind])):
+        return False
+    return "enum" not in schema or value in schema["enum"]
 
 
 def coerced(offer: Offer, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from ...errors import EngineError, MissingExtra, OptionError
+from ...errors import EngineError, MissingExtra, OptionError, install_command
 
 CALL_SECONDS = 10.0
 STEP_SECONDS = 30.0
@@ -110,7 +110,7 @@ def find_program(browser: str | None) -> str:
         missing = "browser" if found is None else "Playwright"
         raise MissingExtra(
             f"engine='chromium' needs Playwright and a browser, found no {missing}; run: "
-            'pip install -e ".[web]" && playwright install chromium (or: apt-get install chromium)'
+            f"{install_command('web')} && playwright install chromium (or: apt-get install chromium)"
         )
     return found
 
@@ -164,7 +164,7 @@ class Browser:
         future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, seconds), self._loop)
         try:
             return future.result(seconds + _CLOSE_SECONDS)
-        except (asyncio.TimeoutError, FutureTimeout):
+        except (TimeoutError, FutureTimeout):
             if not future.done():  # the thread itself hangs
                 self.kill()
                 self._browser = None

@@ -71,7 +71,7 @@ class WebEnv(TextEnv):
     no browser: the engine ``twin`` does what Chromium does with their forms and links. The engine
     ``chromium`` is the real browser, with the same texts to the byte; it is driven by Playwright, and
     shared by all environments of a process. Requests are answered by interception: no port is opened,
-    and pages reach no other host, port or file. ``pip install -e ".[web]"``, and ``apt-get install
+    and pages reach no other host, port or file. ``pip install "comap-agents[web]"``, and ``apt-get install
     chromium`` or ``playwright install chromium``, bring it.
 
     ``benchmark="miniwob"`` has the 130 pages of MiniWoB++, with their own scripts, in Chromium. Time in

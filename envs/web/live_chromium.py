@@ -108,7 +108,7 @@ class LiveChromium(Chromium):
             served = await asyncio.wait_for(work, SECONDS + 1)
             if asked.document:
                 self._check_redirect(asked.url, served)
-        except (Refused, asyncio.TimeoutError) as error:
+        except (TimeoutError, Refused) as error:
             served, refusal = None, str(error) or f"no answer within {SECONDS + 1:g} s"
         waiting.discard(own)
         if waiting is self._waiting:  # else it was asked by a page of an earlier episode

@@ -24,7 +24,7 @@ from comap.lm import ReplayLanguageModel
 from comap.trajectory import read_trajectories
 
 if find_spec("ray") is None:
-    pytest.skip("Ray is not installed: pip install -e '.[ray]'", allow_module_level=True)
+    pytest.skip("Ray is not installed: pip install 'comap-agents[ray]'", allow_module_level=True)
 
 ALFWORLD = "comap/ALFWorld-v0"
 make_env = partial(gym.make, ALFWORLD, split="valid_seen", source="generated", max_episode_steps=6)

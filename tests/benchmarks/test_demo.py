@@ -204,7 +204,8 @@ def short(monkeypatch):
 
 @pytest.mark.usefixtures("short")
 def test_the_demo_shows_it(models, tmp_path, capsys):
-    page = run_demo(DemoConfig(out=str(tmp_path), **LEAST)).read_text("utf-8")
+    assert run_demo(DemoConfig(out=str(tmp_path), **LEAST)) == f"report: {tmp_path / 'report.html'}"
+    page = (tmp_path / "report.html").read_text("utf-8")
     told = capsys.readouterr().out
     assert "A learned agent: success" in told and "CoMap, with the oracle" in page
     assert "One learned policy wins" in told and "One learned policy wins" in page
@@ -229,7 +230,9 @@ def test_without_packages_or_models_a_line_says_what_adds_it(
         patch.setitem(sys.modules, "torch", None)
         with pytest.raises(MissingExtra):
             learned_models(ENV)
-        run_demo(DemoConfig(out=str(tmp_path), **LEAST))
+        patch.setitem(sys.modules, "jinja2", None)
+        told = run_demo(DemoConfig(out=str(tmp_path), **LEAST))
+    assert "report: none; a report needs the extra 'viz'; run: pip install" in told
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "learned" in line]
-    assert line.startswith("No learned agent is shown: ") and 'pip install -e ".[local]"' in line
+    assert line.startswith("No learned agent is shown: ") and 'comap-agents[local]"' in line
     assert json.loads((tmp_path / "results.json").read_text("utf-8"))["learned"] == []

@@ -12,8 +12,6 @@ from comap.envs.conformance.transcripts import load
 from comap.facts import State
 from comap.trajectory import Trajectory, write_trajectories
 
-pytest.importorskip("jsonschema")
-
 HOSTILE = f"{Path(__file__).parents[1] / 'lm' / 'hostile_server.py'}:KIT"
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "stabletoolbench"

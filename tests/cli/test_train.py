@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,6 @@ import pytest
 from comap.agents.comap import CoMapConfig
 from comap.agents.create import create_agent
 from comap.benchmarks.training_record import play_command
-from comap.cli import run
 from comap.cli.main import understood
 from comap.envs.conformance.transcripts import load
 from comap.trainers.baselines.config import BASELINES, WebEvolverTraining, baseline_preset
@@ -141,13 +142,6 @@ def test_the_preset_tiny_has_small_rooms_unless_tasks_are_chosen(method):
     assert made("--env", "comap/WebShop-v0") == {"source": "generated"}
 
 
-def test_a_missing_extra_is_told_at_once(monkeypatch):
-    known = run.find_spec
-    monkeypatch.setattr(run, "find_spec", lambda n: None if n == "jinja2" else known(n))
-    for method in ("comap", "paw"):
-        assert ".[viz]" in say("train", method, "--preset", "tiny")[2]
-
-
 # -- a small training ----------------------------------------------------------------------------
 
 
@@ -222,6 +216,17 @@ def test_a_training_goes_on_only_as_it_was(trained):
     assert "found other settings (config.distillation.eta: 0.5 there, 0.25 now)" in err
     code, _, err = say(*SMALL, "--out", place, "--tiny-parameters", "300000")
     assert code == 2 and "expected the tiny model" in err
+
+
+def test_a_training_ends_well_without_the_extra_viz(trained, tmp_path, monkeypatch):
+    place = shutil.copytree(trained[0], tmp_path / "out")
+    for name in ("report.html", "metrics.jsonl"):
+        (place / name).unlink()
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    code, out, err = say(*SMALL, "--out", str(place))
+    assert (code, err) == (0, "") and out.splitlines()[-1].startswith("comap run ")
+    assert "\nreport: none; a report needs the extra 'viz'; run: pip install" in out
+    assert (place / "metrics.jsonl").is_file() and not (place / "report.html").exists()
 
 
 def test_a_baseline_is_trained_and_goes_on(tmp_path):

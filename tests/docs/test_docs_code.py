@@ -6,11 +6,10 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -183,8 +182,7 @@ def test_commands_are_known() -> None:
 
 
 def extras_known() -> set[str]:
-    toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    project = toml.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     return set(project["optional-dependencies"])
 
 

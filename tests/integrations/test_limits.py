@@ -230,10 +230,24 @@ def test_a_token_is_the_default(tmp_path, monkeypatch):
             process.terminate()
 
 
-def test_a_host_of_mcp_that_hangs_up_is_no_fault():
+HELLO = {
+    **{"jsonrpc": "2.0", "id": 1, "method": "initialize"},
+    "params": {
+        **{"protocolVersion": "2025-06-18", "capabilities": {}},
+        "clientInfo": {"name": "host", "version": "1"},
+    },
+}
+
+
+@pytest.mark.parametrize("said", ["", f"{json.dumps(HELLO)}\n"])
+def test_a_host_of_mcp_that_hangs_up_is_no_fault(said):
     pytest.importorskip("mcp")
     words = ["serve", "env", "--env", ALFWORLD, "--style", "mcp", "--stdio"]
     done = subprocess.run(
-        [sys.executable, "-m", "comap", *words], cwd=ROOT, input="", capture_output=True, text=True
+        [sys.executable, "-m", "comap", *words],
+        cwd=ROOT,
+        input=said,
+        capture_output=True,
+        text=True,
     )
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert done.returncode == 0 and ('"serverInfo"' in done.stdout) == bool(said), done.stderr

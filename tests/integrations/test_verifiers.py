@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import pytest
 from comap.envs.conformance.transcripts import load
 from comap.integrations.verifiers import load_environment
 
-pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="verifiers needs Python 3.11")
 vf = pytest.importorskip("verifiers")
 hostile = load(f"{Path(__file__).parents[1] / 'lm' / 'hostile_server.py'}:KIT")
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
-import sys
+import tomllib
 from functools import partial
 from pathlib import Path
 
@@ -81,8 +80,7 @@ def test_a_package_without_them_says_so(tmp_path, file):
 
 
 def test_the_package_data_covers_every_file():
-    toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    project = toml.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     patterns = project["tool"]["setuptools"]["package-data"]["comap.lm"]
     covered = {path for pattern in patterns for path in (ROOT / "lm").glob(pattern)}
     files = {path for path in (ROOT / "lm" / "models").rglob("*") if path.is_file()}

@@ -10,7 +10,7 @@ from typing import Any
 from comap.benchmarks.experiments.cited import CitedTable, cited_of
 from comap.benchmarks.experiments.definition import ResultRow, experiment_of, read_rows, write_rows
 from comap.benchmarks.experiments.report import Results, results_of
-from comap.benchmarks.experiments.session import write_reports
+from comap.benchmarks.experiments.session import write_report
 
 AW, WS = "comap/ALFWorld-v0", "comap/WebShop-v0"
 EVIL = (
@@ -155,7 +155,8 @@ def write(
 ) -> list[Path]:
     """Write the reports of a folder that is made for it."""
     make(folder, rows)
-    return write_reports(results(folder), folder, out or folder, formats or ("html",))
+    found = results(folder)
+    return [write_report(found, folder, out or folder, name) for name in formats or ("html",)]
 
 
 KIT = sys.modules[__name__]

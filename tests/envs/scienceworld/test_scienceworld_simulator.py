@@ -76,7 +76,7 @@ def test_what_is_missing_is_told_with_the_command(
     only(monkeypatch, folder)
     with pytest.raises(EngineError, match=said) as error:
         find_java()
-    assert 'pip install -e ".[scienceworld]"' in str(error.value)
+    assert 'pip install "comap-agents[scienceworld]"' in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["nowhere", "", "bin"])

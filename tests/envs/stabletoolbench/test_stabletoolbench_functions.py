@@ -12,10 +12,12 @@ import pytest
 from comap.envs.conformance.transcripts import load
 from comap.envs.stabletoolbench import functions
 from comap.envs.stabletoolbench.functions import (
+    _TYPES,
     FINISH_OFFER,
-    Checker,
+    _fits,
     coerced,
     offers,
+    problem_of,
     standard,
 )
 from comap.envs.stabletoolbench.tasks import read_queries
@@ -107,14 +109,40 @@ def test_arguments_are_checked_and_brought_into_form():
     }
     listed = list(kinds.items())
     (offer,) = offers({"api_list": [kit.api("All", optional=listed)]})
-    checker = Checker([offer])
     written = {"n": "3", "x": "2.5", "b": "True", "a": "[1]", "o": '{"k": 1}', "s": 12}
     formed = coerced(offer, written)
     assert formed == {"n": 3, "x": 2.5, "b": True, "a": [1], "o": {"k": 1}, "s": "12"}
-    assert checker.problem(offer, formed) == ""
+    assert problem_of(offer, formed) == ""
     assert coerced(offer, {"n": 4.0}) == {"n": 4}
     for wrong in ({"n": "three"}, {"n": 1.5}, {"n": True}, {"b": 1}, {"a": "x"}, {"s": []}):
-        told = checker.problem(offer, coerced(offer, wrong))
+        told = problem_of(offer, coerced(offer, wrong))
         assert told.startswith(f"Invalid parameter {next(iter(wrong))}: expected type"), wrong
-    assert checker.problem(offer, {"zz": 1}) == "Unknown parameter: zz"
-    assert "give_answer" in Checker([FINISH_OFFER]).problem(FINISH_OFFER, {"return_type": "done"})
+    assert problem_of(offer, {"zz": 1}) == "Unknown parameter: zz"
+    assert "give_answer" in problem_of(FINISH_OFFER, {"return_type": "done"})
+
+
+VALUES = [
+    None,
+    True,
+    False,
+    0,
+    1,
+    1.0,
+    1.5,
+    float("inf"),
+    float("nan"),
+    10**30,
+    "",
+    "1",
+    [],
+    [1],
+    {},
+]
+
+
+@pytest.mark.parametrize("kind", sorted({*_TYPES.values(), "string"}))
+def test_values_are_valid_where_jsonschema_finds_them_so(kind):
+    for schema in ({"type": kind}, {"type": kind, "enum": [1, True, "1", [1]]}):
+        for value in VALUES:
+            valid = jsonschema.Draft202012Validator(schema).is_valid(value)
+            assert _fits(value, schema) == valid, (schema, value)
