@@ -177,16 +177,24 @@ class Row(NamedTuple):
     messages: tuple[Message, ...]
     answer: str
     reply_ids: tuple[tuple[int, ...], ...] = ()
+    spans: tuple[tuple[int, int], ...] = ()
+    """Where in the row's tokens those that carry loss begin and end; none for the answer's."""
 
 
 class Encoded(NamedTuple):
-    """A row in tokens: those that are given, and those that carry loss, the end token included."""
+    """A row in tokens: the prompt's, and the answer's with the end token."""
 
     prompt: tuple[int, ...]
     answer: tuple[int, ...]
+    spans: tuple[tuple[int, int], ...] = ()
 
     def __len__(self) -> int:
         return len(self.prompt) + len(self.answer)
+
+    def learned(self) -> list[int]:
+        """Return where the tokens are that carry loss."""
+        spans = self.spans or ((len(self.prompt), len(self)),)
+        return [place for start, end in spans for place in range(start, end)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,8 +213,6 @@ class SFTConfig:
     """Steps over which the learning rate rises."""
     seed: int = 0
     """Seed of the order of rows."""
-    prompts: bool = False
-    """Learn the prompts' tokens too, but for the first."""
 
 
 def encode_rows(tokenizer: Any, rows: Iterable[Row]) -> list[Encoded]:
@@ -216,10 +222,10 @@ def encode_rows(tokenizer: Any, rows: Iterable[Row]) -> list[Encoded]:
     prompts = chat.prompts([Generate(row.messages, reply_ids=row.reply_ids) for row in rows])
     answers = chat.tokens([row.answer for row in rows])
     found = []
-    for prompt, answer in zip(prompts, answers, strict=True):
+    for row, prompt, answer in zip(rows, prompts, answers, strict=True):
         if isinstance(prompt, LanguageModelError):
             raise prompt
-        found.append(Encoded(tuple(prompt), (*answer, chat.end)))
+        found.append(Encoded(tuple(prompt), (*answer, chat.end), row.spans))
     return found
 
 
@@ -250,8 +256,6 @@ def fine_tune(
     config = config or SFTConfig()
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_directory, trust_remote_code=False)
     encoded = encode_rows(tokenizer, rows)
-    if config.prompts:
-        encoded = [Encoded(row.prompt[:1], row.prompt[1:] + row.answer) for row in encoded]
     longest = max((len(row) for row in encoded), default=0)
     if not 0 < longest <= config.batch_tokens:
         found = f"one of {longest}" if encoded else "none"
@@ -301,19 +305,20 @@ def fine_tune(
 
 
 def answer_loss(model: Any, batch: Sequence[Encoded]) -> Any:
-    """Return the mean cross-entropy of the answers' tokens; logits of no others are computed."""
+    """Return the mean cross-entropy of the tokens that carry loss; logits of no others are computed."""
     import torch
 
     width = max(len(row) for row in batch)
     ids = torch.zeros((len(batch), width), dtype=torch.long)
     mask = torch.zeros((len(batch), width), dtype=torch.long)
     where: list[int] = []
+    answers: list[int] = []
     for number, row in enumerate(batch):
-        ids[number, : len(row)] = torch.tensor(row.prompt + row.answer)
+        tokens, places = row.prompt + row.answer, row.learned()
+        ids[number, : len(row)] = torch.tensor(tokens)
         mask[number, : len(row)] = 1
-        end = number * width + len(row) - 1  # a token is predicted one before it
-        where += range(end - len(row.answer), end)
+        where += [number * width + place - 1 for place in places]  # predicted one before it
+        answers += [tokens[place] for place in places]
     hidden = model.model(input_ids=ids, attention_mask=mask).last_hidden_state
     logits = model.lm_head(hidden.reshape(-1, hidden.shape[-1])[torch.tensor(where)])
-    answers = torch.tensor([token for row in batch for token in row.answer])
-    return torch.nn.functional.cross_entropy(logits, answers)
+    return torch.nn.functional.cross_entropy(logits, torch.tensor(answers))

@@ -167,9 +167,9 @@ class Warmup:
     and leaves PaW's loss less to learn."""
     warmup_batch_tokens: int = 2048
     """Tokens of an update."""
-    warmup_observations: bool = False
-    """Learn all tokens of the demonstrations, observations too, not replies alone. Needs context=concat.
-    PaW's loss has next to no gradient where observations are improbable."""
+    warmup_observations: float = 0.0
+    """Share of the demonstrations of which all tokens are learned, observations too, not replies alone.
+    Needs context=concat. PaW's loss has next to no gradient where observations are improbable."""
     side_steps: float = 0.0
     """Share of the demonstrations in which the expert now and then does something else, which shows what
     refused actions and empty places look like."""
@@ -179,6 +179,7 @@ class Warmup:
             "warmup_tokens": Range(0),
             "warmup_batch_tokens": Range(1),
             "side_steps": Range(0, 1),
+            "warmup_observations": Range(0, 1),
             "warmup_final": Range(0, 1),
         }
         check_fields(self, {**ranges, "warmup_rate": Range(0, above=True)}, "warmup.")

@@ -404,13 +404,13 @@ def _warm_up(
     demos: str | Path | None,
 ) -> None:
     """Fine-tune a model on demonstrations, into a folder, whole or not at all."""
-    strays, whole = config.warmup.side_steps, config.warmup.warmup_observations
+    strays, share = config.warmup.side_steps, config.warmup.warmup_observations
     file, agent = demos and Path(demos), config.acting()
     shown = show_expert(make_env, config, file, tell, strays)  # type: ignore[arg-type]
     if agent.prompts == "brief" and agent.context == "summary":
         rows = [Row(one.messages, one.text) for one in imitation_samples(shown, agent)]
     else:
-        rows = list(conversation_rows(shown, agent, base, every=not whole))
+        rows = list(conversation_rows(shown, agent, base, observations=share))
     warm_up(base, target, rows, config.warmup.warmup_tokens, config, "warmup", tell)
 
 

@@ -335,7 +335,6 @@ def warm_up(
     sft = SFTConfig(
         tokens=tokens,
         seed=config.seed,
-        prompts=config.warmup.warmup_observations,
         batch_tokens=config.warmup.warmup_batch_tokens,
         learning_rate=config.warmup.warmup_rate,
         final=config.warmup.warmup_final,
@@ -484,19 +483,19 @@ def conversation_rows(
     config: PaWConfig,
     model: str | Path,
     *,
-    every: bool = True,
+    observations: float = 0.0,
 ) -> Iterator[Row]:
     """Yield a row for each step of demonstrations that is to be copied: the agent's prompt, its reply.
 
-    In search QA replies have tags. Without `every`, only an episode's last row is yielded: where the
-    context is concat, it has the whole episode.
+    In search QA replies have tags. Where the context is concat, a row is a whole episode with all of
+    its replies; of a share of the episodes all tokens are learned, `observations` too.
     """
     from ...lm.load import load_tokenizer
 
     agent, chat = PaWAgent(config), ChatTokenizer(load_tokenizer(Path(model), None))
     for demonstration in demonstrations:
         memory: dict[str, Any] = {}
-        row: Row | None = None
+        row, spans, last = None, list[tuple[int, int]](), 0
         for view, _, step in views_of(demonstration, chat.count):
             deciding = agent.decide(replace(view, memory=memory))
             try:
@@ -515,11 +514,14 @@ def conversation_rows(
                 deciding.send(
                     Completion(text, ids, prompt_tokens=len(prompt), completion_tokens=len(ids))
                 )
-            row = Row(request.messages, text, request.reply_ids)
-            if every and is_shown(step):
-                yield row
-        if row is not None and not every:
-            yield row
+            row, last = Row(request.messages, text, request.reply_ids), len(prompt) + len(ids)
+            if is_shown(step):
+                spans.append((len(prompt), last))
+                if config.context != "concat":
+                    yield row
+        if config.context == "concat" and row is not None and spans:
+            learned = random.Random(f"observations\n{demonstration.task}").random() < observations
+            yield row._replace(spans=((1, last),) if learned else tuple(spans))
 
 
 def _reply_text(step: Step, config: PaWConfig) -> str:

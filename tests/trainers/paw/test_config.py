@@ -29,6 +29,7 @@ OUT_OF_RANGE = {
     for names, values in (
         ("alpha rho gigpo_similarity clip_low", (0.0, 1.1)),
         ("side_steps", (-0.1, 1.1)),
+        ("warmup_observations", (-0.1, 1.1)),
         ("warmup_final", (-0.1, 1.1)),
         ("warmup_ratio noise_start noise_end gigpo_gamma gamma_gae lambda_gae", (-0.01, 1.01)),
         ("learning_rate critic_rate warmup_rate clip", (0.0, -1.0)),

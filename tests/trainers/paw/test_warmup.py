@@ -6,6 +6,8 @@ import pytest
 
 pytest.importorskip("trl")
 
+from transformers import AutoTokenizer
+
 from comap.agents.paw import PaWConfig
 from comap.errors import OptionError
 from comap.lm.tiny import SFTConfig, build_tiny, encode_rows, fine_tune, tokenizer_of
@@ -38,16 +40,30 @@ def test_some_demonstrations_have_side_steps_and_all_succeed(shown):
     assert any(aside) and not all(aside) and all(one.success for one in shown)
 
 
-def test_side_steps_are_shown_and_not_copied(shown, base):
+def learned_texts(rows, base):
+    """The text of each span of tokens that carry loss."""
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    for row in encode_rows(tokenizer, rows):
+        tokens = row.prompt + row.answer
+        yield [tokenizer.decode(tokens[start:end]) for start, end in row.spans]
+
+
+def test_replies_alone_are_learned_each_once_and_no_side_step(shown, base):
     rows = list(conversation_rows(shown, BRIEF, base))
-    kept = [step.action for one in shown for step in one.steps if not step.notes.get(ASIDE)]
-    assert [row.answer for row in rows] == [f"Action: {action}" for action in kept]
-    last = [one.steps[-1] for one in shown]
-    whole = list(conversation_rows(shown, BRIEF, base, every=False))
-    assert [row.answer for row in whole] == [f"Action: {step.action}" for step in last]
-    for row, episode in zip(whole, shown, strict=True):
+    kept = [[s.action for s in one.steps if not s.notes.get(ASIDE)] for one in shown]
+    found = [*learned_texts(rows, base)]
+    assert found == [[f"Action: {action}<|end|>" for action in some] for some in kept]
+    for row, episode in zip(rows, shown, strict=True):
         told = [message.content for message in row.messages if message.role == "user"]
         assert told[1:] == [step.observation for step in episode.steps[:-1]]
+
+
+def test_of_a_share_of_the_episodes_all_tokens_are_learned(shown, base):
+    whole = list(conversation_rows(shown, BRIEF, base, observations=1.0))
+    for (text,), episode in zip(learned_texts(whole, base), shown, strict=True):
+        assert all(step.observation in text for step in episode.steps[:-1])
+    some = [len(row.spans) == 1 for row in conversation_rows(shown, BRIEF, base, observations=0.5)]
+    assert 0 < sum(some) < len(some)
 
 
 def test_side_steps_of_demonstrators_that_err_are_copied(shown, base):
@@ -55,36 +71,34 @@ def test_side_steps_of_demonstrators_that_err_are_copied(shown, base):
     erring = show_expert(ENV, config, side_steps=0.5, copied=True)
     played = [[step.action for step in one.steps] for one in erring]
     assert played == [[step.action for step in one.steps] for one in shown]
-    rows = list(conversation_rows(erring, BRIEF, base))
-    assert [row.answer for row in rows] == [f"Action: {action}" for one in played for action in one]
+    found = [*learned_texts(conversation_rows(erring, BRIEF, base), base)]
+    assert found == [[f"Action: {action}<|end|>" for action in one] for one in played]
 
 
 def test_observations_are_learned_where_that_is_asked_for(shown, base, tmp_path):
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    rows = list(conversation_rows(shown, BRIEF, base, every=False))
-    encoded = encode_rows(AutoTokenizer.from_pretrained(base), rows)
+    from transformers import AutoModelForCausalLM
 
     def nll(folder):
         """Mean over the first 60 tokens, most of which are the room's."""
         model, found = AutoModelForCausalLM.from_pretrained(folder), []
-        for row in encoded:
+        for row in encode_rows(AutoTokenizer.from_pretrained(base), rows):
             ids = torch.tensor([(*row.prompt, *row.answer)])[:, :60]
             with torch.no_grad():
                 found.append(float(model(input_ids=ids, labels=ids).loss))
         return sum(found) / len(found)
 
     losses = {}
-    for prompts in (False, True):
-        sft = SFTConfig(tokens=30_000, prompts=prompts, batch_tokens=1024, warmup_steps=5)
-        fine_tune(base, tmp_path / str(prompts), rows, sft)
-        losses[prompts] = nll(tmp_path / str(prompts))
-    assert losses[True] < losses[False] - 1.5
+    for share in (0.0, 1.0):
+        rows = list(conversation_rows(shown, BRIEF, base, observations=share))
+        sft = SFTConfig(tokens=30_000, batch_tokens=1024, warmup_steps=5)
+        fine_tune(base, tmp_path / str(share), rows, sft)
+        losses[share] = nll(tmp_path / str(share))
+    assert losses[1.0] < losses[0.0] - 1.5
 
 
 def test_observations_need_a_conversation(tmp_path):
-    config = preset("tiny", warmup_observations=True)
+    config = preset("tiny", warmup_observations=1.0)
     with pytest.raises(OptionError, match="expected context='concat' with warmup_observations"):
         train_paw(config, model=None, make_env=ENV, out=tmp_path)
 

@@ -417,14 +417,19 @@ def test_demonstrations_in_tags_go_on_token_for_token(base):
     shown = list(expert_demonstrations(with_hops, [task]))
     tokenizer = AutoTokenizer.from_pretrained(base)
     chat = ChatTokenizer(tokenizer)
-    for context in ("concat", "summary"):
-        agent = PaWConfig(context=context, max_length=2048, draft_tokens=64)
-        rows = list(conversation_rows(shown, agent, base))
-        actions = [row.answer.partition("</think>")[2] for row in rows]
-        assert actions == [step.action for step in shown[0].steps]
-        assert len(rows) == 4
-        encoded = encode_rows(tokenizer, rows)
-        for before, row in pairwise(encoded):
-            said = (*before.prompt, *before.answer)
-            assert (row.prompt[: len(said)] == said) == (context == "concat")
-            assert row.prompt[-len(chat.turns.opening) :] == chat.turns.opening
+    steps = [step.action for step in shown[0].steps]
+    agent = PaWConfig(context="concat", max_length=2048, draft_tokens=64)
+    (whole,) = encode_rows(tokenizer, conversation_rows(shown, agent, base))
+    tokens = whole.prompt + whole.answer
+    said = [tokenizer.decode(tokens[start:end]) for start, end in whole.spans]
+    assert [one.partition("</think>")[2].removesuffix("<|end|>") for one in said] == steps
+    for start, _ in whole.spans:
+        assert tokens[:start][-len(chat.turns.opening) :] == chat.turns.opening
+
+    agent = PaWConfig(context="summary", max_length=2048, draft_tokens=64)
+    rows = list(conversation_rows(shown, agent, base))
+    assert [row.answer.partition("</think>")[2] for row in rows] == steps and len(rows) == 4
+    for before, row in pairwise(encode_rows(tokenizer, rows)):
+        said = (*before.prompt, *before.answer)
+        assert row.prompt[: len(said)] != said
+        assert row.prompt[-len(chat.turns.opening) :] == chat.turns.opening
