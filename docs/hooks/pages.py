@@ -28,7 +28,6 @@ SOURCES = ROOT / "build" / "sources"
 RESULTS = ROOT / "benchmarks" / "results"
 REPORTS = {
     "experiments-tiny": "Tiny scale",
-    "experiments-lab-comap": "lab-comap",
 }
 """Folders of reports that are pages, and what these are called."""
 
