@@ -49,6 +49,7 @@ from .reflection import (
     branches_of,
     choose_steps,
     draft_samples,
+    episodes_to_learn,
     label_samples,
     label_states,
     played_branches,
@@ -222,16 +223,24 @@ class CoEvolution(StagedTraining):
     def evolve_policy(self, stage: StageFolder, number: int) -> Mapping[str, Any]:
         """Learn from a round's reflections, and from demonstrations beside them (CoMap, eq. 8)."""
         config = self.config
-        count = self.counting.count_tokens
-        samples = list(rollout_samples(self._buffered(number), config, count_tokens=count))
+        count, episodes = self.counting.count_tokens, self._buffered(number)
+        samples = list(rollout_samples(episodes, config, count_tokens=count))
         if config.round_balance is not None:
             kinds, seed = [one.kind for one in samples], self.seed(stage.name, "balance")
             samples = [samples[index] for index in balanced(kinds, config.round_balance, seed)]
         anchors = len(samples) if config.anchor_rows is None else config.anchor_rows
         if not config.online_reflection or not config.alpha:
             samples = []
+        own = config.anchors == "executed"
+        shown = episodes_to_learn(episodes, config) if own else self.demos
         return self._learn_reflections(
-            stage, samples, anchors, config.policy_epochs, alpha=config.alpha, anchor=config.anchor
+            stage,
+            samples,
+            anchors,
+            config.policy_epochs,
+            alpha=config.alpha,
+            anchor=config.anchor,
+            shown=shown,
         )
 
     def warm_up_policy(self, stage: StageFolder) -> Mapping[str, Any]:
@@ -368,7 +377,14 @@ class CoEvolution(StagedTraining):
             samples, drafts, anchors = self._as_long(stage, samples, drafts)
             anchor = 1.0
         result = self._learn_reflections(
-            stage, samples, anchors, epochs, alpha=1.0, anchor=anchor, drafts=drafts
+            stage,
+            samples,
+            anchors,
+            epochs,
+            alpha=1.0,
+            anchor=anchor,
+            shown=self.demos,
+            drafts=drafts,
         )
         counts = Counter(label.kind for label in kept)
         return {**result, "counts": dict(counts), "dropped": len(labels) - len(kept)}
@@ -401,9 +417,10 @@ class CoEvolution(StagedTraining):
         *,
         alpha: float,
         anchor: float,
+        shown: Sequence[Trajectory],
         drafts: Sequence[Sample] = (),
     ) -> dict[str, Any]:
-        """Train the policy on reflections, with a number of demonstrated steps beside them (eq. 8)."""
+        """Train the policy on reflections, with a number of steps of what was shown beside them (eq. 8)."""
         from ..row_trainer import arrays_of, layer_of
         from .objective import policy_objective
         from .trainer import CoMapTrainer
@@ -411,9 +428,9 @@ class CoEvolution(StagedTraining):
         epochs: list[list[Sample]] = []
         for epoch in range(times):
             anchors = [*drafts]
-            if self.config.expert_sft and anchor and self.demos:
+            if self.config.expert_sft and anchor and shown:
                 seed, count = self.seed(stage.name, "anchors", epoch), self.counting.count_tokens
-                anchors += anchor_samples(self.demos, self.agent, number, seed, count_tokens=count)
+                anchors += anchor_samples(shown, self.agent, number, seed, count_tokens=count)
             epochs.append(balance_weights(anchors, reflections))
         counts = count_samples([sample for samples in epochs[:1] for sample in samples])
         if not any(epochs):

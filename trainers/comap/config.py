@@ -158,6 +158,9 @@ class CoMapTraining(SharedTraining):
     """Weight of the refinement probability's cross-entropy, within alpha (CoMap, eq. 8)."""
     anchor: float = 1.0
     """Weight of demonstrations in the policy's loss (CoMap, eq. 8)."""
+    anchors: Literal["demonstrations", "executed"] = "demonstrations"
+    """What rounds learn beside reflections: demonstrated steps (CoMap, eq. 8), or the actions that the
+    policy took in the episodes that it learns from (authors' code)."""
     episode_filter: Literal["none", "successful_or_all"] = "successful_or_all"
     """All episodes; or only those that succeed, if any does (authors' code)."""
     gated_corrections: bool = False

@@ -564,6 +564,14 @@ def draft_samples(
     return found
 
 
+def episodes_to_learn(
+    trajectories: Sequence[Trajectory], config: CoMapTraining
+) -> Sequence[Trajectory]:
+    """Return those of a round's episodes that the policy learns from."""
+    successful = [one for one in trajectories if one.success]
+    return (config.episode_filter == "successful_or_all" and successful) or trajectories
+
+
 def rollout_samples(
     trajectories: Sequence[Trajectory],
     config: CoMapTraining,
@@ -571,11 +579,8 @@ def rollout_samples(
     count_tokens: Callable[[str], int] = estimate_tokens,
 ) -> Iterator[Sample]:
     """Yield a sample of the reflect mode for each decision of a round's episodes."""
-    successful = [one for one in trajectories if one.success]
-    if config.episode_filter == "successful_or_all" and successful:
-        trajectories = successful
     agent = CoMapAgent(config.agent)
-    for trajectory in trajectories:
+    for trajectory in episodes_to_learn(trajectories, config):
         for view, replies, step in views_of(trajectory, count_tokens):
             made = reflection_of(trajectory, step, config)
             if made is not None:

@@ -180,6 +180,19 @@ def test_without_online_reflection(whole, without, changed):
     assert "head" not in found.learned["round-1-policy"], "without labels it has no gradient"
 
 
+def test_with_executed_actions_as_anchors(whole, without):
+    found = without(anchors="executed")
+    assert found.stages == ALL and found.asked == whole.asked and found.moved == whole.moved
+    assert found.kinds("round-1-policy") == whole.kinds("round-1-policy")
+
+    def anchors(run):
+        return {s.text for s in run.samples("round-1-policy") if s.kind == "anchor"}
+
+    played = {f"Action: {step.action}" for one in found.played() for step in one.steps}
+    assert anchors(found) <= played and not anchors(whole) <= played
+    assert found.kinds("reflection-init") == whole.kinds("reflection-init")
+
+
 def test_with_a_frozen_world_model(whole, without):
     found = without(world_model_evolution=False)
     assert found.stages == [name for name in ALL if name != "round-1-world-model"]
