@@ -178,7 +178,7 @@ class Row(NamedTuple):
     answer: str
     reply_ids: tuple[tuple[int, ...], ...] = ()
     spans: tuple[tuple[int, int], ...] = ()
-    """Where in the row's tokens those that carry loss begin and end; none for the answer's."""
+    """Where in the row's tokens parts that carry loss begin and end; without any, the answer does."""
 
 
 class Encoded(NamedTuple):

@@ -162,6 +162,10 @@ class SharedTraining:
 
     def _check(self, ranges: Mapping[str, Range]) -> None:
         check_fields(self, {**_SHARED, **ranges})
+        if self.copy_side_steps and not self.side_steps:
+            raise OptionError(
+                "copy_side_steps needs side_steps above 0, found 0; add --side-steps 1"
+            )
         if self.agent.max_length < 256:
             raise OptionError(f"max_length must be at least 256, not {self.agent.max_length}")
 

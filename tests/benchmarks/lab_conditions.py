@@ -13,7 +13,17 @@ from typing import Any
 
 from comap.benchmarks.record import circumstances, write_result
 
-ARMS = ("sft", "further", "drafts", "no-future", "init", "comap", "no-wmsd", "no-ws-gate")
+ARMS = (
+    "sft",
+    "further",
+    "drafts",
+    "no-future",
+    "init",
+    "comap",
+    "executed",
+    "no-wmsd",
+    "no-ws-gate",
+)
 
 
 def of_seed(out: Path, seed: int) -> dict[str, Any]:

@@ -46,6 +46,10 @@ def test_an_environment_is_validated(tmp_path):
     assert code == 0 and told.endswith("23 of 23 tests passed\n"), told
 
     source = (tmp_path / "lamps.py").read_text("utf-8")
+    lines = [line for line in source.splitlines() if "expert=" not in line]
+    (tmp_path / "lamps.py").write_text("\n".join(lines), "utf-8")
+    code, told = comap("validate", "lamps:mine/Lamps-v0", cwd=tmp_path)
+    assert code == 0 and told.endswith("21 of 23 tests passed, 2 do not apply\n"), told
     (tmp_path / "lamps.py").write_text(source.replace(*BROKEN), "utf-8")
     code, told = comap("validate", "lamps:mine/Lamps-v0", cwd=tmp_path)
     assert (

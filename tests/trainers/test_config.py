@@ -95,3 +95,9 @@ def test_baselines():
         baseline_preset("itp", "paper", k_source="lm")
     with pytest.raises(OptionError, match="no baseline 'stf'; did you mean 'sft'"):
         baseline_preset("stf", "paper")
+
+
+def test_copied_side_steps_need_some():
+    assert CoMapTraining(side_steps=0.5, copy_side_steps=True).copy_side_steps
+    with pytest.raises(OptionError, match="copy_side_steps needs side_steps above 0"):
+        CoMapTraining(copy_side_steps=True)

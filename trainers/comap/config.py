@@ -157,7 +157,7 @@ class CoMapTraining(SharedTraining):
     beta: float = 0.01
     """Weight of the refinement probability's cross-entropy, within alpha (CoMap, eq. 8)."""
     anchor: float = 1.0
-    """Weight of demonstrations in the policy's loss (CoMap, eq. 8)."""
+    """Weight of the anchors in the policy's loss (CoMap, eq. 8)."""
     anchors: Literal["demonstrations", "executed"] = "demonstrations"
     """What rounds learn beside reflections: demonstrated steps (CoMap, eq. 8), or the actions that the
     policy took in the episodes that it learns from (authors' code)."""

@@ -98,7 +98,7 @@ def anchor_samples(
         (episode, index)
         for episode, demonstration in enumerate(demonstrations)
         for index, step in enumerate(demonstration.steps)
-        if is_shown(step)
+        if is_shown(step) and step.action.strip()  # a policy may have said nothing
     ]
     if number and not steps:
         raise OptionError("expected demonstrations to draw anchors from, found no step in them")
