@@ -242,7 +242,7 @@ class Run(Command):
     seeds: tuple[int, ...] | None = None
     """Seeds (default: the scale's)."""
     jobs: int | None = None
-    """Number of jobs at the same time (default: the number of cores; 1 at scale paper)."""
+    """Number of jobs at the same time (default: number of cores; 1 at scale paper; all on a cluster)."""
     data_dir: Texts = field(default_factory=dict)
     """Folder with official data of an environment, as ID=DIR. Repeatable."""
     demos: Texts = field(default_factory=dict)
@@ -250,7 +250,7 @@ class Run(Command):
     device: str = "auto"
     """Device of models that play: auto, cpu, cuda or cuda:N."""
     launcher: str | None = None
-    """Command that starts trainings, such as 'accelerate launch --num_processes 4 -m comap'."""
+    """Command that starts trainings ('accelerate launch -m comap'), or 'slurm NAME=VALUE...'."""
     dry_run: bool = False
     """Print configuration, commands and cost, and run nothing."""
 

@@ -26,6 +26,7 @@ from ... import __version__
 from ...envs.storage import locked
 from ...errors import DataCorrupt, DownloadError, OptionError
 from ..record import circumstances, commit, write_result
+from .cluster import Cluster, InProcess, is_cluster
 from .plan import Job, Paths, Plan, commands
 
 PRELOADED = ("torch", "transformers", "comap.cli", "comap.benchmarks.experiments.runner")
@@ -106,7 +107,10 @@ class _Pool:
     started: dict[str, float] = field(default_factory=dict)
 
     def run(self) -> dict[str, Ended]:
-        context = _context(self.workers)
+        cluster = None
+        if self.launcher is not None and is_cluster(self.launcher):
+            cluster = Cluster(self.launcher, self.paths.out / "submitted")
+        context = None if cluster else _context(self.workers)
         waiting = [job for job in self.plan.jobs.values() if not self._is_settled(job)]
         while waiting or self.running:
             self._reap()
@@ -114,9 +118,9 @@ class _Pool:
             ready = [job for job in waiting if self.ended.keys() >= {*job.needs.values()}]
             for job in ready[: self.workers - len(self.running)]:
                 waiting.remove(job)
-                self._begin(job, context)
+                self._begin(job, context, cluster)
             if self.running:
-                time.sleep(0.05)
+                time.sleep(1.0 if cluster else 0.05)
         return self.ended
 
     def stop(self) -> None:
@@ -144,14 +148,17 @@ class _Pool:
                 return True
         return False
 
-    def _begin(self, job: Job, context: Any) -> None:
+    def _begin(self, job: Job, context: Any, cluster: Cluster | None) -> None:
         out = self.paths.of(job.id)
         out.mkdir(parents=True, exist_ok=True)
         log, cost = out.parent / _LOG, out.parent / _COST
         cost.unlink(missing_ok=True)
         self.started[job.id] = time.monotonic()
         words = [list(command) for command in self.planned[job.id]]
-        if self.launcher is not None and job.recipe.kind in ("comap", "baseline", "paw"):
+        arguments = (self.main, words, str(log), str(cost))
+        if cluster is not None:
+            self.running[job.id] = cluster.submit(job.id, InProcess(work, arguments), log)
+        elif self.launcher is not None and job.recipe.kind in ("comap", "baseline", "paw"):
             (training,) = words
             with log.open("ab") as file:
                 self.running[job.id] = subprocess.Popen(
@@ -161,9 +168,7 @@ class _Pool:
                     stdin=subprocess.DEVNULL,
                 )
         else:
-            process = context.Process(
-                target=work, args=(self.main, words, str(log), str(cost)), daemon=False
-            )
+            process = context.Process(target=work, args=arguments, daemon=False)
             process.start()
             self.running[job.id] = process
         self.listener("begun", job, "")

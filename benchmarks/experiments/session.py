@@ -16,6 +16,7 @@ from ...errors import DataCorrupt, DataNotFound, OptionError, suggest
 from ..record import circumstances, write_result
 from ..report import report_line, write_whole
 from ..tables import Table, svg_of
+from .cluster import is_cluster
 from .collect import collect
 from .definition import (
     Experiment,
@@ -96,6 +97,8 @@ def run_experiments(
     drawn = sorted({cell.seed for cell in found.cells})
     _remember(out, scale.name, [one.id for one in chosen], drawn)
     usual = 1 if scale.name == "paper" else os.cpu_count() or 1
+    if is_cluster(launcher):
+        usual = len(found.jobs)
     ended = run_jobs(
         found,
         paths,
