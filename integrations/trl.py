@@ -1,8 +1,8 @@
-"""Our environments for TRL's GRPOTrainer: what its ``environment_factory`` takes."""
+"""Our environments for TRL's GRPOTrainer (its ``environment_factory``), and Delta-F1 as its reward."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, get_args
 
@@ -11,6 +11,12 @@ import gymnasium
 from ..envs.panel import evenly
 from ..envs.registry import registered
 from ..errors import NoEpisode, OptionError, check_choice
+from ..facts import State
+from ..lm import Completion
+from ..metrics import delta_f1
+from ..trajectory import Trajectory
+from ..worldmodel import ImaginedEnv, WorldModel, transitions_of
+from ..worldmodel.language import LanguageWorldModel, prediction_of
 from .sessions import Worth, make_env, text_env_class, with_goal
 
 _PROMPT = (
@@ -136,7 +142,12 @@ class SearchEnvironment(_Environment):
 
 
 def environment_factory(
-    env_id: str, *, reward: Worth = "return", show_actions: bool = False, **options: Any
+    env_id: str,
+    *,
+    reward: Worth = "return",
+    show_actions: bool = False,
+    world_model: WorldModel | None = None,
+    **options: Any,
 ) -> Callable[[], Any]:
     """Return what GRPOTrainer's ``environment_factory`` takes, for one of our environments.
 
@@ -148,6 +159,8 @@ def environment_factory(
         env_id: A registered id of an environment of comap, or ``module:id``, which imports the module.
         reward: What a rollout is worth.
         show_actions: Whether observations end with the admissible actions, where there are such.
+        world_model: Makes the environments imagined: rollouts begin as real ones do, and it says what
+            follows. It answers all rollouts, one query at a time.
         **options: Of the environment.
 
     Raises:
@@ -169,7 +182,8 @@ def environment_factory(
     kind: Any = type(name, (base,), {"__doc__": base.__doc__, "__module__": __name__})
 
     def make() -> Any:
-        return kind(make_env(env_id, options), reward, show_actions)
+        env = make_env(env_id, options)
+        return kind(ImaginedEnv(env, world_model) if world_model else env, reward, show_actions)
 
     return make
 
@@ -188,3 +202,70 @@ def task_rows(
         ids: Sequence[str] = env.get_wrapper_attr("tasks").ids
     said = [{"role": "user", "content": prompt}]
     return [{"prompt": said, "task": task} for task in evenly(ids, number)]
+
+
+def prediction_rows(
+    trajectories: Iterable[Trajectory], world_model: LanguageWorldModel
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each real transition, so that GRPOTrainer trains a world model by Delta-F1.
+
+    Args:
+        trajectories: Episodes, such as those of `comap.trajectory.read_trajectories`.
+        world_model: Writes the prompts; its language model is only asked for lengths.
+
+    Returns:
+        Rows with ``prompt``, and what `delta_f1_reward` needs: ``action``, ``before`` (the belief, as
+        facts in text) and ``observation``.
+    """
+    for trajectory in trajectories:
+        for query, observation in transitions_of(trajectory):
+            prompt = [
+                {"role": one.role, "content": one.content} for one in world_model.prompt(query)
+            ]
+            yield {
+                "prompt": prompt,
+                "action": query.action,
+                "before": query.state.to_text(),
+                "observation": observation,
+            }
+
+
+def delta_f1_reward(env_id: str, **options: Any) -> Callable[..., list[float]]:
+    """Return a reward function for GRPOTrainer: a predicted observation's Delta-F1, from 0 to 1.
+
+    Completions are read with the environment's own canonicalizer. Where nothing changes, a prediction
+    of no change earns 1.
+
+    Args:
+        env_id: The environment of the rows' transitions (`prediction_rows`).
+        **options: Of the environment.
+
+    Example:
+        >>> import comap
+        >>> reward = delta_f1_reward("comap/ALFWorld-v0")
+        >>> row = {"action": ["open safe 1"], "before": ["closed(safe 1)"]}
+        >>> row["observation"] = ["You open the safe 1. The safe 1 is open. In it, you see nothing."]
+        >>> said = [[{"role": "assistant", "content": row["observation"][0]}]]
+        >>> reward(said, **row), reward([[{"role": "assistant", "content": "Nothing happens."}]], **row)
+        ([1.0], [0.0])
+    """
+    with closing(make_env(env_id, options)) as env:
+        update = env.get_wrapper_attr("canonicalizer").update
+
+    def delta_f1_of(
+        completions: Sequence[Any],
+        action: Sequence[str],
+        before: Sequence[str],
+        observation: Sequence[str],
+        **_: Any,
+    ) -> list[float]:
+        worth = []
+        for said, act, text, seen in zip(completions, action, before, observation, strict=True):
+            reply = said if isinstance(said, str) else str(said[-1]["content"])
+            belief = State.from_text(text)
+            guess = update(belief, act, prediction_of(Completion(reply), env_id).observation)
+            worth.append(delta_f1(belief, guess, update(belief, act, seen)))
+        return worth
+
+    delta_f1_of.__name__ = "delta_f1"  # under which TRL logs it
+    return delta_f1_of

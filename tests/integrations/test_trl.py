@@ -6,10 +6,21 @@ import json
 import os
 from itertools import pairwise
 
+import gymnasium
 import pytest
 
+from comap.agents import ExpertAgent, run_episode
 from comap.errors import NoEpisode, OptionError
-from comap.integrations.trl import environment_factory, task_rows
+from comap.facts import State
+from comap.integrations.trl import (
+    delta_f1_reward,
+    environment_factory,
+    prediction_rows,
+    task_rows,
+)
+from comap.lm.tiny import build_tiny
+from comap.trajectory import Turn
+from comap.worldmodel import LanguageWorldModel, NullWorldModel, Query
 
 ALFWORLD, TOOLS, SEARCH = "comap/ALFWorld-v0", "comap/StableToolBench-v0", "comap/SearchQA-v0"
 GENERATED = {"source": "generated"}
@@ -159,3 +170,62 @@ def test_trl_trains_in_our_environment(model, tmp_path, monkeypatch):
     assert max(row["tools/call_frequency"] for row in logged) > 0
     assert all("rewards/ALFWorld/mean" in row and "rewards/looked/mean" in row for row in logged)
     assert any((weight != before[name]).any() for name, weight in trainer.model.named_parameters())
+
+
+def test_rollouts_can_be_imagined():
+    model = NullWorldModel()
+    factory = environment_factory(
+        ALFWORLD, reward="success", world_model=model, split="valid_seen", max_episode_steps=3
+    )
+    environment = factory()
+    said = environment.reset(**task_rows(ALFWORLD, 1, split="valid_seen")[0])
+    assert "Your task is to" in said
+    door = next(one for one in environment.info["admissible_actions"] if one.startswith("go to"))
+    assert environment.act(door) == NullWorldModel().predict([QUERY])[0].observation
+    environment.act(door)
+    assert environment.act(door).endswith("The task is over.") and environment.get_reward() == 0.0
+
+
+QUERY = Query(ALFWORLD, "", (Turn(None, ""),), State(), "look")
+
+
+def test_trl_trains_a_world_model_by_delta_f1(tmp_path):
+    pytest.importorskip("trl", minversion="1.16")
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    env = gymnasium.make(ALFWORLD, split="valid_seen", max_episode_steps=6)
+    played = run_episode(env, ExpertAgent(), seed=0)
+    texts = [step.observation for step in played.steps]
+    path = build_tiny(
+        tmp_path / "model", texts * 2, parameters=200_000, vocabulary=400, dtype="float32"
+    )
+    world_model = LanguageWorldModel(str(path), prompts="brief", state_text="belief")
+    rows = list(prediction_rows([played], world_model))
+    assert len(rows) == len(played.steps)
+    reward = delta_f1_reward(ALFWORLD)
+    columns = {name: [row[name] for row in rows] for name in ("action", "before", "observation")}
+    said = [[{"role": "assistant", "content": f"Observation: {text}"}] for text in texts]
+    assert reward(said, **columns) == [1.0] * len(rows)
+    changed = [step.facts != before for before, step in played.transitions()]
+    nothing = reward(["Nothing happens."] * len(rows), **columns)
+    assert nothing == [float(not one) for one in changed] and any(changed)
+    trainer = GRPOTrainer(
+        model=str(path),
+        reward_funcs=reward,
+        args=GRPOConfig(
+            output_dir=str(tmp_path / "out"),
+            per_device_train_batch_size=4,
+            num_generations=4,
+            max_steps=1,
+            max_completion_length=16,
+            logging_steps=1,
+            save_strategy="no",
+            report_to="none",
+            use_cpu=True,
+            disable_tqdm=True,
+        ),
+        train_dataset=Dataset.from_list(rows),
+    )
+    trainer.train()
+    assert "rewards/delta_f1/mean" in trainer.state.log_history[0]
