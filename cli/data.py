@@ -157,14 +157,14 @@ class BuildWebShop(Command):
 class BuildSearchQA(Command):
     """Build a search index of a corpus."""
 
-    example: ClassVar[str] = "comap data build searchqa wiki-18.jsonl --kind bm25s --out wiki"
+    example: ClassVar[str] = "comap data build searchqa wiki-18.jsonl --out wiki"
 
     corpus: Path = field(metadata=WORD)
     """JSON lines, each {"id": ..., "contents": ...}."""
     out: Path | None = None
     """Folder to write (default: comap's)."""
-    kind: str = "fts5"
-    """Kind of the index: fts5, bm25s or dense."""
+    kind: str = "tantivy"
+    """Kind of the index: tantivy (for every size), fts5 (needs no extra; small corpora) or dense."""
     encoder: str | None = None
     """Model of a dense index: a name or a folder."""
     faiss: str | None = None

@@ -138,7 +138,7 @@ class Search(Address):
     data_dir: Path | None = None
     """Folder of an index (default: comap's, or else the generated encyclopedia's)."""
     retriever: str = "auto"
-    """Retriever: auto, fts5, bm25s, dense or hybrid."""
+    """Retriever: auto, fts5, tantivy, dense or hybrid."""
     max_topk: int = 100
     """Maximum number of passages in an answer."""
 

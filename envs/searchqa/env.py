@@ -113,7 +113,7 @@ class SearchQAEnv(TextEnv):
             folder of several. None looks in ``COMAP_HOME/searchqa/index``.
         questions: File or folder of questions; None looks in ``COMAP_HOME/searchqa/questions``.
         dataset: Of a folder, the data sets to play: a name, names joined by commas, or a list.
-        retriever: ``"auto"`` (of the index's kind), ``"fts5"``, ``"bm25s"``, ``"dense"``,
+        retriever: ``"auto"`` (of the index's kind), ``"fts5"``, ``"tantivy"``, ``"dense"``,
             ``"hybrid"``, the URL of a ``/retrieve`` server (asked as the style's own servers are), a
             `Retriever`, or a function of queries and k.
         topk: How many passages a search shows, 1 to 20.

@@ -27,11 +27,11 @@ from ..storage import (
 )
 from .lexical import (
     PASSAGES,
-    BM25Retriever,
     FTS5Retriever,
     PassageStore,
-    build_bm25,
+    TantivyRetriever,
     build_fts5,
+    build_tantivy,
     corrupt,
     write_passages,
     written,
@@ -42,7 +42,7 @@ FORMAT = 1
 MANIFEST = "index.json"
 """The file that says what an index is; it is written last."""
 
-KINDS = ("fts5", "bm25s", "dense")
+KINDS = ("fts5", "tantivy", "dense")
 
 
 def build_index(
@@ -57,14 +57,13 @@ def build_index(
     r"""Build an index of a corpus.
 
     It is made in a folder beside `out` and takes its place once it is whole: whoever opens `out` meets
-    the old index, or the new one, or none. Memory does not grow with the corpus, but with the kind
-    ``bm25s``, whose library holds all words at once.
+    the old index, or the new one, or none. Memory does not grow with the corpus.
 
     Args:
         corpus: JSON lines, ``{"id", "contents"}``, where contents are a title in quotes and, on the
             next lines, a text.
         out: The folder to make; an index that is there is replaced.
-        kind: ``"fts5"`` (SQLite), ``"bm25s"`` (extra ``search``) or ``"dense"`` (extra ``dense``).
+        kind: ``"fts5"`` (SQLite), ``"tantivy"`` (extra ``search``) or ``"dense"`` (extra ``dense``).
         encoder: Of the kind ``dense``: an `Encoder`, or the name or folder of a model for
             `TransformerEncoder`; None for ``intfloat/e5-base-v2``.
         faiss: Of the kind ``dense``: FAISS's factory string, such as ``"Flat"`` or ``"HNSW64"``; None
@@ -108,8 +107,8 @@ def build_index(
         total = figures["passages"]
         if kind == "fts5":
             figures |= build_fts5(folder, total, progress)
-        elif kind == "bm25s":
-            figures |= build_bm25(folder, total, progress)
+        elif kind == "tantivy":
+            figures |= build_tantivy(folder, total, progress)
         else:
             figures |= build_dense(folder, total, encoder, faiss, progress)
         sums = digests_of(folder, [path.name for path in folder.iterdir()])
@@ -185,8 +184,8 @@ def open_index(directory: str | os.PathLike[str], *, encoder: Encoder | None = N
         )
     if manifest["kind"] == "fts5":
         return FTS5Retriever(folder, manifest)
-    if manifest["kind"] == "bm25s":
-        return BM25Retriever(folder, manifest)
+    if manifest["kind"] == "tantivy":
+        return TantivyRetriever(folder, manifest)
     return DenseRetriever(folder, manifest, encoder)
 
 

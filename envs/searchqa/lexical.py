@@ -1,4 +1,4 @@
-"""Passages in one SQLite file, and search by words: SQLite's FTS5, or bm25s."""
+"""Passages in one SQLite file, and search by words: SQLite's FTS5, or Tantivy."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from ...errors import DataCorrupt, DataNotFound, MissingExtra, install_command, needs_extra
 from ..storage import Listener, Progress
@@ -208,13 +205,9 @@ _STOP = frozenset(
 )
 
 
-def all_words(text: str) -> list[str]:
-    return [word[:_LONGEST] for word in _WORD.findall(text.lower())]
-
-
 def query_words(query: str) -> list[str]:
     """Return the different words of a query, lower case, in order, without the commonest ones."""
-    found = dict.fromkeys(all_words(query))
+    found = dict.fromkeys(word[:_LONGEST] for word in _WORD.findall(query.lower()))
     words = [word for word in found if word not in _STOP] or list(found)
     return words[:MOST_WORDS]
 
@@ -259,7 +252,7 @@ def build_fts5(folder: Path, total: int, progress: Listener) -> dict[str, Any]:
                 raise  # the disk, say
             raise MissingExtra(
                 f"expected an SQLite with FTS5, found {sqlite3.sqlite_version} ({error}); take another "
-                f"kind: {install_command('search')}, then --kind bm25s"
+                f"kind: {install_command('search')}, then --kind tantivy"
             ) from error
         for first in range(0, total, _BATCH):
             rows = index.execute(
@@ -273,96 +266,70 @@ def build_fts5(folder: Path, total: int, progress: Listener) -> dict[str, Any]:
     return {}
 
 
-_K1, _B = 0.9, 0.4  # as pyserini's, which Search-R1 takes
-_TITLE_WEIGHT = 2
-_FEW = 64  # so many are found faster one by one than by sorting
+_TITLE_WEIGHT = 3
+_HEAP = 128 * 2**20  # bytes of words that are held before they are written
+_TIES = 16  # more are asked for, so that equal scores are in the order of rows
 
 
-class BM25Retriever:
-    """Finds passages by BM25 over stemmed words, with bm25s; titles count twice."""
+class TantivyRetriever:
+    """Finds passages by Lucene's BM25 over stemmed words, with Tantivy; titles count threefold."""
 
     def __init__(self, folder: Path, manifest: dict[str, Any]):
-        self.identity = f"bm25s:{manifest['sha256'][:16]}"
+        self.identity = f"tantivy:{manifest['sha256'][:16]}"
         self._made_of = (folder, manifest)
-        bm25s, stemmer = _packages()
         self._store = PassageStore(folder / PASSAGES)
-        self._stem = stemmer.stemWords
         try:
-            self._index = bm25s.BM25.load(str(folder), mmap=True, load_vocab=False)
-        except Exception as error:  # numpy, JSON and bm25s raise many kinds for what is not theirs
-            raise corrupt(folder, "an index of bm25s", str(error)) from error
+            self._index = _tantivy().Index.open(str(folder))
+            self._index.config_reader("manual", 1)  # it does not change: no thread looks after it
+            self._searcher = self._index.searcher()
+        except (ValueError, OSError) as error:
+            raise corrupt(folder, "an index of Tantivy", str(error)) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return BM25Retriever, self._made_of
+        return TantivyRetriever, self._made_of
 
     def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
         check_queries(queries, k)
         return [self._one(query, k) for query in queries]
 
     def _one(self, query: str, k: int) -> list[Hit]:
-        stems = list(dict.fromkeys(self._stem(query_words(query))))
-        marks = ",".join("?" * len(stems))
-        found = self._store.run(f"SELECT number FROM stems WHERE stem IN ({marks})", stems)
-        if not found:
+        wanted = " ".join(query_words(query))  # letters and digits, lower case: no operators
+        if not wanted:
             return []
-        known = sorted(number for (number,) in found)
         try:
-            scores = np.asarray(self._index.get_scores_from_ids(known))
-        except (IndexError, TypeError, ValueError, ArithmeticError, MemoryError) as error:
-            raise self._store.corrupt(f"{type(error).__name__}: {error}") from error
-        chosen = _best(scores, k)
-        passages = self._store.passages(list(chosen))
-        return [Hit(*one, score) for one, score in zip(passages, chosen.values(), strict=True)]
+            asked = self._index.parse_query(wanted, ["words"])
+            hits = self._searcher.search(asked, k + _TIES, count=False).hits
+            rows = self._searcher.fast_field_values("row", [place for _, place in hits])
+        except (ValueError, OSError) as error:
+            raise self._store.corrupt(str(error)) from error
+        best = sorted((-score, row) for (score, _), row in zip(hits, rows, strict=True))[:k]
+        passages = self._store.passages([row for _, row in best])
+        return [Hit(*one, -score) for one, (score, _) in zip(passages, best, strict=True)]
 
 
-def _best(scores: npt.NDArray[np.float32], k: int) -> dict[int, float]:
-    """Return the rows of the best scores above 0 with these, best first, ties by row."""
-    if k > _FEW:
-        rows = np.flatnonzero(scores > 0)
-        order = rows[np.lexsort((rows, -scores[rows]))[:k]]
-        return {int(row): float(scores[row]) for row in order}
-    found: dict[int, float] = {}
-    scores = scores.copy()
-    while len(found) < k:
-        row = int(scores.argmax())  # of equal ones the first
-        if scores[row] <= 0:
-            break
-        found[row] = float(scores[row])
-        scores[row] = 0
-    return found
-
-
-def build_bm25(folder: Path, total: int, progress: Listener) -> dict[str, Any]:
-    """Add the matrix of scores to an index under construction."""
-    bm25s, stemmer = _packages()
+def build_tantivy(folder: Path, total: int, progress: Listener) -> dict[str, Any]:
+    """Add the words of all passages to an index under construction."""
+    tantivy = _tantivy()
+    schema = tantivy.SchemaBuilder()
+    schema.add_unsigned_field("row", stored=False, indexed=False, fast=True)
+    schema.add_text_field("words", stored=False, tokenizer_name="en_stem", index_option="freq")
     store = PassageStore(folder / PASSAGES)
-    numbers: dict[str, int] = {}
-    known: dict[str, int] = {}
-    documents: list[list[int]] = []
-    for row, (title, text) in enumerate(store.texts()):
-        words = all_words(" ".join([title] * _TITLE_WEIGHT + [text]))
-        for word in words:
-            if word not in known:
-                (stem,) = stemmer.stemWords([word])
-                known[word] = numbers.setdefault(stem, len(numbers))
-        documents.append([known[word] for word in words])
-        if row % 1000 == 0:
-            progress(Progress("indexing", row, total))
+    index = tantivy.Index(schema.build(), path=str(folder))
+    with index.writer(heap_size=_HEAP, num_threads=1) as writer:
+        for row, (title, text) in enumerate(store.texts()):
+            passage = tantivy.Document(words=" ".join([title] * _TITLE_WEIGHT + [text]))
+            passage.add_unsigned("row", row)
+            writer.add_document(passage)
+            if row % _BATCH == 0:
+                progress(Progress("indexing", row, total))
+        writer.commit()
+        writer.wait_merging_threads()
     store.close()
-    index = bm25s.BM25(k1=_K1, b=_B)
-    index.index((documents, numbers), show_progress=False)
-    index.save(str(folder), show_progress=False)
-    for path in folder.glob("vocab*.json*"):  # the words are in the table below
-        path.unlink()
-    with _writing(folder / PASSAGES) as table:
-        table.execute("CREATE TABLE stems (stem TEXT PRIMARY KEY, number INTEGER) WITHOUT ROWID")
-        table.executemany("INSERT INTO stems VALUES (?, ?)", numbers.items())
     progress(Progress("indexing", total, total))
     return {}
 
 
-def _packages() -> tuple[Any, Any]:
-    with needs_extra("search", "an index of kind 'bm25s'"):
-        import bm25s
-        import Stemmer
-    return bm25s, Stemmer.Stemmer("english")
+def _tantivy() -> Any:
+    with needs_extra("search", "an index of kind 'tantivy'"):
+        import tantivy
+    return tantivy

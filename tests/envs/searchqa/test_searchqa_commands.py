@@ -19,10 +19,10 @@ ENV = "comap/SearchQA-v0"
 WORDS = ["--env", ENV, "--env-option", "source=generated"]
 
 
-@pytest.mark.parametrize("kind", ["fts5", "bm25s"])
+@pytest.mark.parametrize("kind", ["fts5", "tantivy"])
 def test_an_index_is_built_and_played_on(kind: str, book: Path, tmp_path: Path, capsys) -> None:
-    if kind == "bm25s":
-        pytest.importorskip("bm25s")
+    if kind == "tantivy":
+        pytest.importorskip("tantivy")
     out = tmp_path / "deep" / "index"
     assert main(["data", "build", "searchqa", str(book), "--out", str(out), "--kind", kind]) == 0
     told = capsys.readouterr()
