@@ -31,7 +31,7 @@ from .tasks import SPLITS, Task, load, panel_of
 from .twin import Twin
 
 BENCHMARKS = ("embedded", "miniwob", "webvoyager", "mind2web-live", "gaia-web")
-ENGINES = ("twin", "chromium")
+ENGINES = ("auto", "twin", "chromium")
 OBSERVATIONS = ("page", "viewport")
 DIALECTS = ("comap", "webevolver")
 _FOCUSED = ("checkbox", "radio", "combobox", "textbox", "searchbox")
@@ -142,8 +142,8 @@ class WebEnv(TextEnv):
     of meaning without a judge, those with a CSS selector in the twin; they count as 0. Steps are
     Mind2Web-Live's 1.5 times the annotator's, 10 to 25: pass ``max_episode_steps=25`` to ``gym.make``.
 
-    Tasks that start at other hosts than the generated sites' are live; they need ``engine="chromium"``
-    and `allowed_hosts`. The browser has no network there either: Python makes its requests, only to those
+    Tasks that start at other hosts than the generated sites' are live: they are played in Chromium
+    and need `allowed_hosts`. The browser has no network there either: Python makes its requests, only to those
     hosts, at standard ports and public addresses, with 8 s and 10 MB for an answer. An episode starts
     without cookies and has no snapshots. A page that asks whether its visitor is human ("verify you are
     human") ends it as a fault. Live mode is tested with local servers that stand in for hosts; it is
@@ -173,7 +173,8 @@ class WebEnv(TextEnv):
     Args:
         benchmark: ``"embedded"`` (generated sites), ``"miniwob"`` (the pages of MiniWoB++), or whose
             tasks a file has: ``"webvoyager"``, ``"mind2web-live"`` or ``"gaia-web"``.
-        engine: ``"twin"`` (pure Python) or ``"chromium"`` (through Playwright).
+        engine: ``"twin"`` (pure Python), ``"chromium"`` (through Playwright), or ``"auto"``: the twin for
+            generated sites, whose text is the same in both, and Chromium for what only it can show.
         split: ``"train"``, ``"valid"`` or ``"test"``; of ``miniwob`` also ``"sight"``.
         observation: ``"page"``, the whole page.
         dialect: ``"comap"``, or ``"webevolver"`` for its text to the byte: see *Known deviations*.
@@ -224,7 +225,7 @@ class WebEnv(TextEnv):
         self,
         *,
         benchmark: str = "embedded",
-        engine: str = "twin",
+        engine: str = "auto",
         split: str = "train",
         observation: str = "page",
         dialect: str = "comap",
@@ -253,6 +254,9 @@ class WebEnv(TextEnv):
             self._file = open_tasks(benchmark, data_dir, tasks, split)
         is_live = self._file is not None and not self._file.hosts <= set(HOSTS)
         miniwob = benchmark == "miniwob"
+        if engine == "auto":
+            browsed = miniwob or is_live or self.render_mode == "rgb_array"
+            engine = "chromium" if browsed else "twin"
         if self._file is not None and is_live:
             check_live(self._file.hosts, engine, allowed_hosts, sandbox)
         if observation != "page":

@@ -22,9 +22,9 @@ def make(**options: Any) -> Any:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"benchmark": "miniwob"}, "use engine='chromium'"),
+        ({"benchmark": "miniwob", "engine": "twin"}, "use engine='chromium'"),
         ({"observation": "viewport"}, "use observation='page'"),
-        ({"render_mode": "rgb_array"}, "needs engine='chromium'"),
+        ({"render_mode": "rgb_array", "engine": "twin"}, "needs engine='chromium'"),
         ({"render_mode": "human"}, "'ansi' or 'rgb_array' or None"),
         ({"engine": "twins"}, "did you mean 'twin'"),
         ({"benchmark": "embeded"}, "did you mean 'embedded'"),

@@ -22,7 +22,7 @@ SCRIPTED += ["login-user"]
 
 
 def make(split: str) -> Any:
-    env = gymnasium.make("comap/Web-v0", benchmark="miniwob", engine="chromium", split=split)
+    env = gymnasium.make("comap/Web-v0", benchmark="miniwob", split=split)
     return env.unwrapped
 
 
@@ -147,7 +147,7 @@ def test_panels() -> None:
 
 def test_wrong_options(browser: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OptionError, match="use engine='chromium'"):
-        gymnasium.make("comap/Web-v0", benchmark="miniwob")
+        gymnasium.make("comap/Web-v0", benchmark="miniwob", engine="twin")
     with pytest.raises(OptionError, match="MiniWoB's split cannot be 'tests'"):
         make("tests")
     with pytest.raises(TaskNotFound, match="click-button/10"):
