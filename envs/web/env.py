@@ -143,8 +143,8 @@ class WebEnv(TextEnv):
     Mind2Web-Live's 1.5 times the annotator's, 10 to 25: pass ``max_episode_steps=25`` to ``gym.make``.
 
     Tasks that start at other hosts than the generated sites' are live: they are played in Chromium
-    and need `allowed_hosts`. The browser has no network there either: Python makes its requests, only to those
-    hosts, at standard ports and public addresses, with 8 s and 10 MB for an answer. An episode starts
+    and need `allowed_hosts`. The browser has no network there either: Python makes its requests, only to
+    those hosts, at standard ports and public addresses, with 8 s and 10 MB for an answer. An episode starts
     without cookies and has no snapshots. A page that asks whether its visitor is human ("verify you are
     human") ends it as a fault. Live mode is tested with local servers that stand in for hosts; it is
     untested on the live web.
