@@ -1,4 +1,8 @@
-"""A web application in AgentGym's style: environments with ids, ``/create``, ``/reset``, ``/step``."""
+"""A web application in AgentGym's style: environments with ids, ``/create``, ``/reset``, ``/step``.
+
+AgentGym has a server for each environment, with ids, keys and scores of its own, and a client for each
+server (github.com/WooooDyy/AgentGym, ``agentenv/envs``). Those clients are answered as by their servers.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,14 @@ from typing import Any
 from .. import __version__
 from ..envs.http import Refused, json_app
 from ..errors import NoEpisode, OptionError, TaskNotFound
-from .sessions import Sessions, seed_of, task_of
+from .sessions import Session, Sessions, seed_of, task_of
 
 _ROUTES = {
     **dict.fromkeys(("/create", "/reset", "/step", "/close"), ("POST",)),
     **dict.fromkeys(("/", "/observation", "/available_actions", "/detail"), ("GET",)),
 }
+_BARE = {"comap/WebShop-v0": "state", "comap/SearchQA-v0": "observation"}
+"""Where AgentGym's ids are bare integers, sent as ``env_idx``; and the key of a step's text there."""
 
 
 def agentgym_app(sessions: Sessions, *, host: str = "127.0.0.1", token: str | None = None) -> Any:
@@ -24,7 +30,9 @@ def agentgym_app(sessions: Sessions, *, host: str = "127.0.0.1", token: str | No
 
     ``POST /create`` with ``{"env", "options"}`` opens an environment and returns its ``id``; ``/reset``
     takes it with ``task``, ``data_idx`` or ``seed``, ``/step`` with ``action``, ``/close`` alone; ``GET``
-    ``/observation``, ``/available_actions`` and ``/detail`` take ``?id=``.
+    ``/observation``, ``/available_actions`` and ``/detail`` take ``?id=``. A ``/create`` with neither
+    ``env`` nor ``options`` is one of AgentGym's clients: it gets the first environment, and answers as
+    AgentGym's server of that environment gives them.
     """
 
     def answer(method: str, path: str, asked: Any) -> Any:
@@ -49,18 +57,49 @@ def agentgym_app(sessions: Sessions, *, host: str = "127.0.0.1", token: str | No
     return json_app(_ROUTES, answer, host=host, token=token, lifespan=lifespan, seconds=most)
 
 
-def _posted(sessions: Sessions, path: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+def _posted(sessions: Sessions, path: str, asked: Mapping[str, Any]) -> Any:
     if path == "/create":
         created, session = sessions.create(asked.get("env"), asked.get("options"))
+        session.foreign = not asked.keys() & {"env", "options"}
+        if session.foreign and session.env_id in _BARE:
+            return int(created, 16)
         tasks = len(session.env.get_wrapper_attr("tasks"))
         return {"id": created, "env": session.env_id, "tasks": tasks}
-    name = asked.get("id")
+    name = _name(asked)
     if path == "/close":
         return {"id": name, "closed": sessions.close(name)}
     with sessions.use(name) as session:
         if path == "/reset":
-            return {"id": name} | session.reset(task_of(session, asked), seed_of(asked))
-        return {"id": name} | session.step(asked.get("action"))
+            if "env_idx" in asked:  # WebShop's number of a task, or SearchQA's
+                asked = {"data_idx": asked.get("session_id", asked.get("id"))}
+            message = session.reset(task_of(session, asked), seed_of(asked))
+        else:
+            message = session.step(asked.get("action"))
+        message = {"id": name} | message
+        return _foreign(session, path, message) if session.foreign else message
+
+
+def _foreign(session: Session, path: str, message: dict[str, Any]) -> Any:
+    """Return an answer as AgentGym's own server of the environment gives it."""
+    if session.env_id == "comap/ScienceWorld-v0":
+        plain = session.moment[0] if session.moment else ""  # its client puts the task before it
+        points = {key: round(100 * message[key]) for key in ("reward", "score")}
+        return message | points | {"task_description": message["goal"], "observation": plain}
+    if session.env_id not in _BARE:
+        return message
+    text = message["observation"]
+    if path == "/reset":
+        return [text, None] if session.env_id == "comap/WebShop-v0" else text
+    return {_BARE[session.env_id]: text, "info": None} | {
+        key: message[key] for key in ("reward", "done")
+    }
+
+
+def _name(asked: Mapping[str, Any]) -> Any:
+    """Return the id of an environment; as ``env_idx`` it is the number that its digits make."""
+    number = str(asked.get("env_idx", ""))
+    bare = number.isascii() and number.isdecimal() and len(number) < 40
+    return f"{int(number):032x}" if bare else asked.get("id")
 
 
 def _asked(sessions: Sessions, path: str, asked: Mapping[str, Any]) -> Any:
@@ -73,7 +112,7 @@ def _asked(sessions: Sessions, path: str, asked: Mapping[str, Any]) -> Any:
             "open": len(sessions),
             "limit": sessions.limit,
         }
-    name = asked.get("id")
+    name = _name(asked)
     with sessions.use(name) as session:
         message = session.message()
     return {"id": name} | message if path == "/detail" else message[path[1:]]

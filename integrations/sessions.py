@@ -158,6 +158,7 @@ class Session:
     ):
         self.env_id, self.env, self.used, self.seconds = env_id, env, now, seconds
         self.lock, self.client = threading.Lock(), CLIENT.get()
+        self.foreign = False  # whether its client reads the keys of another project's server
         self.moment: tuple[str, float, bool, bool, Mapping[str, Any]] | None = None
         self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._last: Future[Any] | None = None

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import gymnasium as gym
@@ -105,6 +106,71 @@ def test_an_episode_is_the_same_as_here(base):
     assert status == 409 and "ended" in told["error"]
     assert remote.reset(seed=5)["observation"] == env.reset(seed=5)[0]
     remote.close()
+
+
+RECORDED = [
+    json.loads(line) for line in Path(__file__).with_name("agentgym.jsonl").read_text().splitlines()
+]
+OPTIONS = {"comap/ScienceWorld-v0": {"task_names": "find-living-thing"}}
+
+
+@pytest.mark.parametrize("env_id", sorted({line["env"] for line in RECORDED}))
+def test_the_clients_of_agentgym(env_id):
+    """Their requests, recorded by tests/interop/agentgym.py, get the types that they read, to success.
+
+    Recorded with AgentGym's commit 3ef9235 while its own tasks played.
+    """
+    if env_id in OPTIONS:
+        pytest.importorskip("scienceworld", reason="scienceworld is not installed")
+    options = OPTIONS.get(env_id, {"source": "generated"})
+    create, *lines, close = (line for line in RECORDED if line["env"] == env_id)
+    with (
+        Server(agentgym_app(Sessions(Offered([env_id], options)))) as server,
+        closing(gym.make(env_id, **options)) as env,
+    ):
+        env.reset(options={"task": env.unwrapped.tasks.ids[2]})
+
+        def send(line, action=""):
+            known = {"ID": created, "ENV_IDX": created, "ACTION": action}
+            body = line["body"] and {key: known.get(v, v) for key, v in line["body"].items()}
+            query = f"?{line['query']}={created}" if line["query"] else ""
+            status, told = ask(server.base, line["method"], line["path"] + query, body)
+            assert status == line["status"], told
+            if isinstance(line["read"], dict):
+                assert {key: type(told[key]).__name__ for key in line["read"]} == line["read"]
+            else:
+                bare = [type(part).__name__ for part in told] if isinstance(told, list) else None
+                assert (bare or type(told).__name__) == line["read"]
+            return told
+
+        created = None
+        told = send(create)
+        created = told if isinstance(told, int) else told["id"]
+        assert isinstance(created, str) or created.bit_length() > 90  # not to be guessed
+        *before, step = lines
+        for line in before:
+            send(line)
+        done = False
+        while not done:
+            action = env.unwrapped.expert_action()
+            observation, _, terminated, truncated, info = env.step(action)
+            told, done = send(step, action), terminated or truncated
+            assert told["done"] == done and observation in (
+                told.get("state"),
+                told.get("observation"),
+            )
+        best = 100 if "ScienceWorld" in env_id else 1
+        assert info["success"] and told.get("score", told["reward"]) == best
+        send(close)
+
+
+def test_a_client_that_names_an_environment_gets_the_same_keys_of_each(base):
+    created = ask(base, "POST", "/create", {"env": "comap/WebShop-v0"})[1]
+    _, told = ask(base, "POST", "/reset", {"id": created["id"], "data_idx": 1})
+    assert told["id"] == created["id"] and "WebShop" in told["observation"] and told["facts"]
+    status, told = ask(base, "POST", "/step", {"env_idx": "9" * 5000, "action": "look"})
+    assert status == 404 and "expected the id of an open environment" in told["error"]
+    assert ask(base, "POST", "/close", {"id": created["id"]})[1]["closed"]
 
 
 def test_many_clients_at_once(base, sessions):
