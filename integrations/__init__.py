@@ -1,10 +1,11 @@
 """comap's environments in other people's stacks, and theirs here; each stack is loaded when it is used.
 
-- `comap.integrations.agentgym`: an HTTP server with ``/create``, ``/reset`` and ``/step``
+- `comap.integrations.agentgym`: an HTTP server for AgentGym's clients and plain ones
 - `comap.integrations.trl`: what TRL's ``environment_factory`` takes
 - `comap.integrations.mcp`: tools of the Model Context Protocol
 - `comap.integrations.openenv`: an OpenEnv server
 - `comap.integrations.verifiers`: ``load_environment`` for verifiers
+- `comap.integrations.verl_agent`: ``make_envs`` for verl-agent's trainer
 - `comap.integrations.adapter`: facts for text environments of others, TextArena's games among them
 - `comap.integrations.browsergym`: BrowserGym's observations and actions, both ways, as text
 - `comap.integrations.hub`: trajectories and models on the Hugging Face Hub

@@ -50,6 +50,7 @@ REFERENCE: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "comap.integrations.mcp",
             "comap.integrations.openenv",
             "comap.integrations.verifiers",
+            "comap.integrations.verl_agent",
             "comap.integrations.adapter",
             "comap.integrations.browsergym",
             "comap.integrations.hub",
