@@ -367,6 +367,9 @@ class PaW(Training):
     """Id of the environment, or MODULE:ID (default: the preset's, or else comap/ALFWorld-v0)."""
     vllm_server: str | None = None
     """Address of TRL's vLLM server (trl vllm-serve) that samples; its weights are kept up to date."""
+    vllm_colocate: float | None = None
+    """Share of the GPU's memory (such as 0.3) for a vLLM engine in this process that samples; untested
+    on GPUs."""
     simulator: str | None = None
     """With --engine simulated (the presets zerosearch): language model that plays the search engine in
     training: a folder, a name on the Hub, http://HOST:PORT/v1#NAME, or tiny (a new small model; the
@@ -413,6 +416,11 @@ class PaW(Training):
             raise OptionError(
                 f"expected a URL such as http://127.0.0.1:8000 as --vllm-server, found {server!r:.120}"
             )
+        if self.vllm_colocate is not None and (server or not 0 < self.vllm_colocate < 1):
+            raise OptionError(
+                "expected --vllm-colocate to be a share of memory between 0 and 1, without --vllm-server, "
+                f"found {self.vllm_colocate:g}"
+            )
         if simulated and self.simulator is None:
             raise OptionError(
                 "expected a model that plays the search engine, found none; add --simulator, such as "
@@ -445,7 +453,7 @@ class PaW(Training):
             report_to=self.report_to,
             about=about,
             session=session,
-            server=self.vllm_server,
+            vllm=self.vllm_server or self.vllm_colocate,
             simulator=self.simulator,
         )
         return self.out / "model" if config.warmup.warmup_tokens else model

@@ -68,7 +68,7 @@ def train(
     report_to: str = "none",
     about: Mapping[str, Any] | None = None,
     session: Mapping[str, Any] | None = None,
-    server: str | None = None,
+    vllm: str | float | None = None,
     demos: str | Path | None = None,
     device: str = "auto",
     simulator: str | LanguageModel | None = None,
@@ -89,7 +89,8 @@ def train(
         report_to: A tracker: tensorboard, trackio or wandb.
         about: What else identifies the training: to resume another is refused.
         session: What to write down of this session: versions, hardware.
-        server: URL of a vLLM server that samples; None to sample in this process.
+        vllm: URL of a vLLM server that samples, or the share of this GPU's memory for an engine of vLLM
+            in this process; None to sample without vLLM.
         demos: File of demonstrations for the warm-up; None for the environment's own expert.
         device: Where to train; auto takes a GPU where there is one.
         simulator: With engine=simulated, the model that plays the search engine, or its name.
@@ -130,7 +131,7 @@ def train(
     ):
         begun = warmed_up(config, model, make_env, folder.path, tell, demos)
         engine = open_simulator(simulator, config, make_env, folder.path, tell)
-        training = _Training(config, begun, make_env, folder.path, tell, server, device, engine)
+        training = _Training(config, begun, make_env, folder.path, tell, vllm, device, engine)
         training.functions, training.reward = given, reward or own or training.search.reward
         with closing(training.search):
             return training.run()
@@ -160,12 +161,12 @@ class _Training:
         make_env: MakeEnv,
         out: Path,
         tell: Tell,
-        server: str | None,
+        vllm: str | float | None,
         device: str,
         simulator: LanguageModel | None = None,
     ) -> None:
         self.config, self.make_env, self.out = config, make_env, out
-        self.policy = Policy(config, model, server=server, device=device)
+        self.policy = Policy(config, model, vllm=vllm, device=device)
         self.device = device
         self.tell = tell
         self.journal = Journal(out)
@@ -422,12 +423,12 @@ class Policy:
         config: PaWTraining,
         model: str | Path,
         *,
-        server: str | None = None,
+        vllm: str | float | None = None,
         device: str = "auto",
     ) -> None:
         from ...lm.load import device_of, ends_of, load_model, load_tokenizer, source_of
 
-        self._config, self._server = config, server
+        self._config, self._vllm = config, vllm
         place = source_of(model)
         where = device_of(own_device() if device == "auto" else device)
         self.tokenizer = load_tokenizer(place, None)
@@ -444,11 +445,21 @@ class Policy:
         return PaWAgent(self._config.acting(temperature))
 
     def language_model(self) -> LanguageModel:
-        """Return what answers the agent: the weights as they are now, or the server."""
-        if self._lm is None and self._server is not None:
+        """Return what answers the agent: the weights as they are now, or vLLM."""
+        if self._lm is None and isinstance(self._vllm, str):
             from .vllm import ServerLanguageModel
 
-            self._lm = ServerLanguageModel(self._server, self.tokenizer, ends=self.ends)
+            self._lm = ServerLanguageModel(self._vllm, self.tokenizer, ends=self.ends)
+        elif self._lm is None and self._vllm is not None:
+            from .vllm import ColocatedLanguageModel
+
+            self._lm = ColocatedLanguageModel(
+                self.model,
+                self.tokenizer,
+                self._vllm,
+                ends=self.ends,
+                context=self._config.max_length,
+            )
         elif self._lm is None:
             from ...lm.hf import HFLanguageModel
 
@@ -463,7 +474,7 @@ class Policy:
         return self._lm
 
     def synchronize(self) -> None:
-        if self._server is not None:
+        if self._vllm is not None:
             lm: Any = self.language_model()
             lm.synchronize(self.model, self._accelerator)
 

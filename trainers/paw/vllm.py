@@ -1,13 +1,13 @@
-"""A language model on a vLLM server that is given the weights in training, through TRL's client."""
+"""A language model in vLLM that is given the weights in training, through TRL: on a server, or in this process."""
 
 from __future__ import annotations
 
 import time
 import urllib.request
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
-from typing import Any
+from typing import Any, ClassVar
 
 from ...errors import LanguageModelError, MissingExtra, OptionError, needs_extra
 from ...lm import Completion, Generate, Usage
@@ -80,29 +80,19 @@ def failed(expected: str, error: Exception, advice: str = "see its log") -> Lang
     )
 
 
-class ServerLanguageModel(BaseLanguageModel):
-    """A causal language model on a vLLM server; it generates, and nothing else."""
+class _VLLM(BaseLanguageModel):
+    """A causal language model in vLLM; it generates, and nothing else."""
 
     capabilities: frozenset[str] = frozenset({"generate", "prefix", "tokens"})
+    where: ClassVar[str]
+    name: str
+    context: int
+    _logprobs_mode: str
+    _sender: Any = None
 
-    def __init__(
-        self, url: str, tokenizer: Any, *, ends: Iterable[int] = (), timeout: float = 240.0
-    ) -> None:
+    def __init__(self, tokenizer: Any, ends: Iterable[int]) -> None:
         self.tokenizer, self._chat = tokenizer, ChatTokenizer(tokenizer, ends)
-        self.client, self._host = connect(url, timeout), address_of(url).host
-        try:
-            info = self.client.get_server_info()["model_config"]
-            self._logprobs_mode, self.context = info["logprobs_mode"], int(info["max_model_len"])
-        except Exception as error:  # as above
-            raise failed("a vLLM server that describes its setup", error, START) from error
-        if self._logprobs_mode not in _MODES:
-            raise LanguageModelError(
-                f"expected a vLLM server whose --logprobs-mode is {' or '.join(_MODES)}, found "
-                f"{self._logprobs_mode!r:.40}; {START}"
-            )
-        self.name = public_name(str(self.client.model))
         self.usage = Usage()
-        self._sender: Any = None
 
     def count_tokens(self, text: str) -> int:
         """Return the number of tokens of a text, without what a chat template puts around it."""
@@ -111,27 +101,129 @@ class ServerLanguageModel(BaseLanguageModel):
     def config(self) -> dict[str, Any]:
         """Return JSON data that says what answers may depend on; no URL, no path of a machine."""
         return {
-            "id": "vllm-server",
+            "id": f"vllm-{self.where}",
             "name": self.name,
             "model": self.name,
-            "host": self._host,
             "logprobs_mode": self._logprobs_mode,
             "context": self.context,
             "adapters": [],
         }
 
     def synchronize(self, model: Any, accelerator: Any = None, *, device: Any = None) -> None:
-        """Give the server a model's weights, as TRL's trainers do, and clear what it cached."""
+        """Give vLLM a model's weights, as TRL's trainers do, and clear what it cached."""
         try:
             if self._sender is None or self._sender.model is not model:
                 self._sender = self._new_sender(model, accelerator, device)
             self._sender.sync_weights()
-        except OptionError:
+        except (OptionError, MissingExtra):
             raise
-        except Exception as error:  # as above
+        except Exception as error:  # TRL raises plain exceptions, whatever vLLM said
             if any(getattr(module, "merged", False) for module in model.modules()):
                 model.unmerge_adapter()
-            raise failed("a vLLM server that takes weights", error, START) from error
+            raise failed(f"a vLLM {self.where} that takes weights", error, START) from error
+
+    def _new_sender(self, model: Any, accelerator: Any, device: Any) -> Any:
+        """Return TRL's ``VLLMGeneration``."""
+        raise NotImplementedError
+
+    def _sample(self, prompts: Sequence[list[int]], how: Sequence[dict[str, Any]]) -> list[Any]:
+        """Return what vLLM says to each prompt, with the names of TRL's client, or why it says nothing."""
+        raise NotImplementedError
+
+    def _answer(self, requests: Sequence[LMRequest]) -> list[Any]:
+        prompts = self._chat.prompts(requests) if requests else []
+        replies: list[Any] = [self._refusal(*one) for one in zip(requests, prompts, strict=True)]
+        asked = [index for index, reply in enumerate(replies) if reply is None]
+        told: list[Any] = [prompts[index] for index in asked]
+        how = [self._how(requests[index], len(prompts[index])) for index in asked]  # type: ignore[arg-type]
+        for index, prompt, limits, answer in zip(
+            asked, told, how, self._sample(told, how) if asked else [], strict=True
+        ):
+            reply = self._completion(requests[index], prompt, limits["max_tokens"], answer)
+            replies[index] = reply
+            if isinstance(reply, Completion):
+                self.usage.requests += 1
+                self.usage.prompt_tokens += reply.prompt_tokens
+                self.usage.completion_tokens += reply.completion_tokens
+        return replies
+
+    def _refusal(self, request: LMRequest, prompt: Any) -> LanguageModelError | None:
+        if isinstance(prompt, LanguageModelError):
+            return prompt
+        if not isinstance(request, Generate) or request.choices or request.adapter is not None:
+            return LanguageModelError(
+                f"expected a request for free text of the model itself, which is all that {self.name} "
+                f"answers, found {request!r:.80}; use a model in this process for that"
+            )
+        if len(prompt) >= self.context:
+            return LanguageModelError(
+                f"the model's context has {self.context:,} tokens, but the prompt has "
+                f"{len(prompt):,}; shorten the conversation"
+            )
+        return None
+
+    def _how(self, request: Generate, length: int) -> dict[str, Any]:
+        sampling = request.sampling
+        return {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "max_tokens": min(sampling.max_new_tokens, self.context - length),
+            "seed": sampling.seed & _SEEDS,
+            "stop": list(sampling.stop),
+            "stop_token_ids": sorted(self._chat.ends),
+        }
+
+    def _completion(
+        self, request: Any, prompt: Sequence[int], limit: int, answer: Any
+    ) -> Completion | LanguageModelError:
+        sampling = request.sampling
+        try:
+            if isinstance(answer, Exception):
+                raise answer
+            tokens, logprobs = sampled(answer, prompt)
+            texts = self._chat.texts(tokens)
+        except Exception as error:  # as above
+            return failed(f"a completion in tokens from the vLLM {self.where}", error)
+        ended = tokens[-1] in self._chat.ends
+        text = self._chat.text(tokens[:-1] if ended else tokens, request.prefix)
+        cuts = [text.find(stop) for stop in sampling.stop if stop in text]
+        at_one = sampling.temperature == 1 and sampling.top_p == 1
+        exact = self._logprobs_mode == "raw_logprobs" or at_one
+        return Completion(
+            text=text[: min(cuts, default=None)],
+            token_ids=tokens,
+            logprobs=logprobs if exact else None,
+            finish="length" if len(tokens) >= limit and not (ended or cuts) else "stop",
+            prompt_tokens=len(prompt),
+            completion_tokens=len(tokens),
+            tokens=texts,
+        )
+
+
+class ServerLanguageModel(_VLLM):
+    """A causal language model on a vLLM server; it generates, and nothing else."""
+
+    where = "server"
+
+    def __init__(
+        self, url: str, tokenizer: Any, *, ends: Iterable[int] = (), timeout: float = 240.0
+    ) -> None:
+        super().__init__(tokenizer, ends)
+        self.client, self._host = connect(url, timeout), address_of(url).host
+        try:
+            info = self.client.get_server_info()["model_config"]
+            self._logprobs_mode, self.context = info["logprobs_mode"], int(info["max_model_len"])
+        except Exception as error:  # TRL raises plain exceptions, whatever the server said
+            raise failed("a vLLM server that describes its setup", error, START) from error
+        if self._logprobs_mode not in _MODES:
+            raise LanguageModelError(
+                f"expected a vLLM server whose --logprobs-mode is {' or '.join(_MODES)}, found "
+                f"{self._logprobs_mode!r:.40}; {START}"
+            )
+        self.name = public_name(str(self.client.model))
+
+    def config(self) -> dict[str, Any]:
+        return super().config() | {"host": self._host}
 
     def _new_sender(self, model: Any, accelerator: Any, device: Any) -> Any:
         """Return TRL's ``VLLMGeneration`` around the client."""
@@ -156,63 +248,70 @@ class ServerLanguageModel(BaseLanguageModel):
 
         return Sender(model, accelerator, self.tokenizer, mode="server")
 
-    def _answer(self, requests: Sequence[LMRequest]) -> list[Any]:
-        if not requests:
-            return []
-        prompts = self._chat.prompts(requests)
-        with ThreadPoolExecutor(min(_CONCURRENCY, len(requests))) as executor:
-            replies = list(executor.map(self._ask, requests, prompts))
-        for reply in replies:
-            if isinstance(reply, Completion):
-                self.usage.requests += 1
-                self.usage.prompt_tokens += reply.prompt_tokens
-                self.usage.completion_tokens += reply.completion_tokens
-        return replies
+    def _sample(self, prompts: Sequence[list[int]], how: Sequence[dict[str, Any]]) -> list[Any]:
+        with ThreadPoolExecutor(min(_CONCURRENCY, len(prompts))) as executor:
+            return list(executor.map(self._ask, prompts, how))
 
-    def _ask(
-        self, request: LMRequest, prompt: list[int] | LanguageModelError
-    ) -> Completion | LanguageModelError:
-        if isinstance(prompt, LanguageModelError):
-            return prompt
-        if not isinstance(request, Generate) or request.choices or request.adapter is not None:
-            return LanguageModelError(
-                f"expected a request for free text of the model itself, which is all that {self.name} "
-                f"answers, found {request!r:.80}; use a model in this process for that"
-            )
-        if len(prompt) >= self.context:
-            return LanguageModelError(
-                f"the model's context has {self.context:,} tokens, but the prompt has "
-                f"{len(prompt):,}; shorten the conversation"
-            )
-        sampling = request.sampling
-        limit = min(sampling.max_new_tokens, self.context - len(prompt))
+    def _ask(self, prompt: list[int], how: Mapping[str, Any]) -> Any:
+        more = {key: how[key] for key in ("seed", "stop", "stop_token_ids")}
+        told = {key: how[key] for key in ("temperature", "top_p", "max_tokens")}
         try:
-            answer = self.client.generate(
-                [prompt],
-                temperature=sampling.temperature,
-                top_p=sampling.top_p,
-                max_tokens=limit,
-                generation_kwargs={
-                    "seed": sampling.seed & _SEEDS,
-                    "stop": list(sampling.stop),
-                    "stop_token_ids": sorted(self._chat.ends),
-                },
+            return self.client.generate([prompt], **told, generation_kwargs=more)
+        except Exception as error:  # as above
+            return error
+
+
+class ColocatedLanguageModel(_VLLM):
+    """The model that is trained, in a vLLM engine of this process on the same GPU (TRL's "colocate").
+
+    Not run on a GPU yet: tested with an engine that stands in for vLLM's.
+    """
+
+    where = "engine"
+    _logprobs_mode = "processed_logprobs"  # as TRL sets it
+
+    def __init__(
+        self, model: Any, tokenizer: Any, share: float, *, ends: Iterable[int] = (), context: int
+    ) -> None:
+        super().__init__(tokenizer, ends)
+        self.name, self.context, self._share = "policy", context, share
+        self.synchronize(model)
+
+    def _new_sender(self, model: Any, accelerator: Any, device: Any) -> Any:
+        from accelerate import Accelerator
+        from trl.generation.vllm_generation import VLLMGeneration
+
+        if self._sender is not None:  # the trainer has wrapped the model; there is one engine
+            self._sender.model = model
+            return self._sender
+        try:
+            return VLLMGeneration(
+                model,
+                Accelerator() if accelerator is None else accelerator,
+                self.tokenizer,
+                mode="colocate",
+                gpu_memory_utilization=self._share,
+                max_model_length=self.context,
             )
-            tokens, logprobs = sampled(answer, prompt)
-            texts = self._chat.texts(tokens)
-        except Exception as error:  # TRL raises plain exceptions, whatever the server said
-            return failed("a completion in tokens from the vLLM server", error)
-        ended = tokens[-1] in self._chat.ends
-        text = self._chat.text(tokens[:-1] if ended else tokens, request.prefix)
-        cuts = [text.find(stop) for stop in sampling.stop if stop in text]
-        at_one = sampling.temperature == 1 and sampling.top_p == 1
-        exact = self._logprobs_mode == "raw_logprobs" or at_one
-        return Completion(
-            text=text[: min(cuts, default=None)],
-            token_ids=tokens,
-            logprobs=logprobs if exact else None,
-            finish="length" if len(tokens) >= limit and not (ended or cuts) else "stop",
-            prompt_tokens=len(prompt),
-            completion_tokens=len(tokens),
-            tokens=texts,
-        )
+        except ImportError as error:
+            raise MissingExtra(f'{error} vLLM in this process: pip install "trl[vllm]"') from error
+
+    def _sample(self, prompts: Sequence[list[int]], how: Sequence[dict[str, Any]]) -> list[Any]:
+        from trl.generation import vllm_generation as trl_vllm
+
+        told = [{"prompt_token_ids": prompt} for prompt in prompts]
+        try:
+            settings = [trl_vllm.SamplingParams(**one, logprobs=0) for one in how]
+            found = self._sender.llm.generate(told, sampling_params=settings, use_tqdm=False)
+        except Exception as error:  # whatever vLLM raises
+            return [error] * len(prompts)
+        return [
+            {
+                "prompt_ids": [one.prompt_token_ids],
+                "completion_ids": [list(one.outputs[0].token_ids)],
+                "logprobs": logprobs,
+                "logprob_token_ids": token_ids,
+            }
+            for one in found
+            for logprobs, token_ids in [trl_vllm.extract_logprobs([one])]
+        ]

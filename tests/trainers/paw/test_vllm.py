@@ -22,7 +22,7 @@ from comap.envs.conformance.transcripts import load
 from comap.errors import LanguageModelError, MissingExtra, OptionError
 from comap.lm import Completion, Generate, LanguageModel, Message, Sampling, Score
 from comap.lm.hf import HFLanguageModel
-from comap.trainers.paw.vllm import ServerLanguageModel
+from comap.trainers.paw.vllm import ColocatedLanguageModel, ServerLanguageModel
 
 torch = pytest.importorskip("torch")
 vllm_client = pytest.importorskip("trl.generation.vllm_client")
@@ -105,6 +105,7 @@ class VLLM:
         return {"choices": [choice]}, 200
 
     def greedy(self, prompt, body):
+        """Return the likeliest tokens and their log-probabilities, as a request in JSON bounds them."""
         tokens = []
         logprobs = []
         while len(tokens) < body["max_tokens"]:
@@ -411,3 +412,92 @@ def test_weights_need_a_gpu_and_a_server_that_takes_them(server, local, monkeypa
     with pytest.raises(LanguageModelError, match="weight-transfer-config"):
         lm.synchronize(local.model, device="cuda")
     assert not server.bodies("/start_weight_update") and generated(lm, asked())
+
+
+class Engine(VLLM):
+    """What stands in for ``vllm.LLM`` in the training's process: it loads the folder that TRL names."""
+
+    def __init__(self, model, **told):
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        self.model = AutoModelForCausalLM.from_pretrained(model)
+        self.tokenizer = AutoTokenizer.from_pretrained(model)
+        self.told, self.asked, self.loaded, self.resets = told, [], set(), 0
+        runner = SimpleNamespace(model=self)
+        worker = SimpleNamespace(driver_worker=SimpleNamespace(model_runner=runner))
+        self.llm_engine = SimpleNamespace(model_executor=worker)
+
+    def load_weights(self, weights):
+        told = {name: tensor.detach().clone() for name, tensor in weights}
+        self.loaded |= told.keys()
+        _, strange = self.model.load_state_dict(told, strict=False)
+        assert not strange
+
+    def reset_prefix_cache(self):
+        self.resets += 1
+
+    def generate(self, prompts, sampling_params, use_tqdm):
+        found = []
+        for prompt, how in zip(prompts, sampling_params, strict=True):
+            self.asked.append(vars(how))
+            with torch.no_grad():
+                tokens, values = self.greedy(prompt["prompt_token_ids"], vars(how))
+            logprobs = [
+                {token: SimpleNamespace(logprob=value, rank=1)}
+                for token, value in zip(tokens, values, strict=True)
+            ]
+            said = SimpleNamespace(token_ids=tokens, logprobs=logprobs)
+            found.append(
+                SimpleNamespace(prompt_token_ids=prompt["prompt_token_ids"], outputs=[said])
+            )
+        return found
+
+
+@pytest.fixture
+def engines(monkeypatch):
+    made: list[Engine] = []
+
+    def make(**told):
+        made.append(Engine(**told))
+        return made[-1]
+
+    trl_vllm = pytest.importorskip("trl.generation.vllm_generation")
+    monkeypatch.setattr(trl_vllm, "is_vllm_available", lambda: True)
+    monkeypatch.setattr(trl_vllm, "LLM", make, raising=False)
+    monkeypatch.setattr(trl_vllm, "SamplingParams", SimpleNamespace, raising=False)
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):  # TRL sets them
+        monkeypatch.setenv(name, "0" if name != "WORLD_SIZE" else "1")
+    return made
+
+
+def test_an_engine_in_this_process_answers_as_the_trained_model(engines, local):
+    lm = ColocatedLanguageModel(local.model, local.tokenizer, 0.3, context=64)
+    (engine,) = engines
+    assert engine.told["gpu_memory_utilization"] == 0.3 and engine.told["max_model_len"] == 64
+    requests = [asked(sampling=Sampling(12, 1.0, seed=5)), asked(sampling=Sampling(3, 0.7, 0.9))]
+    for _ in range(2):
+        with torch.no_grad():  # as training would
+            for name, weight in local.model.named_parameters():
+                if "mlp" in name:
+                    weight += 0.5 * torch.randn(weight.shape, generator=torch.manual_seed(1))
+        lm.synchronize(local.model)
+        theirs = local.generate([asked(), asked(sampling=Sampling(3))])
+        first, second, refused = lm.generate([*requests, asked(choices=("a", "b"))])
+        assert [first.token_ids, second.token_ids] == [one.token_ids for one in theirs]
+        assert first.logprobs == pytest.approx(theirs[0].logprobs, abs=1e-5)
+        assert second.logprobs is None and isinstance(refused, LanguageModelError)
+    assert len(engines) == 1 and engine.resets == 3
+    assert engine.asked[0]["seed"] == 5 and engine.asked[1]["top_p"] == 0.9
+    assert lm.usage.requests == 4 and lm.config()["id"] == "vllm-engine"
+
+
+def test_an_engine_that_fails_is_told(engines, local, monkeypatch):
+    lm = ColocatedLanguageModel(local.model, local.tokenizer, 0.3, context=64)
+    monkeypatch.setattr(engines[0], "generate", lambda *words, **told: 1 / 0)
+    (error,) = lm.generate([asked()])
+    assert isinstance(error, LanguageModelError) and "vLLM engine" in str(error)
+
+
+def test_an_engine_needs_vllm(local):
+    with pytest.raises(MissingExtra, match=r'pip install "trl\[vllm\]"'):
+        ColocatedLanguageModel(local.model, local.tokenizer, 0.3, context=64)
