@@ -351,6 +351,7 @@ class PaW(Training):
     """
 
     method: ClassVar[str] = "paw"
+    rare: ClassVar[str] = "vllm_colocate"
     shown: ClassVar[str] = (
         "algorithm paw groups members updates max_updates max_episode_steps concurrency seed weights "
         "learning_rate mini_batch_rows train_split evaluation_splits evaluation_tasks evaluation_every "

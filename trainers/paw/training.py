@@ -450,7 +450,7 @@ class Policy:
             from .vllm import ServerLanguageModel
 
             self._lm = ServerLanguageModel(self._vllm, self.tokenizer, ends=self.ends)
-        elif self._lm is None and self._vllm is not None:
+        elif self._lm is None and isinstance(self._vllm, float):
             from .vllm import ColocatedLanguageModel
 
             self._lm = ColocatedLanguageModel(
@@ -458,7 +458,7 @@ class Policy:
                 self.tokenizer,
                 self._vllm,
                 ends=self.ends,
-                context=self._config.max_length,
+                context=self._config.agent.max_length,
             )
         elif self._lm is None:
             from ...lm.hf import HFLanguageModel

@@ -1,4 +1,4 @@
-"""A language model in vLLM that is given the weights in training, through TRL: on a server, or in this process."""
+"""A language model in vLLM, on a server or in this process, that TRL gives the weights in training."""
 
 from __future__ import annotations
 
@@ -120,7 +120,10 @@ class _VLLM(BaseLanguageModel):
         except Exception as error:  # TRL raises plain exceptions, whatever vLLM said
             if any(getattr(module, "merged", False) for module in model.modules()):
                 model.unmerge_adapter()
-            raise failed(f"a vLLM {self.where} that takes weights", error, START) from error
+            advice = (
+                START if self.where == "server" else "lower its share of memory, or see its log"
+            )
+            raise failed(f"a vLLM {self.where} that takes weights", error, advice) from error
 
     def _new_sender(self, model: Any, accelerator: Any, device: Any) -> Any:
         """Return TRL's ``VLLMGeneration``."""

@@ -22,6 +22,8 @@ from comap.envs.conformance.transcripts import load
 from comap.errors import LanguageModelError, MissingExtra, OptionError
 from comap.lm import Completion, Generate, LanguageModel, Message, Sampling, Score
 from comap.lm.hf import HFLanguageModel
+from comap.trainers.paw.config import preset
+from comap.trainers.paw.training import Policy
 from comap.trainers.paw.vllm import ColocatedLanguageModel, ServerLanguageModel
 
 torch = pytest.importorskip("torch")
@@ -465,8 +467,9 @@ def engines(monkeypatch):
     monkeypatch.setattr(trl_vllm, "is_vllm_available", lambda: True)
     monkeypatch.setattr(trl_vllm, "LLM", make, raising=False)
     monkeypatch.setattr(trl_vllm, "SamplingParams", SimpleNamespace, raising=False)
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):  # TRL sets them
-        monkeypatch.setenv(name, "0" if name != "WORLD_SIZE" else "1")
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "")  # TRL sets them, and this takes them away in the end
+        monkeypatch.delenv(name)
     return made
 
 
@@ -489,6 +492,14 @@ def test_an_engine_in_this_process_answers_as_the_trained_model(engines, local):
     assert len(engines) == 1 and engine.resets == 3
     assert engine.asked[0]["seed"] == 5 and engine.asked[1]["top_p"] == 0.9
     assert lm.usage.requests == 4 and lm.config()["id"] == "vllm-engine"
+
+
+def test_a_policy_samples_from_its_engine(engines, folder):
+    policy = Policy(preset("tiny", warmup_tokens=0), folder, vllm=0.3, device="cpu")
+    (said,) = policy.language_model().generate([asked()])
+    assert isinstance(said, Completion) and engines[0].told["max_model_len"] == 1536
+    policy.synchronize()
+    assert len(engines) == 1 and engines[0].resets == 2
 
 
 def test_an_engine_that_fails_is_told(engines, local, monkeypatch):
