@@ -293,7 +293,7 @@ def test_a_paw_training_is_asked_for_and_shown(asked, tmp_path):
         2,
     )
     assert (told["out"], told["model"]) == (out, model)
-    assert (told["server"], told["report_to"]) == ("http://127.0.0.1:8000", "none")
+    assert (told["vllm"], told["report_to"]) == ("http://127.0.0.1:8000", "none")
     assert told["about"]["preset"] == "tiny" and told["about"]["row"] == "GiGPO+PaW"
     assert told["about"]["model"]["name"] == "policy-1"
     assert set(told["about"]["env"]["fingerprint"]) == {"train", "valid_seen", "valid_unseen"}
