@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import keyword
 import re
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
-from importlib.resources import files
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from string import Template
 from typing import Any, ClassVar
 
+from .. import __version__
 from ..envs.registry import registered
-from ..errors import MissingExtra, OptionError
-from .options import WORD, Command, EnvOptions
+from ..errors import DISTRIBUTION, MissingExtra, OptionError
+from .options import WORD, Command, EnvOptions, Pairs
 
+_SCIENCEWORLD = "comap/ScienceWorld-v0"
 _TEST = """\
 from comap.envs.conformance import EnvConformance
 
@@ -24,6 +29,18 @@ class TestEnvironment(EnvConformance):
     env_id = {env!r}
     kwargs = {kwargs!r}
 """
+
+
+def write_scaffold(scaffold: str, out: Path, words: Mapping[str, str]) -> None:
+    """Write a scaffold's files, filled with words, into a new or empty folder."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise OptionError(f"expected a new or empty folder, found {out}; choose another --out")
+    source = Path(__file__).parent / "scaffolds" / scaffold
+    for path in source.rglob("*.txt"):
+        written = path.relative_to(source).as_posix().removesuffix(".txt")
+        target = out / written.replace("NAME", words["name"])
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(Template(path.read_text("utf-8")).substitute(words), "utf-8")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,14 +63,8 @@ class _Init(Command):
             raise OptionError(
                 f"expected a name of its own, found {name!r}, which Python or comap has"
             )
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise OptionError(f"expected a new or empty folder, found {out}; choose another --out")
         words = {"name": name, "Name": name.title().replace("_", "")}
-        for path in (files(__package__) / "scaffolds" / self.scaffold).iterdir():
-            target = out / path.name.replace("NAME", name).removesuffix(".txt")
-            target = target.parent / "tests" / target.name if "test_" in target.name else target
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(Template(path.read_text("utf-8")).substitute(words), "utf-8")
+        write_scaffold(self.scaffold, out, words)
         print(f"{out}: a package that works; now change {name}.py\n\n  cd {out}")
         print("  pip install -e . && pytest\n" + Template(self.after).substitute(words))
         return 0
@@ -77,6 +88,53 @@ class InitWorldModel(_Init):
     example: ClassVar[str] = "comap init world-model doors"
     scaffold: ClassVar[str] = "world_model"
     after: ClassVar[str] = "  comap score world-model --world-model $name:$Name"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitOpenEnv(Command):
+    """Write a package of OpenEnv for an environment: a server, a client and a Dockerfile.
+
+    `openenv validate` passes; `openenv build` and `openenv push` take the folder.
+    """
+
+    example: ClassVar[str] = "comap init openenv comap/ALFWorld-v0 --out alfworld_env"
+
+    env: str = field(default="", metadata=WORD)
+    """Id of the environment, or MODULE:ID of one that MODULE registers."""
+    out: Path | None = None
+    """Folder to write, new or empty (default: the package's name)."""
+    env_option: Pairs = field(default_factory=dict)
+    """Option of the environment. Repeatable."""
+
+    def run(self) -> int:
+        from ..integrations import Offered
+
+        with closing(Offered([self.env], self.env_option, ["split"]).make()) as env:
+            split = env.get_wrapper_attr("tasks").split
+        module, _, plain = self.env.rpartition(":")
+        word = re.sub(r"\W", "_", plain.rpartition("/")[2].rpartition("-v")[0]).strip("_").lower()
+        name = f"{word}_env" if word[:1].isalpha() else f"env_{word}_env"
+        extra = ",scienceworld" if plain == _SCIENCEWORLD else ""
+        needed = [f"{DISTRIBUTION}[openenv{extra}]=={__version__}", "openenv>=0.10,<0.11"]
+        needed += packages_distributions().get(module, [module])[:1] if module else []
+        words = {
+            "name": name,
+            "Name": "".join(part.capitalize() for part in name.replace("_env", "").split("_")),
+            "dashed": name.replace("_", "-"),
+            "env": plain,
+            "env_id": self.env,
+            "options": repr(dict(self.env_option)),
+            "split": json.dumps(split),
+            "requires": ", ".join(map(json.dumps, needed)),
+            "lowest": "-1.0"
+            if extra
+            else "0.0",  # ScienceWorld takes the score back where one fails
+        }
+        out = self.out or Path(name)
+        write_scaffold("openenv", out, words)
+        print(f"{out}: a package of OpenEnv for {plain}; README.md says how to serve it\n")
+        print(f"  cd {out}\n  pip install -e . && server\n  openenv validate .")
+        return 0
 
 
 @dataclass(frozen=True, kw_only=True)

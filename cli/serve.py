@@ -99,7 +99,6 @@ class Environments(Address):
         from ..integrations import Offered, Sessions
         from ..integrations.agentgym import agentgym_app
         from ..integrations.mcp import http_app, serve_stdio
-        from ..integrations.openenv import openenv_app
 
         token = None if self.stdio else self.secret()
         if self.stdio and self.style != "mcp":
@@ -121,6 +120,8 @@ class Environments(Address):
         shared: dict[str, Any] = {"limit": self.limit, "idle": self.idle, "share": self.share}
         shared |= {"host": self.host, "token": token}
         if self.style == "openenv":
+            from ..integrations.openenv import openenv_app
+
             return self.serve(openenv_app(offered, **shared), "")
         return self.serve(http_app(offered, **shared), "/mcp")
 

@@ -1,9 +1,15 @@
-"""Our environments as OpenEnv servers: its own clients reset them and step in them."""
+"""Our environments for OpenEnv: classes that its stacks import, a server for its clients, a client.
+
+The module needs the extra ``openenv``. Observations have what a policy may see; what measures its
+progress is in the state, which orchestrators ask for.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, ClassVar
 
 from .. import __version__
 from ..envs import Panel
@@ -11,115 +17,109 @@ from ..envs.http import CLIENT, Guard, Refused
 from ..errors import CoMapError, NoEpisode, OptionError, TaskNotFound, needs_extra
 from .sessions import Offered, Session, Share, seed_of, task_of
 
-_STANDING = ("task", "split", "goal", "score", "success", "facts")
+with needs_extra("openenv", "OpenEnv"):
+    from openenv.core.client_types import StepResult
+    from openenv.core.env_client import EnvClient
+    from openenv.core.env_server import Environment, create_fastapi_app, types
+    from starlette.responses import JSONResponse
+
+_SHOWN = ("observation", "available_actions", "reward", "done")
 _STATUSES = ((TaskNotFound, 404), (NoEpisode, 409), (OptionError, 422))
 
 
-class Parts(NamedTuple):
-    """What an OpenEnv server is made of."""
+class TextAction(types.Action):  # type: ignore[misc, unused-ignore]
+    """An action, in words."""
 
-    environment: Any
-    action: Any
-    observation: Any
-    state: Any
+    action: str
 
 
-def openenv_parts(offered: Offered) -> Parts:
-    """Return the classes of an OpenEnv server for the first environment that is offered.
+class TextObservation(types.Observation):  # type: ignore[misc, unused-ignore]
+    """What a policy sees: the text, and the admissible actions where the environment lists them."""
 
-    Its ``reset`` takes ``seed``, ``episode_id``, and for the task ``task`` (an id), ``index`` or
-    ``data_idx``, with ``split`` where clients may give that option.
+    observation: str
+    available_actions: list[str] | None = None
+
+
+class TextState(types.State):  # type: ignore[misc, unused-ignore]
+    """How an episode stands: the task, the progress, the state facts as text. Not for the policy."""
+
+    task: str = ""
+    split: str = ""
+    goal: str = ""
+    score: float = 0.0
+    success: bool = False
+    facts: str = ""
+    terminated: bool = False
+    truncated: bool = False
+    invalid_action: bool = False
+    error: str | None = None
+
+
+class TextEnvironment(Environment):  # type: ignore[misc, unused-ignore]
+    """One of comap's environments, for OpenEnv's server or for a stack that imports a class.
+
+    A subclass says which, and is made without arguments. `reset` takes ``seed``, ``episode_id``, and for
+    the task ``task`` (an id), ``index`` or ``data_idx``, with ``split``.
+
+    Args:
+        offered: What clients may make, of which this is the first; None for the subclass's own.
+
+    Raises:
+        MissingExtra: The package ``openenv`` is not installed.
+        OptionError: The id is none of comap's, or an option has a value that it cannot have.
+
+    Example:
+        >>> env = ALFWorldEnvironment()
+        >>> observation = env.reset(split="valid_seen", index=3)
+        >>> observation = env.step(TextAction(action="inventory"))
+        >>> observation.observation, env.state.step_count
+        ('You are not carrying anything.', 1)
+        >>> env.close()
     """
-    with needs_extra("openenv", "serving OpenEnv"):
-        from openenv.core.env_server import Environment, types
 
-    class TextAction(types.Action):  # type: ignore[misc, unused-ignore]
-        """An action, in words."""
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    env_id: ClassVar[str] = "comap/ALFWorld-v0"
+    """A registered id, or ``module:id``, which imports the module."""
+    options: ClassVar[Mapping[str, Any]] = {}
+    """Of the environment."""
 
-        action: str
+    def __init__(self, offered: Offered | None = None):
+        super().__init__()
+        self._offered = offered or Offered([self.env_id], self.options, ["split"])
+        self._episode: str | None = None
+        self._open()
 
-    class TextObservation(types.Observation):  # type: ignore[misc, unused-ignore]
-        """What is told of a moment."""
-
-        observation: str
-        terminated: bool
-        truncated: bool
-        available_actions: list[str] | None
-        facts: str
-        task: str
-        split: str
-        goal: str
-        score: float
-        success: bool
-        invalid_action: bool
-        step: int
-        error: str | None = None
-
-    class TextState(types.State):  # type: ignore[misc, unused-ignore]
-        """How an episode stands."""
-
-        task: str = ""
-        split: str = ""
-        goal: str = ""
-        score: float = 0.0
-        success: bool = False
-        facts: str = ""
-
-    class TextEnvironment(_Tasks, Environment):  # type: ignore[misc, unused-ignore]
-        """One client's environment."""
-
-        SUPPORTS_CONCURRENT_SESSIONS = True
-
-        def __init__(self) -> None:
-            Environment.__init__(self)
-            _Tasks.__init__(self, offered)
-
-        def reset(self, seed: Any = None, episode_id: Any = None, **asked: Any) -> Any:
-            return TextObservation(**self.begin(asked, seed, episode_id))
-
-        def step(self, action: Any, timeout_s: Any = None, **_: Any) -> Any:
-            return TextObservation(**self.session.step(action.action))
-
-        @property
-        def state(self) -> Any:
-            return TextState(**self.standing())
-
-        def get_metadata(self) -> Any:
-            about = (type(self.session.env.unwrapped).__doc__ or "").strip().partition("\n")[0]
-            name = self.session.env_id
-            return types.EnvironmentMetadata(name=name, description=about, version=__version__)
-
-    return Parts(TextEnvironment, TextAction, TextObservation, TextState)
-
-
-class _Tasks:
-    """An environment with its episode and its tasks, in OpenEnv's words but without OpenEnv."""
-
-    def __init__(self, offered: Offered):
-        self._offered, self._episode = offered, ""
-        self.session = Session(offered.env_ids[0], offered.make(), seconds=offered.seconds)
-
-    def begin(self, asked: dict[str, Any], seed: Any, episode: Any) -> dict[str, Any]:
+    def reset(self, seed: Any = None, episode_id: Any = None, **asked: Any) -> TextObservation:
         asked = _asked(asked)
         split = asked.pop("split", None)
         if split is not None and split != self._panel().split:
-            made = self._offered.make(None, {"split": split})
-            self.session.close()
-            self.session = Session(self.session.env_id, made, seconds=self._offered.seconds)
-        message = self.session.reset(task_of(self.session, asked), seed_of({"seed": seed}))
-        self._episode = "" if episode is None else str(episode)[:200]
-        return message
+            before = self._session
+            self._open({"split": split})
+            before.close()
+        self._session.reset(task_of(self._session, asked), seed_of({"seed": seed}))
+        self._episode = None if episode_id is None else str(episode_id)[:200]
+        return self._shown()
 
-    def standing(self) -> dict[str, Any]:
-        """Tell how the episode stands; nothing before the first."""
-        if self.session.moment is None:
-            return {}
-        message = self.session.message()
-        kept = {name: message[name] for name in _STANDING}
-        return kept | {"episode_id": self._episode or None, "step_count": message["step"]}
+    def step(self, action: Any, timeout_s: Any = None, **_: Any) -> TextObservation:
+        self._session.step(action.action)
+        return self._shown()
+
+    @property
+    def state(self) -> TextState:
+        """How the episode stands; empty before the first."""
+        if self._session.moment is None:
+            return TextState()
+        message = self._session.message()
+        told = {name: value for name, value in message.items() if name in TextState.model_fields}
+        return TextState(episode_id=self._episode, step_count=message["step"], **told)
+
+    def get_metadata(self) -> Any:
+        about = (type(self._session.env.unwrapped).__doc__ or "").strip().partition("\n")[0]
+        name = self._session.env_id
+        return types.EnvironmentMetadata(name=name, description=about, version=__version__)
 
     def close(self) -> None:
-        self.session.close()
+        self._session.close()
 
     def list_splits(self) -> list[str]:
         panel = self._panel()
@@ -140,14 +140,74 @@ class _Tasks:
         listed = [{"id": name, "index": index} for index, name in enumerate(self._panel(split))]
         return listed[start:stop]
 
+    def _open(self, asked: Mapping[str, Any] | None = None) -> None:
+        offered = self._offered
+        made = offered.make(None, asked)
+        self._session = Session(offered.env_ids[0], made, seconds=offered.seconds)
+
+    def _shown(self) -> TextObservation:
+        message = self._session.message()
+        return TextObservation(**{name: message[name] for name in _SHOWN})
+
     def _panel(self, split: str | None = None) -> Panel:
         """Return the tasks of a split; of the present one for None."""
-        panel: Panel = self.session.env.get_wrapper_attr("tasks")
+        panel: Panel = self._session.env.get_wrapper_attr("tasks")
         if split is None or split == panel.split:
             return panel
         with closing(self._offered.make(None, {"split": split})) as env:
             panel = env.get_wrapper_attr("tasks")
         return panel
+
+
+class ALFWorldEnvironment(TextEnvironment):
+    """`comap.envs.alfworld.ALFWorldEnv` for OpenEnv."""
+
+    env_id = "comap/ALFWorld-v0"
+
+
+class ScienceWorldEnvironment(TextEnvironment):
+    """`comap.envs.scienceworld.ScienceWorldEnv` for OpenEnv."""
+
+    env_id = "comap/ScienceWorld-v0"
+
+
+class WebShopEnvironment(TextEnvironment):
+    """`comap.envs.webshop.WebShopEnv` for OpenEnv."""
+
+    env_id = "comap/WebShop-v0"
+
+
+class StableToolBenchEnvironment(TextEnvironment):
+    """`comap.envs.stabletoolbench.StableToolBenchEnv` for OpenEnv."""
+
+    env_id = "comap/StableToolBench-v0"
+
+
+class SearchQAEnvironment(TextEnvironment):
+    """`comap.envs.searchqa.SearchQAEnv` for OpenEnv."""
+
+    env_id = "comap/SearchQA-v0"
+
+
+class WebEnvironment(TextEnvironment):
+    """`comap.envs.web.WebEnv` for OpenEnv."""
+
+    env_id = "comap/Web-v0"
+
+
+class TextClient(EnvClient):  # type: ignore[misc, unused-ignore]
+    """OpenEnv's client with the types of this module: ``TextClient(base_url=...).sync()``."""
+
+    def _step_payload(self, action: TextAction) -> dict[str, Any]:
+        return {"action": action.action}
+
+    def _parse_result(self, payload: dict[str, Any]) -> Any:
+        reward, done = payload["reward"], payload["done"]
+        observation = TextObservation(**payload["observation"], reward=reward, done=done)
+        return StepResult(observation=observation, reward=reward, done=done)
+
+    def _parse_state(self, payload: dict[str, Any]) -> TextState:
+        return TextState(**payload)
 
 
 def openenv_app(
@@ -159,18 +219,26 @@ def openenv_app(
     idle: float = 3600.0,
     share: int | None = None,
 ) -> Any:
-    parts = openenv_parts(offered)
-    from openenv.core.env_server import create_fastapi_app
-    from openenv.core.env_server.types import ConcurrencyConfig
-    from starlette.responses import JSONResponse
+    """Return the web application that serves the first environment that is offered.
 
+    Args:
+        offered: What clients may make.
+        host: Where it will listen; other machines are answered only with a `token`.
+        token: What requests must send as ``Authorization: Bearer TOKEN``; None for no token.
+        limit: How many environments may be open.
+        idle: Seconds after which one that nobody used is closed.
+        share: How many a client may have open: see `comap.integrations.sessions.Share`.
+
+    Raises:
+        OptionError: Other machines can reach `host`, and there is no token.
+    """
     app = create_fastapi_app(
-        parts.environment,
-        parts.action,
-        parts.observation,
-        concurrency_config=ConcurrencyConfig(max_concurrent_envs=limit, session_timeout=idle),
+        partial(TextEnvironment, offered),
+        TextAction,
+        TextObservation,
+        concurrency_config=types.ConcurrencyConfig(max_concurrent_envs=limit, session_timeout=idle),
         env_name=offered.env_ids[0].rpartition("/")[2],
-        state_cls=parts.state,
+        state_cls=TextState,
         mode="simulation",
     )
 
@@ -209,7 +277,7 @@ def _asked(asked: dict[str, Any]) -> dict[str, Any]:
         if name not in ("task", "data_idx", "index", "split"):
             raise OptionError(f"expected task, index, data_idx or split, found {name[:80]!r}")
     if "index" not in asked:
-        return asked
+        return dict(asked)
     rest = {name: value for name, value in asked.items() if name != "index"}
     if rest.get("data_idx") is not None:
         raise OptionError("expected one of 'index' and 'data_idx', found both")

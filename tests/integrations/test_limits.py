@@ -24,7 +24,6 @@ from comap.errors import EngineError, NoEpisode
 from comap.integrations import Offered, Sessions
 from comap.integrations.agentgym import agentgym_app
 from comap.integrations.mcp import http_app
-from comap.integrations.openenv import openenv_app
 from comap.integrations.sessions import Session, Share
 
 pytest.importorskip("uvicorn")
@@ -39,11 +38,17 @@ def offered():
     return Offered([ALFWORLD], GENERATED)
 
 
+def openenv():
+    from comap.integrations.openenv import openenv_app
+
+    return openenv_app(offered(), host="127.0.0.1")
+
+
 APPS = {
     "search": ("/retrieve", lambda: retrieval_app(FINDS)),
     "tools": ("/virtual", lambda: virtual_app(VirtualTools([], world=0))),
     "agentgym": ("/create", lambda: agentgym_app(Sessions(offered(), limit=2))),
-    "openenv": ("/reset", lambda: openenv_app(offered(), host="127.0.0.1")),
+    "openenv": ("/reset", openenv),
     "mcp": ("/mcp", lambda: http_app(offered(), host="127.0.0.1")),
 }
 

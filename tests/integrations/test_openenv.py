@@ -10,10 +10,10 @@ import pytest
 from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.integrations import Offered
-from comap.integrations.openenv import openenv_app
 
 pytest.importorskip("openenv")
 pytest.importorskip("uvicorn")
+ours = pytest.importorskip("comap.integrations.openenv")
 served = load(f"{Path(__file__).parent / 'serving_kit.py'}:served")
 
 ALFWORLD = "comap/ALFWorld-v0"
@@ -24,7 +24,7 @@ RIGHT = {"Authorization": f"Bearer {TOKEN}"}
 
 @pytest.fixture(scope="module")
 def base():
-    app = openenv_app(
+    app = ours.openenv_app(
         Offered([ALFWORLD], GENERATED, ["split"]), host="127.0.0.1", token=TOKEN, limit=3
     )
     with served(app) as url:
@@ -39,16 +39,16 @@ def client(url, headers=RIGHT):
 
 def expert_plays(env, **asked):
     """Play a task by the expert, and compare each step with our own environment."""
-    result = env.reset(**asked)
-    twin = gym.make(ALFWORLD, split=result.observation["split"], **GENERATED)
-    observation, _ = twin.reset(options={"task": result.observation["task"]})
+    result, state = env.reset(**asked), env.state()
+    twin = gym.make(ALFWORLD, split=state["split"], **GENERATED)
+    observation, _ = twin.reset(options={"task": state["task"]})
     assert result.observation["observation"] == observation and not result.done
     while not result.done:
         action = twin.unwrapped.expert_action()
         observation, reward, *_, info = twin.step(action)
         result = env.step({"action": action})
         assert result.observation["observation"] == observation and result.reward == reward
-        assert result.observation["facts"] == info["facts"].to_text()
+        assert env.state()["facts"] == info["facts"].to_text()
         assert result.observation["available_actions"] == list(info["admissible_actions"])
     return result
 
@@ -56,18 +56,46 @@ def expert_plays(env, **asked):
 def test_openenvs_client_solves_tasks(base):
     with client(base) as env:
         result = expert_plays(env, split="valid_unseen", index=4, episode_id="an episode")
-        assert result.observation["success"] and result.reward == 1.0
+        assert result.reward == 1.0
         state = env.state()
-        assert state["episode_id"] == "an episode" and state["success"]
-        assert state["step_count"] == result.observation["step"] > 1
-        assert expert_plays(env, seed=5).observation["split"] == "valid_unseen"
+        assert state["episode_id"] == "an episode" and state["success"] and state["terminated"]
+        assert state["score"] == 1.0 and state["step_count"] > 1
+        expert_plays(env, seed=5)
+        assert env.state()["split"] == "valid_unseen"
+
+
+def test_a_policy_sees_no_progress(base):
+    """Stacks show the whole observation; what it must not have is in the state."""
+    with client(base) as env:
+        shown = env.reset(index=0).observation
+        assert shown.keys() == {"observation", "available_actions", "metadata"}
+        assert not shown["metadata"] and "Your task is to" in shown["observation"]
+        assert (
+            env.step({"action": shown["available_actions"][0]}).observation.keys() == shown.keys()
+        )
+        assert {"score", "success", "facts", "goal", "task", "error"} <= env.state().keys()
+
+
+@pytest.mark.parametrize("name", ["ALFWorld", "WebShop", "StableToolBench", "SearchQA", "Web"])
+def test_each_environment_is_a_class(name):
+    env = getattr(ours, f"{name}Environment")()
+    assert env.state.step_count == 0
+    first = env.reset(seed=1)
+    assert env.get_metadata().name == f"comap/{name}-v0" and not first.done
+    env.step(ours.TextAction(action="look"))
+    assert env.state.step_count == 1
+    env.close()
+
+
+def task(env, seed):
+    env.reset(seed=seed)
+    return env.state()["task"]
 
 
 def test_a_seed_is_a_seed(base):
     with client(base) as one, client(base) as other:
-        first = [one.reset(seed=seed).observation["task"] for seed in (1, 2, 3)]
-        assert first == [other.reset(seed=seed).observation["task"] for seed in (1, 2, 3)]
-        assert len(set(first)) == 3
+        first, second = ([task(env, seed) for seed in (1, 2, 3)] for env in (one, other))
+        assert first == second and len(set(first)) == 3
 
 
 @pytest.mark.parametrize(
@@ -89,7 +117,8 @@ def test_what_is_wrong_is_told(asked, said, base):
             env.step({"action": "look"})
         with pytest.raises(RuntimeError):
             env.step({"act": "look"})
-        assert env.reset(index=0).observation["step"] == 0
+        env.reset(index=0)
+        assert env.state()["step_count"] == 0
 
 
 def test_a_limit_and_a_token(base):
@@ -102,4 +131,4 @@ def test_a_limit_and_a_token(base):
         with pytest.raises(Exception, match=r"403|reject"), client(base, headers):
             pass
     with pytest.raises(OptionError, match="token"):
-        openenv_app(Offered([ALFWORLD]), host="0.0.0.0")
+        ours.openenv_app(Offered([ALFWORLD]), host="0.0.0.0")
