@@ -31,7 +31,7 @@ _ACT: dict[str, Any] = {
 _OWN = {
     "reset": ("Starts an episode, of a task or of any, and tells the first observation.", _RESET),
     "observe": (
-        "Tells the present observation again, and how the episode stands.",
+        "Tells the present observation again.",
         {"type": "object", "properties": {}},
     ),
 }
@@ -41,12 +41,21 @@ _INSTRUCTIONS = (
 )
 
 
+_SHOWN = ("observation", "available_actions", "invalid_action", "done")
+_STATE = "comap/state"
+
+
 class Result(NamedTuple):
-    """What a call came to."""
+    """What a call came to: `message` is that of the `Session`, None for an error."""
 
     text: str
-    data: dict[str, Any] | None = None
+    message: dict[str, Any] | None = None
     tools_changed: bool = False
+
+    @property
+    def shown(self) -> dict[str, Any] | None:
+        """What of the message the model may see: not its progress."""
+        return self.message and {name: self.message[name] for name in _SHOWN}
 
 
 class EpisodeTools:
@@ -173,9 +182,10 @@ def mcp_server(offered: Offered, share: Share | None = None) -> Any:
             await context.session.send_tool_list_changed()
         text = result.text.encode("utf-8", "replace").decode()  # without halves of characters
         content: list[Any] = [types.TextContent(type="text", text=text)]
-        return types.CallToolResult(
-            content=content, structuredContent=result.data, isError=result.data is None
-        )
+        told: dict[str, Any] = {"content": content, "isError": result.message is None}
+        if result.message is not None:  # hosts show models the structured content, not the metadata
+            told |= {"structuredContent": result.shown, "_meta": {_STATE: result.message}}
+        return types.CallToolResult(**told)
 
     server.list_tools()(list_tools)
     server.call_tool(validate_input=False)(call_tool)  # the environment tells what is wrong

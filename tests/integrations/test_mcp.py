@@ -60,7 +60,15 @@ async def play(session, task):
         assert not last.isError and last.content[0].text == observation
         texts.append(observation)
         done = last.structuredContent["done"]
-    return texts, last.structuredContent
+    return texts, state_of(last)
+
+
+def state_of(result):
+    """How the episode stands, which a host does not show the model."""
+    hidden = {"score", "success", "facts", "reward", "task", "goal"}
+    state = result.meta["comap/state"]
+    assert hidden <= state.keys() and not hidden & result.structuredContent.keys()
+    return state
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +82,7 @@ def test_the_official_client_solves_tasks(tools):
 
     async def talk(session):
         listed = {tool.name: tool for tool in (await session.list_tools()).tools}
-        first = (await session.call_tool("observe", {})).structuredContent
+        first = state_of(await session.call_tool("observe", {}))
         twin = gym.make(TOOLS, **GENERATED)
         twin.reset(options={"task": first["task"]})
         for schema in twin.unwrapped.functions:  # an episode runs from the start
@@ -138,13 +146,13 @@ def test_other_environments_have_one_tool():
     tools = EpisodeTools(Offered([ALFWORLD], GENERATED | {"split": "valid_seen"}))
     assert [tool["name"] for tool in tools.listed()] == ["reset", "observe", "act"]
     assert "Your task is to" in tools.call("observe", {}).text
-    told = tools.call("reset", {"seed": 3}).data
+    told = tools.call("reset", {"seed": 3}).message
     env = gym.make(ALFWORLD, split="valid_seen", **GENERATED)
     observation, _ = env.reset(seed=3)
     assert told is not None and told["observation"] == observation
-    assert tools.call("act", {"action": 3}).data is None
+    assert tools.call("act", {"action": 3}).shown is None
     while not told["done"]:
-        told = tools.call("act", {"action": env.unwrapped.expert_action()}).data
+        told = tools.call("act", {"action": env.unwrapped.expert_action()}).message
         env.step(env.unwrapped.expert_action())
     assert told["success"]
     tools.close()
