@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 WORKERS ?= 2
 
-.PHONY: demo test lint types docs release-check extras-check constraints clean
+.PHONY: demo test lint types docs release-check extras-check interop constraints clean
 
 demo: $(VENV)/.demo
 	$(BIN)/comap demo
@@ -39,6 +39,10 @@ release-check:
 # Each extra alone in a fresh environment, and what it is for; EXTRAS="core search" names some. All: gigabytes.
 extras-check:
 	.ci/extras-check $(EXTRAS)
+
+# Doors into stacks that cannot share our environment, each in one of its own; DOORS="verifiers" names some.
+interop:
+	.ci/interop $(DOORS)
 
 # The newest releases that pyproject.toml allows, as pins; see CONTRIBUTING.md.
 constraints: $(VENV)/.venv

@@ -3,12 +3,12 @@
 - `comap.integrations.agentgym`: an HTTP server for AgentGym's clients and plain ones
 - `comap.integrations.trl`: what TRL's ``environment_factory`` takes
 - `comap.integrations.mcp`: tools of the Model Context Protocol
-- `comap.integrations.openenv`: an OpenEnv server
-- `comap.integrations.verifiers`: ``load_environment`` for verifiers
+- `comap.integrations.openenv`: classes, a server and a client of OpenEnv
 - `comap.integrations.verl_agent`: ``make_envs`` for verl-agent's trainer
 - `comap.integrations.adapter`: facts for text environments of others, TextArena's games among them
 - `comap.integrations.browsergym`: BrowserGym's observations and actions, both ways, as text
 - `comap.integrations.hub`: trajectories and models on the Hugging Face Hub
+- ``comap_envs``: a package of its own in this folder, which verifiers finds as a taskset
 - `comap.integrations.sessions`: what servers let clients make, and the episodes that are open
 """
 

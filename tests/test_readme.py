@@ -30,7 +30,6 @@ def test_it_is_short() -> None:
 def test_python_blocks_run_in_order_and_print_what_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("verifiers")
     kit.follow(README, tmp_path, monkeypatch, capsys, commands=False)
     assert len(re.findall(r"^```\n\n```text\n", TEXT, re.MULTILINE)) >= 3
 

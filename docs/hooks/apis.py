@@ -48,8 +48,6 @@ REFERENCE: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "comap.integrations.agentgym",
             "comap.integrations.trl",
             "comap.integrations.mcp",
-            "comap.integrations.openenv",
-            "comap.integrations.verifiers",
             "comap.integrations.verl_agent",
             "comap.integrations.adapter",
             "comap.integrations.browsergym",
@@ -92,7 +90,6 @@ _FIRST = (
     "paw_preset",
     "Environments",
     "environment_factory",
-    "load_environment",
     "adapt",
 )
 """What readers come for: it stands first on its page."""

@@ -1,0 +1,138 @@
+"""comap's environments for verifiers: a package of its own, which it finds as the taskset ``comap-envs``.
+
+``vf-eval comap-envs --env.taskset.env comap/WebShop-v0`` evaluates a model. Each rollout has an environment
+of its own: the model's replies are actions, and observations are messages of the user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any
+
+import verifiers.v1 as vf
+from pydantic import Field
+
+import comap  # noqa: F401  (registers the environments)
+from comap.agents.parsing import parse_action, text_between
+from comap.integrations.sessions import Session, Worth, make_env, text_env_class
+
+__all__ = ["ComapEnv", "ComapEnvConfig", "ComapTaskset", "ComapTasksetConfig"]
+
+_TAGS_PROMPT = (
+    "You act in an environment of texts. Think first if you like; then write one action between "
+    "<action> and </action>. You are shown what follows, until the task is over."
+)
+_WHOLE_PROMPTS = {  # these environments read calls and tags themselves
+    "comap/StableToolBench-v0": "You solve a task by calling functions, one at a time: write "
+    '{"name": FUNCTION, "arguments": {...}}. You are shown what each answers. Finish ends the task.',
+    "comap/SearchQA-v0": "You answer a question. To look something up, write <search>words</search>; "
+    "you are shown what was found. To answer, write <answer>words</answer>.",
+}
+_LONGEST = 2000
+
+
+class ComapTasksetConfig(vf.TasksetConfig):  # type: ignore[misc, unused-ignore]
+    """Which tasks there are, under ``--env.taskset``."""
+
+    env: str = "comap/ALFWorld-v0"
+    """A registered id of an environment of comap, or ``module:id``, which imports the module."""
+    split: str | None = None
+    """The split; None for the environment's own default."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Of the environment."""
+
+    @property
+    def made_with(self) -> dict[str, Any]:
+        return self.options | ({} if self.split is None else {"split": self.split})
+
+
+class ComapTask(vf.Task[vf.TaskData]):  # type: ignore[misc, unused-ignore]
+    """A task; its name is its id in comap."""
+
+
+class ComapTaskset(vf.Taskset[ComapTask, ComapTasksetConfig]):  # type: ignore[misc, unused-ignore]
+    """The tasks of a split, in their order: ``-n`` and ``-s`` choose among them.
+
+    Raises:
+        OptionError: The id is none of comap's, or an option has a value that it cannot have.
+        gymnasium.error.Error: The id is not registered.
+    """
+
+    def load(self) -> Iterator[ComapTask]:
+        """Yield the tasks."""
+        prompt = _WHOLE_PROMPTS.get(_kind(self.config), _TAGS_PROMPT)
+        with closing(make_env(self.config.env, self.config.made_with)) as env:
+            names = env.get_wrapper_attr("tasks").ids
+        for name in names:
+            data = vf.TaskData(id=name, name=name, prompt=None, system_prompt=prompt)
+            yield ComapTask(data, self.config.task)
+
+
+class ComapEnvConfig(vf.EnvConfig):  # type: ignore[misc, unused-ignore]
+    """How they are played, under ``--env``."""
+
+    agent: vf.AgentConfig = vf.AgentConfig(harness={"id": "null"}, runtime={"type": "subprocess"})
+    """The model: a plain chat, without tools of its own."""
+    reward: Worth = "return"
+    """What a rollout is worth: ``return``, ``score`` or ``success``."""
+    show_actions: bool = True
+    """Whether observations end with the admissible actions, where there are such."""
+
+
+class ComapEnv(vf.Env[ComapEnvConfig]):  # type: ignore[misc, unused-ignore]
+    """Lets the model act in an environment of comap.
+
+    Metrics are ``score``, ``success``, ``steps`` and ``invalid_actions``; ``trace.info["comap"]`` has the
+    task, the split and the state facts at the end. A task that cannot be started, or an engine that
+    broke, is an error of the episode.
+    """
+
+    async def run(self, task: Any, agents: Any) -> None:
+        """Play one episode."""
+        config = self.taskset.config
+        env = await asyncio.to_thread(make_env, config.env, config.made_with)
+        session = Session(config.env, env, seconds=None)
+        total, invalid = 0.0, 0
+        try:
+            message = await asyncio.to_thread(session.reset, task.data.name)
+            async with agents.agent.interaction(task) as interaction:
+                while not message["done"]:
+                    segment = await interaction.turn(self._shown(message))
+                    if segment.terminated:
+                        break
+                    action = _action(segment.last_reply, _kind(config))
+                    message = await asyncio.to_thread(session.step, action)
+                    total += message["reward"]
+                    invalid += message["invalid_action"]
+                    if "error" in message:
+                        raise RuntimeError(f"the environment failed: {message['error']}")
+        finally:
+            await asyncio.to_thread(session.close)
+        worth = {"return": total} | {name: float(message[name]) for name in ("score", "success")}
+        trace = interaction.trace
+        trace.record_reward(self.config.reward, worth[self.config.reward])
+        trace.record_metrics(
+            {"score": worth["score"], "success": worth["success"]}
+            | {"steps": float(message["step"]), "invalid_actions": float(invalid)}
+        )
+        trace.info["comap"] = {name: message[name] for name in ("task", "split", "facts")}
+
+    def _shown(self, message: Mapping[str, Any]) -> str:
+        actions = message["available_actions"] if self.config.show_actions else None
+        listed = f"\n\nAvailable actions: {'; '.join(actions)}" if actions else ""
+        return f"{message['observation']}{listed}"
+
+
+def _kind(config: ComapTasksetConfig) -> str:
+    """Return the environment's own id, whatever the one under which it is registered."""
+    return str(getattr(text_env_class(config.env), "env_id", ""))
+
+
+def _action(reply: str, kind: str) -> str:
+    """Return the action of a reply; a reply without one is the action itself, and means nothing."""
+    if kind in _WHOLE_PROMPTS:
+        return reply.strip()
+    found = text_between(reply, "action", last=True) or parse_action(reply)
+    return found or reply.strip()[:_LONGEST]
