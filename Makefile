@@ -30,7 +30,7 @@ docs: $(VENV)/.docs
 types: $(VENV)/.lint
 	rm -rf build
 	$(PIP) --no-deps --target build/types .
-	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p comap
+	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p comap -p comap_envs
 
 # Before a release: versions, the README, and the wheel in a fresh environment of each Python that is there.
 release-check:
