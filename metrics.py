@@ -279,6 +279,29 @@ def wilson(share: float, n: int, z: float = 1.959963984540054) -> Rate:
     return Rate(share, low, high, n)
 
 
+def pass_at_k(attempts: Iterable[Collection[bool]]) -> dict[int, float]:
+    """Return pass@k: how likely one of `k` attempts at a task succeeds, as a mean over tasks.
+
+    Each task's share is estimated without bias from its `n` attempts, `c` of them successful:
+    ``1 - C(n - c, k) / C(n, k)`` (Chen et al. 2021, arXiv 2107.03374).
+
+    Args:
+        attempts: Whether each attempt at each task succeeded.
+
+    Returns:
+        The value for `k` = 1, 2, 4 and so on, up to the fewest attempts at a task.
+
+    Example:
+        >>> pass_at_k([[True, False, False, False], [False] * 4])
+        {1: 0.125, 2: 0.25, 4: 0.5}
+    """
+    counts = [(len(outcomes), sum(map(bool, outcomes))) for outcomes in attempts]
+    ks = [2**i for i in range(min((n for n, _ in counts), default=0).bit_length())]
+    return {
+        k: _mean([1 - math.comb(n - wins, k) / math.comb(n, k) for n, wins in counts]) for k in ks
+    }
+
+
 def goal_condition_success(scores: Iterable[float]) -> float:
     """Return the mean share of goal conditions met at the end of episodes (ALFRED's measure).
 

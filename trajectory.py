@@ -125,6 +125,8 @@ class Step:
         calls: What language models were asked for this decision.
         notes: What the agent says of this decision, as JSON data: drafts, gates and the like. The name
             in `ENV_INFO` is reserved for what the environment reported.
+        seconds: How long the environment took, and how long the agent's requests waited for answers.
+            Files of trajectories do not have it, so that the same episode is the same bytes.
     """
 
     t: int
@@ -142,6 +144,7 @@ class Step:
     prediction: Predicted | None = None
     calls: tuple[Call, ...] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
+    seconds: tuple[float, float] | None = field(default=None, compare=False)
 
     @property
     def env_info(self) -> Mapping[str, Any]:
@@ -160,6 +163,7 @@ class Step:
         prediction: Predicted | None = None,
         calls: tuple[Call, ...] = (),
         notes: Mapping[str, Any] | None = None,
+        seconds: tuple[float, float] | None = None,
     ) -> Step:
         """Return the record of what ``env.step(action)`` answered."""
         observation, reward, terminated, truncated, info = answer
@@ -179,6 +183,7 @@ class Step:
             prediction,
             calls,
             notes or {},
+            seconds,
         )
 
 
@@ -347,6 +352,7 @@ def _delta_from_json(data: Mapping[str, Any]) -> Delta:
 
 def _step_to_json(step: Step) -> dict[str, Any]:
     fields = _fields(step)
+    del fields["seconds"]
     prediction = step.prediction
     return fields | {
         "facts": step.facts.parsed,

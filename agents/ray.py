@@ -22,7 +22,7 @@ from ..errors import (
 )
 from ..trajectory import Trajectory
 from .requests import EnvSlot
-from .run import Run
+from .run import Item, Run
 from .runner import failed_trajectory, player_for
 
 _NETWORK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # whatever its name says, it counts everywhere
@@ -78,7 +78,7 @@ def connected(address: str | None = None, cpus: float | None = None) -> Iterator
 WORKER_LOST = "WorkerLost"
 """How the records of episodes begin to tell that their worker was lost."""
 
-Job: TypeAlias = "tuple[int, str]"
+Job: TypeAlias = "tuple[int, Item]"
 
 
 class RayPool:
@@ -127,14 +127,14 @@ class RayPool:
         """How many workers were replaced."""
 
     def __call__(
-        self, run: Run, tasks: Sequence[str], concurrency: int, overlap: bool = False
+        self, run: Run, items: Sequence[Item], concurrency: int, overlap: bool = False
     ) -> Generator[tuple[int, list[Trajectory]], None, None]:
-        """Play tasks, and yield each one's number and trials as it ends."""
+        """Play tasks and seeds, and yield each one's number and trials as it ends."""
         check_number("concurrency", concurrency)
-        if not tasks:
+        if not items:
             return
         with connected(self.address, self.workers * self.cpus) as ray:
-            game = _Game(self, ray, run, tasks, concurrency, overlap)
+            game = _Game(self, ray, run, items, concurrency, overlap)
             try:
                 yield from game.play()
             finally:
@@ -169,14 +169,14 @@ class _Game:
         pool: RayPool,
         ray: Any,
         run: Run,
-        tasks: Sequence[str],
+        items: Sequence[Item],
         concurrency: int,
         overlap: bool,
     ):
         self.pool, self.ray, self.run = pool, ray, run
         self.concurrency, self.overlap = concurrency, overlap
         self.untaken = max(2, 2 * concurrency)  # results of a worker that may wait to be taken up
-        self.waiting: deque[Job] = deque(enumerate(tasks))
+        self.waiting: deque[Job] = deque(enumerate(items))
         self.alone: deque[Job] = deque()  # what was lost, to be played by itself
         self.tries: dict[int, int] = {}
         self.fruitless = 0  # workers in a row that were lost before they told of anything
@@ -191,7 +191,7 @@ class _Game:
             ) from error
         options = {"num_cpus": pool.cpus, "num_gpus": pool.gpus, "max_restarts": 0}
         self.kind = ray.remote(**options, scheduling_strategy="SPREAD")(_Player)
-        self.team = [self._hire() for _ in range(min(pool.workers, len(tasks)))]
+        self.team = [self._hire() for _ in range(min(pool.workers, len(items)))]
 
     def play(self) -> Generator[tuple[int, list[Trajectory]], None, None]:
         """Hand out jobs and yield results until there is nothing more."""
@@ -290,7 +290,7 @@ class _Game:
                 yield job[0], [self._failed(job[1], error, tries)]
         self.alone.extend(doubtful)  # not counted as tries
 
-    def _failed(self, task: str, error: Exception, tries: int) -> Trajectory:
+    def _failed(self, item: Item, error: Exception, tries: int) -> Trajectory:
         """Return the record of an episode that nobody played to its end."""
         said = f"{WORKER_LOST}: {_in_a_line(error)}"
         if tries > 1:
@@ -298,7 +298,7 @@ class _Game:
         env = self.run.make_env()
         try:
             player = player_for(self.run.agent, self.run.lm, self.run.keep)
-            return failed_trajectory(player, EnvSlot(env), task, self.run.seed, said)
+            return failed_trajectory(player, EnvSlot(env), *item, said)
         finally:
             env.close()
 
@@ -324,7 +324,7 @@ class _Player:
     def play(self, jobs: tuple[Job, ...]) -> Generator[tuple[int, list[Trajectory]], None, None]:
         run = self._run
         assert run is not None
-        playing = run.play([task for _, task in jobs], self._concurrency, self._overlap)
+        playing = run.play([item for _, item in jobs], self._concurrency, self._overlap)
         for index, trials in playing:
             yield jobs[index][0], trials
 

@@ -181,6 +181,7 @@ class EnvSlot:
         self.moment = object()
         self.broken = False
         self.probes = self.restores = self.kept = 0
+        self.waited = 0.0  # seconds that the episode's requests waited, since its last step
         self._before: Snapshot | None = None  # the present, where a probe has left it
         self._probed: tuple[str, _Answer] | None = None
         self._batched = None

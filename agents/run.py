@@ -8,20 +8,21 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, KeysView, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium
+import numpy as np
 
 from .. import jsonl
 from ..envs.alfworld.rooms import Difficulty
 from ..envs.storage import locked
-from ..errors import CoMapError, DataCorrupt, DownloadError, OptionError
+from ..errors import CoMapError, DataCorrupt, DownloadError, OptionError, check_number
 from ..lm import LanguageModel
-from ..metrics import success_rate
+from ..metrics import Rate, delta_f1, pass_at_k, wilson
 from ..redaction import without_secrets
 from ..trajectory import Trajectory, read_trajectories
 from ..worldmodel import Configured, WorldModel
@@ -52,6 +53,10 @@ def writing(folder: Path) -> Iterator[None]:
         ) from error
 
 
+Item: TypeAlias = "tuple[str, int | None]"
+"""A task and the seed that it is played with."""
+
+
 class _Line(NamedTuple):
     """Where a trajectory is in the file, and what is known of it."""
 
@@ -61,62 +66,65 @@ class _Line(NamedTuple):
 
 
 class Records:
-    """The trajectories of a run's tasks, in a file of one line each."""
+    """The trajectories of a run's tasks and seeds, in a file of one line each."""
 
     def __init__(self, path: Path, retrying: bool = False):
         self.path = path
-        self._lines: dict[str, list[_Line]] = {}
+        self._lines: dict[Item, list[_Line]] = {}
         if path.exists():
             self._read(retrying)
 
     @property
-    def tasks(self) -> set[str]:
-        return set(self._lines)
+    def items(self) -> KeysView[Item]:
+        return self._lines.keys()
 
     @property
-    def failed(self) -> set[str]:
-        """The tasks whose last trial ended by a fault."""
-        return {task for task, lines in self._lines.items() if lines[-1].failed}
+    def failed(self) -> set[Item]:
+        """The tasks and seeds whose last trial ended by a fault."""
+        return {item for item, lines in self._lines.items() if lines[-1].failed}
 
     def add(self, trials: Sequence[Trajectory]) -> None:
-        """Append all trials of a task, and see to it that they are on the disk."""
+        """Append all trials of an item, and see to it that they are on the disk."""
         positions = jsonl.append(self.path, [trial.to_json() for trial in trials], sync=True)
         for trial, (start, end) in zip(trials, positions, strict=True):
             line = _Line(start, end, trial.error is not None)
-            self._lines.setdefault(trial.task, []).append(line)
+            self._lines.setdefault((trial.task, trial.seed), []).append(line)
 
-    def drop(self, tasks: Iterable[str]) -> None:
-        gone = set(tasks)
+    def drop(self, items: Iterable[Item]) -> None:
+        gone = set(items)
         if gone & set(self._lines):
-            self.sort([task for task in self._lines if task not in gone])
+            self.sort([item for item in self._lines if item not in gone])
 
-    def sort(self, tasks: Sequence[str]) -> None:
-        """Write the file anew with these tasks, in this order: the whole new one or not at all."""
-        kept = [task for task in tasks if task in self._lines]
+    def sort(self, items: Sequence[Item]) -> None:
+        """Write the file anew with these items, in this order: the whole new one or not at all."""
+        kept = [item for item in items if item in self._lines]
         if kept == list(self._lines):
             return  # it is so already: no second copy is needed, which may be large
-        lines: dict[str, list[_Line]] = {}
+        lines: dict[Item, list[_Line]] = {}
         with self.path.open("rb") as source, jsonl.replacing_file(self.path, sync=True) as target:
-            for task in kept:
-                for line in self._lines[task]:
+            for item in kept:
+                for line in self._lines[item]:
                     source.seek(line.start)
                     start = target.tell()
                     target.write(source.read(line.end - line.start))
-                    lines.setdefault(task, []).append(_Line(start, target.tell(), line.failed))
+                    lines.setdefault(item, []).append(_Line(start, target.tell(), line.failed))
         self._lines = lines
 
     def _read(self, retrying: bool) -> None:
-        """Take note of every line; where a task may lack trials, cut the last one off."""
-        last = ""
+        """Take note of every line; where an item may lack trials, cut the last one off."""
+        last: Item | None = None
         for line in jsonl.scan(
             self.path,
-            lambda record: (str(record["task"]), record["error"] is not None),
+            lambda record: (
+                (str(record["task"]), None if record["seed"] is None else int(record["seed"])),
+                record["error"] is not None,
+            ),
             expected="a trajectory",
             remedy="remove that line (its task is played again), or begin anew in another folder",
         ):
             last, failed = line.value
             self._lines.setdefault(last, []).append(_Line(line.start, line.end, failed))
-        if retrying and last:
+        if retrying and last is not None:
             os.truncate(self.path, self._lines.pop(last)[0].start)
 
 
@@ -136,6 +144,7 @@ class Run:
         make_env: Makes an environment; see `stream_episodes`.
         agent: Who acts.
         tasks: The tasks' ids, each once.
+        seeds: With how many seeds each task is played, from `seed` (or 0) on.
         lm: See `stream_episodes`.
         world_model: See `stream_episodes`.
         seed: See `stream_episodes`.
@@ -158,6 +167,7 @@ class Run:
     make_env: Callable[[], gymnasium.Env[str, str]]
     agent: Agent
     tasks: Sequence[str]
+    seeds: int = 1
     lm: LanguageModel | None = None
     world_model: WorldModel | str | Mapping[str, Any] | None = None
     seed: int | None = None
@@ -169,21 +179,30 @@ class Run:
         if isinstance(self.tasks, str):
             raise OptionError(f"tasks must be a list of task ids, not the text {self.tasks!r:.80}")
         if len(set(self.tasks)) != len(self.tasks):
-            raise OptionError("a run plays each task once, but some are listed twice; remove those")
+            raise OptionError(
+                "a run plays each task once, but some are listed twice; remove those, or play each with "
+                "several seeds"
+            )
+        check_number("seeds", self.seeds)
 
-    def play(
-        self, tasks: Sequence[str], concurrency: int, overlap: bool = False
-    ) -> Generator[tuple[int, list[Trajectory]], None, None]:
-        """Play tasks of it in this process, and yield each one's number and trials as it ends."""
+    @property
+    def items(self) -> list[Item]:
+        """What is played: each task with each seed."""
+        several = [(self.seed or 0) + number for number in range(self.seeds)]
+        seeds = several if self.seeds > 1 else [self.seed]
+        return [(task, seed) for task in self.tasks for seed in seeds]
+
+    def play(self, items: Sequence[Item], concurrency: int, overlap: bool = False) -> _Ended:
+        """Play items of it in this process, and yield each one's number and trials as it ends."""
         return stream_episodes(
             self.make_env,
             self.agent,
-            tasks,
+            [task for task, _ in items],
             lm=self.lm,
             world_model=self.world_model,
             concurrency=concurrency,
             overlap=overlap,
-            seed=self.seed,
+            seed=[seed for _, seed in items],
             keep=self.keep,
             on_step=self.on_step,
         )
@@ -198,7 +217,7 @@ class Run:
             imagined = {"world_model": _config_of(layer.world_model), **limits}
         listed = "".join(f"{task}\n" for task in self.tasks).encode("utf-8", "replace")
         described = {
-            "config": dict(self.config),
+            "config": {**self.config, **({"seeds": self.seeds} if self.seeds > 1 else {})},
             "environment": dict(slot.fingerprint),
             "imagined": imagined,
             "tasks": {"number": len(self.tasks), "sha256": hashlib.sha256(listed).hexdigest()},
@@ -317,11 +336,13 @@ _SPENT = ("calls", "prompt_tokens", "completion_tokens")
 class Tally:
     """Counts over trajectories, so that a file of any size is read once."""
 
-    first: dict[str, bool] = field(default_factory=dict)
-    last: dict[str, bool] = field(default_factory=dict)
-    scores: dict[str, float] = field(default_factory=dict)
+    won: dict[str, dict[int | None, list[bool]]] = field(default_factory=dict)
+    """Whether each trial of each task and seed succeeded."""
+    scores: dict[Item, float] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)
-    errors: dict[str, str] = field(default_factory=dict)
+    errors: dict[Item, str] = field(default_factory=dict)
+    foreseen: list[tuple[float, bool]] = field(default_factory=list)
+    """The Delta-F1 of what a world model had predicted of steps, and whether these changed anything."""
     trials: int = 0
     steps: int = 0
     invalid: int = 0
@@ -340,18 +361,21 @@ class Tally:
 
     def add(self, trajectory: Trajectory) -> None:
         """Count one trial; the trials of a task come in their order."""
-        task = trajectory.task
+        task, seed = item = trajectory.task, trajectory.seed
         self.trials += 1
-        self.first.setdefault(task, trajectory.success)
-        self.last[task], self.scores[task] = trajectory.success, trajectory.score
+        self.won.setdefault(task, {}).setdefault(seed, []).append(trajectory.success)
+        self.scores[item] = trajectory.score
         self.types[task] = task_type(trajectory.env_id, task, trajectory.split)
-        self.errors.pop(task, None)
+        self.errors.pop(item, None)
         if trajectory.error is not None:
-            self.errors[task] = trajectory.error
+            self.errors[item] = trajectory.error
         self.steps += len(trajectory.steps)
         self.invalid += sum(step.invalid_action for step in trajectory.steps)
         self.imagined += sum(step.imagined for step in trajectory.steps)
-        for step in trajectory.steps:
+        for before, step in trajectory.transitions():
+            if step.prediction is not None and step.facts.parsed and not step.imagined:
+                score = delta_f1(before, step.prediction.facts, step.facts)
+                self.foreseen.append((score, bool(step.delta)))
             if step.notes.get("path") == "reflected":  # by CoMap
                 get = step.notes.get
                 self.gate[get("p_source"), get("q_source"), bool(get("gate"))] += 1
@@ -364,12 +388,12 @@ class Tally:
             spent.update(dict(zip(_SPENT, amounts, strict=True)))
 
     def summary(self, seconds: float | None = None) -> dict[str, Any]:
-        tasks, steps = max(len(self.last), 1), max(self.steps, 1)
+        episodes, steps = len(self.scores), max(self.steps, 1)
         result: dict[str, Any] = {
-            "n": len(self.last),
-            "success": asdict(success_rate(self.last.values())),
+            "n": len(self.won),
+            "success": asdict(self._success(-1, self.won)),
             "by_type": self._by_type(),
-            "score": sum(self.scores.values()) / tasks,
+            "score": sum(self.scores.values()) / max(episodes, 1),
             "steps": {"all": self.steps, "per_episode": self.steps / max(self.trials, 1)},
             "invalid_actions": self.invalid / steps,
             "imagined_steps": self.imagined / steps,
@@ -397,8 +421,19 @@ class Tally:
             result["told"] = {
                 name: dict(sorted(said.items())) for name, said in self.env_info.items()
             }
-        if self.trials > len(self.last):
-            first = asdict(success_rate(self.first.values()))
+        if n := len(self.foreseen):
+            changes = [score for score, changed in self.foreseen if changed]
+            mean, nonempty = (
+                sum(s for s, _ in self.foreseen) / n,
+                sum(changes) / max(len(changes), 1),
+            )
+            result["predictions"] = {"n": n, "delta_f1": mean, "nonempty": nonempty}
+        if episodes > len(self.won):
+            result["episodes"] = episodes
+            attempts = [[t[-1] for t in trials.values()] for trials in self.won.values()]
+            result["pass_at_k"] = {str(k): value for k, value in pass_at_k(attempts).items()}
+        if self.trials > episodes:
+            first = asdict(self._success(0, self.won))
             result["trials"] = {"all": self.trials, "first": first, "last": result["success"]}
         if seconds is not None:
             result["seconds"] = {"all": seconds, "per_step": seconds / steps}
@@ -407,11 +442,19 @@ class Tally:
     def _by_type(self) -> dict[str, Any]:
         """Return the success of each type of task; empty where there is one, or ids do not say it."""
         types = sorted({*self.types.values()})
-        found = {
-            name: [won for task, won in self.last.items() if self.types[task] == name]
+        return {
+            name: asdict(self._success(-1, [task for task in self.won if self.types[task] == name]))
             for name in types
+            if len(types) > 1
         }
-        return {k: asdict(success_rate(v)) for k, v in found.items()} if len(types) > 1 else {}
+
+    def _success(self, trial: int, tasks: Iterable[str]) -> Rate:
+        """Return the success of a trial: of each task the share of its seeds, since these depend."""
+        shares = [
+            sum(trials[trial] for trials in self.won[task].values()) / len(self.won[task])
+            for task in tasks
+        ]
+        return wilson(sum(shares) / max(len(shares), 1), len(shares))
 
 
 def recorded(path: Path) -> Iterator[Trajectory]:
@@ -429,7 +472,8 @@ def check_count(path: Path, number: int) -> None:
         return
     try:
         summary = jsonl.read_json(beside)
-        wanted = summary["trials"]["all"] if "trials" in summary else summary.get("n")
+        known = summary.get("episodes", summary.get("n"))
+        wanted = summary["trials"]["all"] if "trials" in summary else known
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataCorrupt(
             f"expected the summary of a run in {beside}, found something else ({error}); remove it, "
@@ -442,17 +486,18 @@ def check_count(path: Path, number: int) -> None:
         )
 
 
-Play: TypeAlias = (
-    "Callable[[Run, Sequence[str], int, bool], Generator[tuple[int, list[Trajectory]], None, None]]"
-)
-"""Plays tasks of a run, so many at a time, overlapped or not (see `run_to`), and yields each one's
+_Ended: TypeAlias = "Generator[tuple[int, list[Trajectory]], None, None]"
+Play: TypeAlias = "Callable[[Run, Sequence[Item], int, bool], _Ended]"
+"""Plays items of a run, so many at a time, overlapped or not (see `run_to`), and yields each one's
 number and trials as it ends."""
 
 MOST_HOPELESS = 64
 """After so many episodes in a row that failed before their first step, no more are played."""
 RUN = "run.json"
 TIMINGS = "timings.jsonl"
-"""The file that says when each task ended."""
+"""The file that says when each task ended, and how long each of its steps took."""
+LATENCY = "latency"
+"""The member of a summary that has percentiles of these."""
 
 
 def run_to(
@@ -476,8 +521,7 @@ def run_to(
         directory: The folder; made where it is missing.
         run: What is run.
         concurrency: How many episodes run at the same time; it may differ from session to session.
-        overlap: Whether the world model predicts for some episodes while the policy drafts for others
-            (see `stream_episodes`); it may differ likewise.
+        overlap: See `stream_episodes`; it may differ likewise.
         retry_failed: Play the tasks again that a fault ended.
         about: What else to write down of this session: versions, hardware.
         play: Plays tasks in another way than in this process: a `comap.agents.ray.RayPool`.
@@ -513,7 +557,7 @@ def run_to(
             if retry_failed and records.failed:
                 (folder / SUMMARY).unlink(missing_ok=True)
                 records.drop(records.failed)
-        rest = [task for task in run.tasks if task not in records.tasks]
+        rest = [item for item in run.items if item not in records.items]
         playing = stack.enter_context(closing((play or Run.play)(run, rest, concurrency, overlap)))
         sessions.append({**(about or {}), "concurrency": concurrency})
         with writing(folder):
@@ -521,26 +565,27 @@ def run_to(
             if rest:
                 (folder / SUMMARY).unlink(missing_ok=True)
         if on_start is not None:
-            on_start(len(run.tasks) - len(rest))
+            on_start(len(run.items) - len(rest))
         start, hopeless = time.monotonic(), 0
         for number, trials in playing:
             with writing(folder):
                 records.add(trials)
                 seconds = round(time.monotonic() - start, 3)
-                ended = {"session": len(sessions), "task": rest[number], "seconds": seconds}
-                jsonl.append(folder / TIMINGS, [ended])
+                ended = {"session": len(sessions), "task": rest[number][0], "seconds": seconds}
+                jsonl.append(folder / TIMINGS, [{**ended, "steps": _of_steps(trials)}])
             if on_done is not None:
                 on_done(trials)
             hopeless = _counted(hopeless, trials[-1])
         with writing(folder):
-            records.sort(run.tasks)
+            records.sort(run.items)
             return _summarize(folder, records)
 
 
 def _summarize(folder: Path, records: Records) -> dict[str, Any]:
     """Write the summary of a run that has ended, and return it."""
-    tally = Tally.of(read_trajectories(records.path) if records.tasks else ())
-    summary = tally.summary(_seconds(folder / TIMINGS))
+    tally = Tally.of(read_trajectories(records.path) if records.items else ())
+    seconds, latency = _times(folder / TIMINGS)
+    summary = tally.summary(seconds) | ({LATENCY: latency} if latency else {})
     summary[DIGESTS] = jsonl.digests_of(folder, [RUN, TRAJECTORIES])
     jsonl.write_json(folder / SUMMARY, summary)
     return summary
@@ -580,13 +625,29 @@ def _lock(stack: ExitStack, folder: Path) -> None:
         raise OptionError(f"cannot write a run into {folder}: {error}") from error
 
 
-def _seconds(timings: Path) -> float:
-    """Return for how long tasks were played, over all sessions."""
+def _of_steps(trials: Iterable[Trajectory]) -> list[list[float]]:
+    """Return for each step that was played how long the environment and the models took."""
+    took = [step.seconds for trial in trials for step in trial.steps if step.seconds is not None]
+    return [[round(part, 6) for part in pair] for pair in took]
+
+
+def _times(timings: Path) -> tuple[float, dict[str, Any]]:
+    """Return for how long tasks were played, over all sessions, and percentiles of steps' seconds."""
     ends: dict[int, float] = {}
+    took: list[tuple[float, float]] = []
 
-    def read(record: Any) -> tuple[int, float]:
-        return int(record["session"]), float(record["seconds"])
+    def read(record: Any) -> tuple[int, float, list[tuple[float, float]]]:
+        steps = [(float(env), float(model)) for env, model in record.get("steps", ())]
+        return int(record["session"]), float(record["seconds"]), steps
 
-    for session, seconds in jsonl.read(timings, read) if timings.exists() else ():
+    for session, seconds, steps in jsonl.read(timings, read) if timings.exists() else ():
         ends[session] = max(ends.get(session, 0.0), seconds)
-    return round(sum(ends.values()), 3)
+        took += steps
+    latency = {}
+    if took:
+        found = np.percentile(took, (50, 90, 99), axis=0).round(6).T.tolist()
+        latency = {
+            name: dict(zip(("p50", "p90", "p99"), values, strict=True))
+            for name, values in zip(("env", "model"), found, strict=True)
+        }
+    return round(sum(ends.values()), 3), latency

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -85,10 +86,13 @@ def run_episode(
     replies: Any = None
     while True:
         try:
-            replies = answers(playing.send(replies))
+            questions = playing.send(replies)
         except StopIteration as stop:
             trajectory: Trajectory = stop.value
             return trajectory
+        asked = time.perf_counter()
+        replies = answers(questions)
+        slot.waited += time.perf_counter() - asked
 
 
 def run_episodes(
@@ -138,7 +142,7 @@ def stream_episodes(
     lm: LanguageModel | None = None,
     world_model: WorldModel | str | Mapping[str, Any] | None = None,
     concurrency: int = 32,
-    seed: int | Sequence[int] | None = None,
+    seed: int | Sequence[int | None] | None = None,
     keep: Keep = "replies",
     overlap: bool = False,
     on_step: Callable[[], object] | None = None,
@@ -391,6 +395,7 @@ def play_on(
     error: str | None = None
     while True:
         calls: list[Call] = []
+        slot.waited = 0.0
         try:
             view = View(
                 slot.inner.env_id,
@@ -452,7 +457,9 @@ def _act(
         (answer,) = yield [question]
         failed = isinstance(answer, Exception)
         slot.prepare_step(action, answer if failed else prediction_in(answer, player, calls))
+    began = time.perf_counter()
     reply = slot.step(action)
+    seconds = (time.perf_counter() - began, slot.waited)
     if player.on_step is not None:
         player.on_step()
     env, info = slot.inner, reply[4]
@@ -464,7 +471,7 @@ def _act(
     notes = {name: value for name, value in notes.items() if name != ENV_INFO}
     if kept:
         notes[ENV_INFO] = json_notes(kept)
-    return Step.of(action, reply, prediction, tuple(calls), notes), info
+    return Step.of(action, reply, prediction, tuple(calls), notes, seconds), info
 
 
 def _review(
@@ -510,9 +517,12 @@ def play_rounds(
                 if run.go_on(None):
                     pool.release(running.pop().slot)
                     yield run.number, run.result
+            began = time.perf_counter()
             replies = iter(answers([question for run in running for question in run.questions]))
+            waited = time.perf_counter() - began
             asked, running = running, []
             for run in asked:
+                run.slot.waited += waited
                 if not run.go_on([next(replies) for _ in run.questions]):
                     running.append(run)
                     continue
@@ -529,6 +539,7 @@ class RunningEpisode(Generic[Result]):
         self.number, self.slot = number, slot
         self.questions: list[SlotRequest] = []
         self.replies: dict[int, Any] = {}  # those that came so far, where rounds overlap
+        self.asked = 0.0  # when the questions were asked, likewise
         self._playing = playing
 
     def go_on(self, answers: Any) -> bool:
@@ -585,6 +596,7 @@ def play_overlapped(
                     known = asked.run.replies
                     known[asked.number] = reply
                     if len(known) == len(asked.run.questions):
+                        asked.run.slot.waited += time.perf_counter() - asked.run.asked
                         ready.append((asked.run, [known[i] for i in range(len(known))]))
         finally:
             threads.shutdown(wait=True, cancel_futures=True)
@@ -599,7 +611,7 @@ class _Queues:
         self._busy: dict[Hashable, tuple[Future[list[Any]], list[_Waiting]]] = {}
 
     def add(self, run: RunningEpisode[Any]) -> None:
-        run.replies = {}
+        run.replies, run.asked = {}, time.perf_counter()
         for number, question in enumerate(run.questions):
             who = self._answers.who(question)
             self._waiting.setdefault(who, deque()).append(_Waiting(run, number, question))

@@ -16,7 +16,7 @@ from typing import Any
 import gymnasium
 
 from .. import __version__
-from ..agents.run import DIGESTS, RUN, SUMMARY, TRAJECTORIES, Tally
+from ..agents.run import DIGESTS, LATENCY, RUN, SUMMARY, TRAJECTORIES, Tally
 from ..agents.run import FORMAT as RUN_FORMAT
 from ..envs import TextEnv
 from ..envs.registry import env_class, not_ours
@@ -448,7 +448,9 @@ class _File:
 
     def _check_numbers(self, record: _Recorded, tally: Tally, tasks: list[str]) -> None:
         """Compare summary, list of tasks and SHA-256 of a run with its files."""
-        numbers = {key: value for key, value in record.summary.items() if key != DIGESTS}
+        numbers = {
+            key: value for key, value in record.summary.items() if key not in (DIGESTS, LATENCY)
+        }
         again = tally.summary(number(numbers, "seconds", "all"))
         _compare(0, "summary", json.loads(json.dumps(again)), numbers)
         if planned := members(record.run, "tasks"):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..agents.run import RUN, TRAJECTORIES, Tally, check_count, differences, read_run
+from ..agents.run import LATENCY, RUN, TRAJECTORIES, Tally, check_count, differences, read_run
 from ..errors import DataNotFound, OptionError
 from ..metrics import Rate
 from ..trajectory import read_trajectories
@@ -163,6 +163,8 @@ def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
     rows = {"success": str(Rate(**summary["success"]))}
     if "trials" in summary:
         rows["success in the first trial"] = str(Rate(**summary["trials"]["first"]))
+    for k, share in [*summary.get("pass_at_k", {}).items()][1:]:  # pass@1 is the success
+        rows[f"pass@{one_line(k, 10)}"] = f"{100 * share:.1f} %"
     for name, rate in summary.get("by_type", {}).items():
         rows[f"success, {one_line(name, 40) or 'other'}"] = str(Rate(**rate))
     rows |= {
@@ -171,6 +173,10 @@ def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
         "steps in all": f"{summary['steps']['all']:,}",
         "refused actions": f"{100 * summary['invalid_actions']:.1f} %",
     }
+    if foreseen := summary.get("predictions"):
+        shares = (100 * foreseen[name] for name in ("delta_f1", "nonempty"))
+        text = "{:.1f} %, of steps that changed something {:.1f} % (n={:,})"
+        rows["Delta-F1 of predictions"] = text.format(*shares, foreseen["n"])
     if gate := summary.get("gate"):
         shown = (one_line(gate[name], 40) for name in ("p_source", "q_source"))
         counts = f"opened at {gate['opened']:,} of {gate['reflections']:,} reflections"
@@ -191,6 +197,10 @@ def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
         seconds = summary["seconds"]
         per_step = f"{seconds['per_step']:.3f} a step, " if summary["steps"]["all"] else ""
         rows["seconds"] = f"{per_step}{seconds['all']:,.1f} in all"
+    for name, values in summary.get(LATENCY, {}).items():
+        listed = (f"{p} {1000 * value:,.1f}" for p, value in values.items())
+        if values["p99"] > 5e-5:  # there is something to see
+            rows[f"milliseconds of a step, {name}"] = ", ".join(listed)
     return rows
 
 
@@ -203,7 +213,8 @@ def failures(summary: Mapping[str, Any]) -> str:
         f"{one_line(kind, 60)} {count} (the first: {one_line(summary['first_errors'][kind], 200)})"
         for kind, count in errors.items()
     )
-    return f"{sum(errors.values())} of {summary['n']} episodes failed: {listed}"
+    episodes = summary.get("episodes", summary["n"])
+    return f"{sum(errors.values())} of {episodes} episodes failed: {listed}"
 
 
 def version_note(folder: Path, about: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from ..envs import Canonicalizer, Revealer
 from ..errors import DataCorrupt, DataNotFound
 from ..facts import State
 from ..jsonl import replacing_file
-from ..metrics import delta_f1_report, histogram, success_rate
+from ..metrics import delta_f1_report, histogram, pass_at_k, success_rate
 from ..trajectory import Step, Trajectory, Turn
 from ..worldmodel import Prediction, Query, Transition, WorldModel, ask, transitions_of
 
@@ -356,11 +356,16 @@ def played_result(episodes: Sequence[Trajectory]) -> dict[str, Any]:
     """Return success, score, faults and calls of episodes."""
     rate = success_rate(episode.success for episode in episodes)
     calls = [call for episode in episodes for step in episode.steps for call in step.calls]
+    attempts: dict[str, list[bool]] = {}
+    for episode in episodes:
+        attempts.setdefault(episode.task, []).append(episode.success)
+    passed = {str(k): value for k, value in pass_at_k(attempts.values()).items() if k > 1}
     return {
         "episodes": len(episodes),
         "success": rate.value,
         "success_low": rate.low,
         "success_high": rate.high,
+        **({"pass_at_k": passed} if passed else {}),
         "score": sum(episode.score for episode in episodes) / max(len(episodes), 1),
         "steps": sum(len(episode.steps) for episode in episodes),
         "errors": sum(episode.error is not None for episode in episodes),

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -14,20 +15,25 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from comap.agents import Decision, ExpertAgent, RandomAgent, View
+from comap.agents import Decision, ExpertAgent, RandomAgent, View, create_agent, run_episode
 from comap.agents.run import Run, run_to
 from comap.cli import main
+from comap.envs.conformance.transcripts import load
 from comap.errors import DataCorrupt, OptionError
 from comap.trajectory import Trajectory, read_trajectories
 from comap.worldmodel import ImaginedEnv
 
+HashedModel = load(f"{Path(__file__).with_name('scripted.py')}:HashedModel")
+
 
 def real(**options: Any) -> gym.Env[str, str]:
     return gym.make(
-        "comap/ALFWorld-v0", split="valid_seen", source="generated", max_episode_steps=4, **options
+        "comap/ALFWorld-v0",
+        **{"split": "valid_seen", "source": "generated", "max_episode_steps": 4, **options},
     )
 
 
+LONG = {"max_episode_steps": 50}
 TASKS: tuple[str, ...] = real().unwrapped.tasks.ids[:10]  # type: ignore[attr-defined]
 
 
@@ -163,6 +169,67 @@ def test_trials_stay_together(tmp_path: Path) -> None:
     assert text(folder) == text(tmp_path / "a")
 
 
+class Lucky:
+    """Solves the second task with seed 5, the third with odd seeds, others never."""
+
+    name = "lucky"
+
+    def decide(self, view: View) -> Generator[Any, Any, Decision]:
+        yield []
+        odds = {TASKS[1]: (5,), TASKS[2]: (5, 7)}.get(view.task, ())
+        return Decision(view.expert_action() if view.seed in odds else None)
+
+
+def test_seeds_are_attempts(tmp_path: Path) -> None:
+    several = {"tasks": TASKS[:3], "seeds": 4, "seed": 5, "make_env": lambda: real(**LONG)}
+    summary = run_to(tmp_path, plan(Lucky(), **several), concurrency=5)
+    lines = text(tmp_path).splitlines(keepends=True)
+    found = [(t.task, t.seed) for t in read_trajectories(tmp_path / "trajectories.jsonl")]
+    assert found == [(task, seed) for task in TASKS[:3] for seed in (5, 6, 7, 8)]
+    assert (summary["n"], summary["episodes"]) == (3, 12) and "trials" not in summary
+    assert summary["pass_at_k"] == {
+        "1": pytest.approx(0.25),
+        "2": pytest.approx((1 / 2 + 5 / 6) / 3),  # Chen et al.'s estimate
+        "4": pytest.approx(2 / 3),
+    }
+    assert (summary["success"]["value"], summary["success"]["n"]) == (pytest.approx(0.25), 3)
+    (tmp_path / "trajectories.jsonl").write_bytes(b"".join(lines[:6]))
+    played: list[Any] = []
+    again = run_to(tmp_path, plan(Lucky(), **several), on_done=played.append)
+    assert len(played) == 6 and text(tmp_path) == b"".join(lines)
+    assert again["pass_at_k"] == summary["pass_at_k"]
+    with pytest.raises(OptionError, match=r"config\.seeds: 4 there, nothing now"):
+        run_to(tmp_path, plan(Lucky(), **several | {"seeds": 1}))
+    with pytest.raises(OptionError, match="seeds must be"):
+        plan(seeds=0)
+
+
+class SlowModel(HashedModel):  # type: ignore[misc, valid-type]
+    def _answer(self, requests: Any) -> Any:
+        time.sleep(0.02)
+        return super()._answer(requests)
+
+
+class SlowEnv(gym.Wrapper[str, str, str, str]):
+    def step(self, action: str) -> Any:
+        time.sleep(0.005)
+        return super().step(action)
+
+
+@pytest.mark.parametrize("options", [{}, {"overlap": True}, {"concurrency": 1}], ids=str)
+def test_how_long_steps_took(options: dict[str, Any], tmp_path: Path) -> None:
+    agent = create_agent("react", decoding="free")
+    run = plan(agent, make_env=lambda: SlowEnv(real()), lm=SlowModel(), tasks=TASKS[:4])
+    summary = run_to(tmp_path, run, **options)
+    env, model = (summary["latency"][name] for name in ("env", "model"))
+    assert 0.005 <= env["p50"] <= env["p90"] <= env["p99"] and env["p50"] < 0.02
+    assert 0.02 <= model["p50"] <= model["p90"] <= model["p99"]
+    lines = (tmp_path / "timings.jsonl").read_text().splitlines()
+    assert sum(len(json.loads(line)["steps"]) for line in lines) == summary["steps"]["all"]
+    alone = run_episode(run.make_env(), agent, task=TASKS[0], lm=SlowModel()).steps[0].seconds
+    assert alone is not None and alone[0] >= 0.005 and alone[1] >= 0.02
+
+
 CHANGED: list[tuple[str, dict[str, Any]]] = [
     ("tasks.number: 10 there, 9 now", {"tasks": TASKS[:9]}),
     ("seed: None there, 3 now", {"seed": 3}),
@@ -239,6 +306,7 @@ def test_a_run_in_which_nothing_can_begin_is_stopped(tmp_path: Path, monkeypatch
         ("trajectories.jsonl", lambda line: line | {"steps": [line["steps"][0] | {"reward": {}}]}),
         ("trajectories.jsonl", lambda line: line | {"steps": [line["steps"][0] | {"success": 1}]}),
         ("timings.jsonl", lambda line: line | {"seconds": "soon"}),
+        ("timings.jsonl", lambda line: line | {"steps": [["soon", 1]]}),
         ("timings.jsonl", lambda line: DEEP),
         ("summary.json", lambda summary: summary | {"files": None}),
         ("summary.json", lambda summary: DEEP),
