@@ -142,6 +142,12 @@ class RunDisplay(Display):
         self._steps = self._ended_steps = 0
         self._began = self._shown_at
 
+    def show(self, event: Mapping[str, Any]) -> None:
+        if event["event"] == "known":
+            self.start(event["result"]["updates"])
+        elif event["event"] == "played":
+            self.advance(event["trials"])
+
     def start(self, done: int) -> None:
         """Show how many tasks had ended before."""
         self._before = done

@@ -267,7 +267,7 @@ class Play(ModelOptions):
     shown: ClassVar[str] = "decoding prompts state_text temperature"
     rare: ClassVar[str] = (
         "agent_option tiny_parameters world_model_prompts world_model_state_text world_model_option "
-        "world_model_cache error_rate fit_tasks ray_address worker_gpus"
+        "world_model_cache error_rate fit_tasks ray_address worker_gpus overlap"
     )
     prefix: ClassVar[str] = "agent_"
     former: ClassVar[Mapping[str, str]] = {"max_episode_steps": "--max-steps"}
@@ -288,7 +288,7 @@ class Play(ModelOptions):
     imagined: bool = False
     """Play the episodes in the world model's imagination."""
     horizon: int | None = None
-    """With --imagined: maximum number of steps of an episode."""
+    """With --imagined: maximum number of steps."""
     real_every: int | None = None
     """With --imagined: every N-th step is real."""
     concurrency: int = 32
@@ -298,6 +298,8 @@ class Play(ModelOptions):
     depend on it."""
     seed: int = 0
     """Seed of agent, models and environment."""
+    seeds: int = 1
+    """Number of seeds to play each task with, from --seed on; several give pass@k."""
     keep: Literal["auto", "replies", "prompts", "tokens"] = "auto"
     """What to record of each model call: replies; prompts too (for CoMap 5 to 13 kB a step instead of
     3); or tokens too, with log-probabilities. auto is prompts for at most 100 tasks, else replies; a
@@ -311,6 +313,8 @@ class Play(ModelOptions):
     """GPUs of each worker."""
     retry_failed: bool = False
     """Play the tasks again that ended with an error."""
+    report_to: str = "none"
+    """Tracker of results: tensorboard, trackio, wandb."""
     out: Path | None = None
     """Folder of the run (default: runs/AGENT)."""
     config: Mapping[str, Any] = field(default_factory=dict, metadata=SETTINGS)
@@ -351,14 +355,20 @@ class Play(ModelOptions):
         from ..benchmarks.display import print_table, run_progress
         from ..benchmarks.record import circumstances
         from ..benchmarks.view import failures, summary_table, version_note
+        from ..trainers.tracking import check_tracker, tracked
 
+        check_tracker(self.report_to)
         play, out = self._workers(), self.folder
         prepared, about = self.prepared(), circumstances(PACKAGES)
         note = version_note(out, about)
         if note:
             print(f"comap: {note}", file=sys.stderr)
         kept = env_class(self.env).engine_pool(self.concurrency)
-        with kept, run_progress(len(prepared.tasks)) as shown:
+        with (
+            kept,
+            run_progress(len(prepared.items)) as shown,
+            tracked(shown.show, self.report_to, out, self.options()) as tell,
+        ):
             summary = run_to(
                 out,
                 replace(prepared, on_step=shown.step),
@@ -368,9 +378,10 @@ class Play(ModelOptions):
                 about=about
                 | {"data_dir": self.data_dir, "workers": self.workers, "options": self.options()},
                 play=play,
-                on_start=shown.start,
-                on_done=shown.advance,
+                on_start=lambda done: tell({"event": "known", "result": {"updates": done}}),
+                on_done=lambda trials: tell({"event": "played", "trials": trials}),
             )
+            tell({"event": "done", "stage": "run", "result": summary})
         print()
         played = ", ".join(filter(None, (self.env, prepared.config["split"])))
         print_table(summary_table(f"{self.agent} on {played}", summary))
@@ -379,7 +390,7 @@ class Play(ModelOptions):
         if failures(summary):
             print(f"\n{failures(summary)}; play them again with --retry-failed")
         print(f"\nrun: {out} (to look at it: comap view {shlex.quote(str(out))})")
-        return 3 if sum(summary["errors"].values()) == summary["n"] else 0
+        return 3 if sum(summary["errors"].values()) == len(prepared.items) else 0
 
     def prepared(self) -> Run:
         """Return what is run: environment, tasks, agent and models."""
@@ -434,6 +445,7 @@ class Play(ModelOptions):
             lm=lm,
             world_model=world_model,
             seed=self.seed,
+            seeds=self.seeds,
             keep=self._kept(len(tasks)),
             config={
                 "env": self.env,

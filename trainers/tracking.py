@@ -1,23 +1,26 @@
-"""Curves of a training in TensorBoard, trackio or Weights & Biases, through accelerate's trackers."""
+"""Curves of a training or a run in TensorBoard, trackio or Weights & Biases, by their own writers."""
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ..agents.run import DIGESTS, Tally
 from ..errors import OptionError, suggest
 from .processes import is_first
 
 TRACKERS = ("none", "tensorboard", "trackio", "wandb")
-"""The trackers that a training reports to; each but the first is a package of its own."""
+"""What one may report to; each but the first is a package of its own."""
 
-_PROJECT = "comap"
 _ROUND = re.compile(r"^round-\d+-")
-_LEFT_OUT = ("won", "log", "weights", "of", "number", "step", "steps", "update")
+_LEFT_OUT = ("of", "number", "step", "steps", "update")
+_MAPPINGS_LEFT_OUT = ("won", "weights", DIGESTS)
 
 
 def check_tracker(name: str) -> None:
@@ -34,7 +37,7 @@ def check_tracker(name: str) -> None:
 def tracked(
     tell: Callable[[Mapping[str, Any]], object], name: str, out: Path, settings: Mapping[str, Any]
 ) -> Iterator[Callable[[Mapping[str, Any]], object]]:
-    """Return a callback for a training's events that also logs their numbers, on the first process.
+    """Return a callback for events that also logs their numbers, on the first process.
 
     The project is ``comap``, the run has the folder's name. TensorBoard's files are in the folder's
     ``tensorboard``.
@@ -43,32 +46,45 @@ def tracked(
     if name == "none" or not is_first():
         yield tell
         return
-    curves = Curves(_open(name, out, settings))
+    curves: list[Curves] = []
 
     def both(event: Mapping[str, Any]) -> None:
-        curves.add(event)
+        if not curves:  # not before: a run that is refused has no events
+            curves.append(Curves(_open(name, out, settings)))
+        curves[0].add(event)
         tell(event)
 
     try:
         yield both
     finally:
-        curves.tracker.finish()
+        for opened in curves:
+            opened.tracker.finish()
 
 
 def _open(name: str, out: Path, settings: Mapping[str, Any]) -> Any:
-    from accelerate.state import PartialState
-    from accelerate.tracking import LOGGER_TYPE_TO_CLASS
-
-    PartialState()  # the trackers ask it which process this is
     if name == "tensorboard":
-        tracker = LOGGER_TYPE_TO_CLASS[name]("tensorboard", logging_dir=out)
-    else:
-        options = {"dir": str(out)} if name == "wandb" else {}
-        tracker = LOGGER_TYPE_TO_CLASS[name](_PROJECT, name=out.resolve().name, **options)
-    tracker.start()
-    if name != "tensorboard":
-        tracker.store_init_configuration(dict(settings))
-    return tracker
+        return _TensorBoard(out / name)
+    options = {"dir": str(out)} if name == "wandb" else {}
+    about = {"project": "comap", "name": out.resolve().name, "config": dict(settings)}
+    return import_module(name).init(**about, **options)
+
+
+class _TensorBoard:
+    """Writes files of TensorBoard's, without torch or TensorFlow."""
+
+    def __init__(self, folder: Path):
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self._writer = EventFileWriter(str(folder))
+        self.finish = self._writer.close
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        scalars = [Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+        event = Event(wall_time=time.time(), step=step, summary=Summary(value=scalars))
+        self._writer.add_event(event)
 
 
 class Curves:
@@ -84,17 +100,19 @@ class Curves:
             self._log(stage, event, self._before + at)
         elif kind == "evaluated":
             self._log(f"evaluation/{event['split']}", event, event["update"])
+        elif kind == "played":  # a task of a run
+            self._before += 1
+            found = Tally.of(event["trials"]).summary()
+            del found["n"]
+            self._log("episode", found | {"success": found["success"]["value"]}, self._before)
         elif kind in ("done", "known"):
             self._before += event["result"].get("updates", 0)
             if kind == "done":  # what is known was logged when it was done
                 self._log(stage, event["result"], self._before)
 
     def _log(self, prefix: str, values: Mapping[str, Any], step: int) -> None:
-        self._step = max(
-            self._step, step
-        )  # Weights & Biases drops what is logged for earlier steps
-        found = dict(_numbers(values, prefix))
-        if found:
+        self._step = max(self._step, step)  # W&B drops what is logged for earlier steps
+        if found := dict(_numbers(values, prefix)):
             self.tracker.log(found, step=self._step)
 
 
@@ -102,7 +120,7 @@ def _numbers(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, floa
     """Yield all numbers of nested mappings, by their path."""
     for name, value in values.items():
         path = f"{prefix}/{name}" if prefix else name
-        if isinstance(value, Mapping) and name not in _LEFT_OUT:
+        if isinstance(value, Mapping) and name not in _MAPPINGS_LEFT_OUT:
             yield from _numbers(value, path)
         elif isinstance(value, int | float) and not isinstance(value, bool):
             mean = name == "steps" and isinstance(value, float)  # of episodes, not of a stage

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
+from comap.cli import main
+from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.trainers.tracking import Curves, check_tracker, tracked
+
+curves_of = load(f"{Path(__file__).with_name('event_files.py')}:curves_of")
 
 EVENTS = [
     {"event": "known", "stage": "warmup-policy", "result": {"updates": 4, "success": 1.0}},
@@ -34,10 +44,11 @@ class Seen:
 
 
 def test_curves_go_on_from_round_to_round():
-    curves = Curves(Seen())
+    seen = Seen()
+    curves = Curves(seen)
     for event in EVENTS:
         curves.add(event)
-    assert curves.tracker.lines == [
+    assert seen.lines == [
         (6, {"policy/loss": 0.5}),
         (7, {"policy/updates": 3.0, "policy/rows": 7.0}),
         (8, {"policy/loss": 0.25}),
@@ -53,25 +64,83 @@ def test_curves_go_on_from_round_to_round():
 
 def test_tensorboard_has_success_return_and_evaluations(tmp_path):
     pytest.importorskip("tensorboard")
-    pytest.importorskip("accelerate")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
     told = []
     with tracked(told.append, "tensorboard", tmp_path, {"seed": 0}) as tell:
         for event in OF_PAW:
             tell(event)
     assert told == OF_PAW
-    found = EventAccumulator(str(tmp_path / "tensorboard"))
-    found.Reload()
-    curves = {
-        name: [(e.step, e.value) for e in found.Scalars(name)] for name in found.Tags()["scalars"]
-    }
-    assert curves == {
+    assert curves_of(tmp_path) == {
         "success": [(1, 0.5)],
         "return": [(1, 5.0)],
         "steps": [(1, 3.5)],
         "evaluation/valid_seen/success": [(1, 0.75)],
     }
+
+
+RUN = ["run", "--agent", "comap", "--model", "tiny", "--tiny-parameters", "200000", "--decoding"]
+RUN += ["masked", "--env-option", "max_episode_steps=3", "--live", "1", "--episodes", "3"]
+
+
+def summary_of(out):
+    return json.loads((out / "summary.json").read_text())
+
+
+def test_a_run_reports_each_episode_and_its_summary(tmp_path):
+    pytest.importorskip("tensorboard")
+    pytest.importorskip("torch")
+    out = tmp_path / "run"
+    words = [*RUN, "--world-model", "noisy", "--error-rate", "0.4", "--out", str(out)]
+    assert main([*words, "--report-to", "tensorboard"]) == 0
+    summary, curves = summary_of(out), curves_of(out)
+    for name, value in {
+        "success/value": summary["success"]["value"],
+        "score": summary["score"],
+        "steps/per_episode": 3.0,
+        "invalid_actions": summary["invalid_actions"],
+        "predictions/delta_f1": summary["predictions"]["delta_f1"],
+        "gate/opened": summary["gate"]["opened"],
+        "language_model/per_step/prompt_tokens": summary["language_model"]["per_step"][
+            "prompt_tokens"
+        ],
+        "latency/model/p90": summary["latency"]["model"]["p90"],
+    }.items():
+        assert curves[f"run/{name}"] == [(3, pytest.approx(value, rel=1e-6))], name
+    assert 0 < summary["predictions"]["delta_f1"] < 1
+    for name in ("success", "predictions/delta_f1", "gate/opened", "invalid_actions"):
+        assert [step for step, _ in curves[f"episode/{name}"]] == [1, 2, 3], name
+    mean = sum(value for _, value in curves["episode/invalid_actions"]) / 3
+    assert mean == pytest.approx(summary["invalid_actions"])
+    assert not [name for name in curves if "trajectories.jsonl" in name]
+    assert main(["verify", str(out)]) == 0
+
+
+def test_a_run_that_is_refused_reports_nothing(tmp_path):
+    pytest.importorskip("tensorboard")
+    out = tmp_path / "run"
+    words = ["run", "--agent", "random", "--episodes", "1", "--out", str(out)]
+    assert main(words) == 0
+    assert main([*words, "--seed", "7", "--report-to", "tensorboard"]) == 2
+    assert not (out / "tensorboard").exists()
+
+
+def test_trackio_gets_the_same_without_a_network(tmp_path):
+    pytest.importorskip("trackio")
+    home = {"TRACKIO_DIR": str(tmp_path / "trackio"), "HF_HUB_OFFLINE": "1"}
+
+    def said(module, *words):
+        command = [sys.executable, "-m", module, *words]
+        done = subprocess.run(
+            command, env=os.environ | home, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    words = ["run", "--agent", "random", "--episodes", "2", "--env-option", "max_episode_steps=3"]
+    said("comap", *words, "--report-to", "trackio", "--out", str(tmp_path / "mine"))
+    metric = ["get", "metric", "--project", "comap", "--run", "mine", "--json", "--metric"]
+    found = json.loads(said("trackio.cli", *metric, "episode/score"))["values"]
+    assert [point["step"] for point in found] == [1, 2]
+    (last,) = json.loads(said("trackio.cli", *metric, "run/score"))["values"]
+    assert last["value"] == summary_of(tmp_path / "mine")["score"]
 
 
 def test_trackers_that_are_not_there(monkeypatch):

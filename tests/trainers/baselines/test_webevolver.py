@@ -27,6 +27,7 @@ from comap.trainers.baselines.webevolver import (
 )
 
 KIT = load(f"{Path(__file__).parents[1] / 'training_kit.py'}:KIT")
+EVENT_FILES = load(f"{Path(__file__).parents[1] / 'event_files.py'}:KIT")
 Asked = load(f"{Path(__file__).parents[2] / 'agents' / 'scripted.py'}:HashedModel")
 WEB = "comap/Web-v0"
 FEW = {
@@ -140,7 +141,8 @@ class Recorded:
         config = baseline_preset("webevolver", "tiny", **{**FEW, **settings})
         roles = KIT.opened(config, player, config.roles())
         demos = KIT.demos_of(3) if config.shows_expert else ()
-        self.run = WebEvolverRun(config, roles, KIT.make_env, demos, out)
+        told = {"report_to": EVENT_FILES.TRACKER}
+        self.run = WebEvolverRun(config, roles, KIT.make_env, demos, out, **told)
         self.learned, self.before = {}, {}
         lm = KIT.Answers(self.run.head.size)
         monkeypatch.setattr(roles, "language_model", lambda **told: lm)
@@ -169,6 +171,12 @@ def test_a_round_learns_anew_from_real_and_imagined_episodes(player, tmp_path, m
     assert rounds[2]["imagine"]["acceptance"] == 1.0 and rounds[2]["play"]["acceptance"] == 0.0
     assert rounds[2]["play"]["removed"] == {"rejected": 2}
     assert set(rounds[2]["delta_f1_by_depth"]) <= {"1", "2", "3", ">=4"}
+    if EVENT_FILES.TRACKER != "none":
+        curves = EVENT_FILES.curves_of(made.run.out)
+        ((_, depth),) = curves["evaluation/delta_f1_by_depth/1/delta_f1"][-1:]
+        assert depth == pytest.approx(rounds[2]["delta_f1_by_depth"]["1"]["delta_f1"])
+        assert [value for _, value in curves["imagine/acceptance"]] == [1.0]
+        assert len(curves["evaluation/splits/valid_seen/success"]) == 3
     learned = summary["stages"]["round-2-policy"]["episodes_learned"]
     assert learned == {"demonstrated": 3, "real": 0, "imagined": 1}  # at most 0.3 of all four
     for part in ("policy", "world-model"):

@@ -18,6 +18,7 @@ from comap.trainers.roles import Roles
 
 pytest.importorskip("trl")
 KIT = load(f"{Path(__file__).parents[1] / 'training_kit.py'}:KIT")
+EVENT_FILES = load(f"{Path(__file__).parents[1] / 'event_files.py'}:KIT")
 STAGES = [
     "warmup-policy",
     "warmup-rollouts",
@@ -41,7 +42,8 @@ class Ended:
     def __init__(self, model, out, **settings):
         self.model, self.out = model, out
         self.config, self.events = KIT.small(**settings), list[Any]()
-        self.training = KIT.training(self.config, model, out, self.events.append)
+        told = {"report_to": EVENT_FILES.TRACKER}
+        self.training = KIT.training(self.config, model, out, self.events.append, **told)
         self.summary = self.training.run()
 
     def result(self, name):
@@ -87,6 +89,33 @@ def test_stages_and_results(plain):
         assert found["gates"]["context_sources"] == {}, "no gate of the world state: no teacher"
     prints = [found["world_model"]["frozen"]["fingerprint"] for found in (first, last)]
     assert prints[0] == prints[1]
+
+
+def test_a_tracker_gets_success_gates_and_world_model(plain):
+    pytest.importorskip("tensorboard")
+    curves, updates, stages = EVENT_FILES.curves_of(plain.out), 0, {}
+    for name in STAGES:
+        updates += plain.result(name).get("updates", 0)
+        stages[name] = updates
+    for name in (
+        "evaluation/splits/valid_seen/success",
+        "evaluation/world_model/frozen/all/delta_f1",
+        "evaluation/world_model/on_policy/all/delta_f1",
+        "evaluation/gates/invalid_actions",
+        "rollouts/gates/agreement/mean",
+        "rollouts/success",
+    ):
+        stage, *path = name.split("/")
+        wanted = []
+        for whole, step in stages.items():
+            if whole.endswith(f"-{stage}") and whole != "warmup-rollouts":
+                value = plain.result(whole)
+                for part in path:
+                    value = value[part]
+                wanted.append((step, pytest.approx(value)))
+        assert wanted and curves[name] == wanted, name
+    losses = [step for step, _ in curves["world-model/nll"]]
+    assert losses == [stages["round-1-world-model"]]
 
 
 def test_saved_models_play_as_in_the_last_evaluation(plain, tmp_path):

@@ -32,6 +32,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 load_file = pytest.importorskip("safetensors.torch").load_file
 
+EVENT_FILES = load(f"{Path(__file__).parents[1] / 'event_files.py'}:KIT")
 processes = load(f"{Path(__file__).parents[1] / 'process_kit.py'}:KIT")
 
 HORIZON = 6
@@ -182,7 +183,8 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def straight(place, model):
-    return trained(place / "straight", small(**STRAIGHT), model, about={"model": "shipped"})
+    told = {"about": {"model": "shipped"}, "report_to": EVENT_FILES.TRACKER}
+    return trained(place / "straight", small(**STRAIGHT), model, **told)
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +208,7 @@ def test_a_training_leaves_its_folder(straight):
     assert (described["method"], described["model"]) == ("paw", "shipped")
     assert described["config"]["algorithm"] == "gigpo" and len(record["sessions"]) == 1
     assert str(straight.out) not in json.dumps(record)
-    folders = {path.name for path in straight.out.iterdir() if path.is_dir()}
+    folders = {path.name for path in straight.out.iterdir() if path.is_dir()} - {"tensorboard"}
     assert folders == {"checkpoints", "evaluations", "models"}
     policy = {path.name for path in straight.file().parent.iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= policy
@@ -235,6 +237,16 @@ def test_each_update_has_a_line(straight):
     assert [(one["update"], one["done"]) for one in episodes] == [
         (update, done) for update in (1, 2) for done in (1, 2, 3, 4)
     ]
+
+
+def test_a_tracker_gets_success_and_evaluations(straight):
+    pytest.importorskip("tensorboard")
+    curves = EVENT_FILES.curves_of(straight.out)
+    for name in ("success", "return", "wm_loss", "wm_probability", "policy_loss"):
+        wanted = [(line["update"], pytest.approx(line[name])) for line in straight.lines()]
+        assert curves[name] == wanted, name
+    wanted = [(line["update"], line["success"]) for line in straight.lines("evaluations.jsonl")]
+    assert curves["evaluation/valid_seen/success"] == [(n, pytest.approx(v)) for n, v in wanted]
 
 
 def test_episodes_that_a_fault_ended_are_told_and_nothing_is_learned_from_them(place, model):

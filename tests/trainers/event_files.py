@@ -1,0 +1,25 @@
+"""What TensorBoard finds in a folder."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+TRACKER = "tensorboard" if find_spec("tensorboard") else "none"
+
+
+def curves_of(out: Path) -> dict[str, list[tuple[int, float]]]:
+    """Return the points of each curve of a training or run; of doubles what TensorBoard keeps of them."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = EventAccumulator(str(out / "tensorboard"))
+    found.Reload()
+    return {
+        name: [(one.step, one.value) for one in found.Scalars(name)]
+        for name in found.Tags()["scalars"]
+    }
+
+
+KIT = sys.modules[__name__]
+"""This module, for tests: ``load("event_files.py:KIT")``."""
