@@ -60,7 +60,7 @@ def to_dataset(
     with needs_extra("train", "a Hugging Face dataset"):
         from datasets import Dataset
     if form == "messages":
-        talks = [_episode(each, settings) for each in trajectories if each.steps]
+        talks = [conversation_of(each, settings) for each in trajectories if each.steps]
         return Dataset.from_dict({"messages": talks})
     rows: dict[str, list[Any]] = {"prompt": [], "completion": []}
     for trajectory in trajectories:
@@ -72,7 +72,7 @@ def to_dataset(
     return Dataset.from_dict(rows)
 
 
-def _episode(trajectory: Trajectory, config: AgentConfig) -> list[dict[str, str]]:
+def conversation_of(trajectory: Trajectory, config: AgentConfig) -> list[dict[str, str]]:
     """Return an episode as one conversation, whole: how much of it fits is the trainer's affair."""
     first, _, _ = next(views_of(trajectory))
     messages = list(converse(first, config))

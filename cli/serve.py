@@ -204,7 +204,7 @@ class Tools(Address):
 
 @dataclass(frozen=True, kw_only=True)
 class Push(Command):
-    """Push a run's trajectories as a data set, or adapters and small models, with a card.
+    """Push a run's trajectories as a data set, adapters and small models, or an environment as a Space.
 
     The environment variable HF_TOKEN holds the token.
     """
@@ -212,10 +212,10 @@ class Push(Command):
     example: ClassVar[str] = "comap hub push trajectories runs/first me/first --license cc-by-4.0"
     former: ClassVar[Mapping[str, str]] = {"license": "--licence"}
 
-    kind: Literal["trajectories", "models"] = field(metadata=WORD)
-    """What to push: trajectories or models."""
+    kind: Literal["trajectories", "models", "environment"] = field(metadata=WORD)
+    """What to push: trajectories, models or environment."""
     source: Path = field(metadata=WORD)
-    """Folder of a run; for models, the folder of the models or of their training."""
+    """Folder of a run; for models, of the models or of their training; of an OpenEnv package."""
     target: str = field(metadata=WORD)
     """OWNER/NAME on the Hub, or local:DIR for a folder."""
     license: str
@@ -228,7 +228,7 @@ class Push(Command):
     """For models: folder of a run that they played, for the card."""
 
     def run(self) -> int:
-        from ..integrations.hub import push_model, push_trajectories
+        from ..integrations.hub import push_environment, push_model, push_trajectories
 
         given = dict(vars(self))
         kind, evaluation = given.pop("kind"), given.pop("evaluation")
@@ -237,7 +237,8 @@ class Push(Command):
         elif evaluation is not None:
             raise OptionError("--evaluation is about models; leave it out")
         else:
-            pushed = push_trajectories(**given)
+            push = push_trajectories if kind == "trajectories" else push_environment
+            pushed = push(**given)
         if pushed.skipped:
             print(f"left out: {', '.join(pushed.skipped)}"[:2000], file=sys.stderr)
         print(f"{pushed.location}: {pushed.files} files, {pushed.size:,} bytes")

@@ -1,4 +1,4 @@
-"""The Hugging Face Hub: trajectories and models go there and come back, checked, with cards.
+"""The Hugging Face Hub: trajectories, models and environments go there, checked, with cards.
 
 What goes to the Hub can go to a folder instead (``local:DIR``), in the same layout. Weights are safe
 tensors, all else is JSON, Parquet or plain text; nothing is ever unpickled.
@@ -9,37 +9,29 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib import import_module
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Literal
 
-from .. import __version__
-from ..agents.run import (
-    DIGESTS,
-    RUN,
-    SUMMARY,
-    TIMINGS,
-    TRAJECTORIES,
-    Tally,
-    check_count,
-    recorded,
-)
+import yaml  # type: ignore[import-untyped]
+
+from ..agents.config import AgentConfig
+from ..agents.convert import conversation_of
+from ..agents.run import DIGESTS, RUN, SUMMARY, TIMINGS, TRAJECTORIES, check_count
+from ..envs.registry import class_of
 from ..envs.storage import replacing
-from ..errors import DataCorrupt, DataNotFound, HubError, OptionError, needs_extra
+from ..errors import DataCorrupt, DataNotFound, HubError, OptionError
 from ..jsonl import digests_of, read, read_json, write_json
 from ..lm.create import parameters_in
-from ..metrics import success_rate
-from ..redaction import check_public, public_words, without_secrets
+from ..redaction import check_public, without_secrets
 from ..trajectory import Trajectory
+from .cards import REPOSITORY, Results, data_card, library, mapping, model_card
 
-REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 MOST_BYTES = 64 * 2**30
 """The most that is loaded, unless one says otherwise."""
 
@@ -51,11 +43,9 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}(/[A-Za-z0-9_][A-Za-z0-9_.
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]{0,59}")
 _REVISION = re.compile(r"[A-Za-z0-9][\w./-]{0,119}", re.ASCII)
 _PATHS = ("base_model_name_or_path", "_name_or_path", "name_or_path")
-_LONGEST = 200  # characters of a text on a card
-_FILES = {"split": "episodes", "path": "data/*.parquet"}
 _GROUP, _PART = 256, 2**28  # episodes in a row group, bytes of records in a file
 
-_Kind = Literal["dataset", "model"]
+_Kind = Literal["dataset", "model", "space"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +80,10 @@ def push_trajectories(
     """Push a run's trajectories as a data set, with a card.
 
     Each episode is a row: ``env_id``, ``task``, ``split``, ``goal``, ``agent``, ``success``, ``score``
-    and others to look at, ``actions``, ``observations`` and ``rewards`` to learn from, and ``record``,
-    the whole line of JSON. ``datasets.load_dataset("OWNER/NAME", split="episodes")`` reads it.
+    and others to look at, ``actions``, ``observations``, ``rewards`` and their sum ``reward`` to learn
+    from, and ``record``, the whole line of JSON. TRL's ``SFTTrainer`` takes ``messages``, which are also
+    there as ``prompt`` and ``completion``. ``datasets.load_dataset("OWNER/NAME", split="train")`` reads
+    it; episodes of an evaluation's split are in ``test``.
 
     Args:
         source: A run's folder, or a file of trajectories.
@@ -118,27 +110,11 @@ def push_trajectories(
 
     def fill(folder: Path) -> tuple[str, ...]:
         results = Results()
-        _write_rows(folder / "data", file, results)
+        splits = _write_rows(folder / "data", file, results)
         if given.is_dir():
             _keep_run(given, folder / "run")
-        front = {
-            "license": license,
-            "tags": ["comap", "trajectories", "language-agents"],
-            "configs": [{"config_name": "default", "data_files": [_FILES]}],
-        }
-        parts = [
-            f"{results.count:,} episodes of language agents, recorded by comap. Each row is an "
-            "episode; its column `record` is the whole trajectory, a line of JSON, with state facts, "
-            "calls to models and notes. Texts are what environments, tools and models wrote: do not "
-            "trust them.",
-            *results.parts(),
-            origin(file.parent),
-            "## Loading\n\n```python\nfrom datasets import load_dataset\n\n"
-            'episodes = load_dataset("OWNER/NAME", split="episodes")\n```\n\n'
-            "`comap hub load trajectories OWNER/NAME --out DIR` makes a run's folder of it, for "
-            "`comap view` and `comap verify`.",
-        ]
-        text = card(front, title or given.resolve().name, parts)
+        name = title or given.resolve().name
+        text = data_card(file.parent, name, license, splits, results)
         (folder / "README.md").write_text(text, "utf-8")
         return ()
 
@@ -217,9 +193,9 @@ give one that save_pretrained or a training wrote
                 f"expected weights as safe tensors in {folder}, found none; pickled weights are not "
                 "pushed: save the model again (save_pretrained)"
             )
-        (draft / "README.md").write_text(
-            model_card(given, draft, models, license, title, evaluation), "utf-8"
-        )
+        name = title or given.resolve().name
+        text = model_card(given, draft, models, license, name, evaluation)
+        (draft / "README.md").write_text(text, "utf-8")
         return skipped
 
     return _push(target, "model", license, fill, private)
@@ -239,6 +215,62 @@ def load_model(
         for path in sorted(files.iterdir()):
             path.rename(draft / path.name)
     return Loaded(Path(out), str(source), commit, size)
+
+
+def push_environment(
+    source: str | Path,
+    target: str | Path,
+    *,
+    license: str,
+    title: str | None = None,
+    private: bool = False,
+) -> Pushed:
+    """Push an OpenEnv package as a Docker Space, which serves it; hidden files and links stay behind.
+
+    Args:
+        source: The package's folder: it has an ``openenv.yaml`` and a Dockerfile, there or in ``server``.
+        target: As for `push_trajectories`, like what follows.
+        license: Under which license others may use it.
+        title: The Space's title; None for the one in the package's README, or the source's name.
+        private: Whether a new repository is to be private.
+    """
+    given = Path(source)
+    dockerfiles = [path for path in (given, given / "server") if (path / "Dockerfile").is_file()]
+    if not (given / "openenv.yaml").is_file() or not dockerfiles:
+        raise OptionError(
+            f"expected a folder with an openenv.yaml and a Dockerfile at {given}, found none; give a "
+            "package of OpenEnv's layout"
+        )
+
+    def fill(draft: Path) -> tuple[str, ...]:
+        skipped: list[str] = []
+
+        def left_out(folder: str, names: list[str]) -> list[str]:
+            paths = [Path(folder, name) for name in sorted(names)]
+            found = [
+                p for p in paths if p.name[0] == "." or p.name == "__pycache__" or p.is_symlink()
+            ]
+            skipped.extend(path.relative_to(given).as_posix() for path in found)
+            return [path.name for path in found]
+
+        shutil.copytree(given, draft, ignore=left_out, dirs_exist_ok=True)
+        shutil.copyfile(dockerfiles[0] / "Dockerfile", draft / "Dockerfile")  # Spaces read this one
+        readme = draft / "README.md"
+        readme.touch()
+        try:
+            card = library("huggingface_hub").SpaceCard(readme.read_text("utf-8"))
+        except (ValueError, yaml.YAMLError) as error:
+            raise OptionError(
+                f"expected YAML between two lines of --- at the head of {given / 'README.md'}, found "
+                f"{' '.join(str(error).split()):.120}; mend it"
+            ) from error
+        card.data.title = title or card.data.title or given.resolve().name
+        card.data.license, card.data.sdk = license, "docker"
+        card.data.app_port = card.data.app_port or 8000
+        card.save(readme)
+        return tuple(skipped)
+
+    return _push(target, "space", license, fill, private)
 
 
 def _folder_of(target: str | Path) -> Path | None:
@@ -279,7 +311,7 @@ def _push(
         for path in filter(Path.is_file, folder.rglob("*")):
             sizes.append(path.stat().st_size)
             if path.suffix not in (".parquet", ".safetensors"):
-                check_public(path.read_text("utf-8"), path.name)
+                check_public(path.read_text("utf-8", errors="replace"), path.name)
         if local is None:
             revision = _upload(str(target), kind, folder, private)
         else:
@@ -332,9 +364,10 @@ def _fetched(
 
 def _upload(name: str, kind: _Kind, folder: Path, private: bool) -> str:
     """Replace what a repository has by one commit; it is made where it is missing."""
-    api = _library("huggingface_hub").HfApi()
+    api = library("huggingface_hub").HfApi()
     with _asking("write", name):
-        api.create_repo(name, repo_type=kind, private=private or None, exist_ok=True)
+        sdk = "docker" if kind == "space" else None
+        api.create_repo(name, repo_type=kind, private=private or None, exist_ok=True, space_sdk=sdk)
         done = api.upload_folder(
             repo_id=name,
             repo_type=kind,
@@ -348,7 +381,7 @@ def _upload(name: str, kind: _Kind, folder: Path, private: bool) -> str:
 def _download(name: str, kind: _Kind, revision: str | None, files: Path, most_bytes: int) -> str:
     if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision):
         raise OptionError(f"expected a commit, branch or tag, found {revision!r:.120}")
-    api = _library("huggingface_hub").HfApi()
+    api = library("huggingface_hub").HfApi()
     with _asking("read", name):
         info = api.repo_info(name, repo_type=kind, revision=revision, files_metadata=True)
         size = sum(one.size or 0 for one in info.siblings or ())
@@ -445,40 +478,53 @@ def _keep_run(source: Path, folder: Path) -> None:
     summary = folder / SUMMARY
     recorded_summary = read_json(summary) if summary.is_file() else {}
     if DIGESTS in recorded_summary and (folder / RUN).is_file():  # which may have changed by that
-        known = _mapping(recorded_summary[DIGESTS])
+        known = mapping(recorded_summary[DIGESTS])
         recorded_summary[DIGESTS] = {**known, **digests_of(folder, [RUN])}
         write_json(summary, recorded_summary)
 
 
-def _write_rows(folder: Path, file: Path, results: Results) -> None:
-    """Write all episodes as Parquet, in files of some hundred megabytes."""
-    pa, pq = _library("pyarrow"), _library("pyarrow.parquet")
+def _write_rows(folder: Path, file: Path, results: Results) -> dict[str, str]:
+    """Write all episodes as Parquet, in files of some hundred megabytes; return the files of each split."""
+    pa, pq = library("pyarrow"), library("pyarrow.parquet")
     folder.mkdir()
-    schema, part = _schema(pa), 0
-    episodes = iter(read(file, Trajectory.from_json, expected="a trajectory"))
-    while group := list(islice(episodes, _GROUP)):
-        name, size = f"part-{part:05d}.parquet", 0
-        with pq.ParquetWriter(folder / name, schema, compression="zstd") as writer:
-            while group:
-                rows = []
-                for episode in group:
-                    results.add(episode)
-                    settings = without_secrets(episode.settings)
-                    rows.append(_row(replace(episode, settings=settings)))
-                    check_public(rows[-1]["record"], f"the episode of {episode.task!r:.80}")
-                writer.write_table(pa.Table.from_pylist(rows, schema))
-                size += sum(len(row["record"]) for row in rows)
-                group = list(islice(episodes, _GROUP)) if size < _PART else []
-        part += 1
+    schema, part, splits = _schema(pa), 0, dict[str, str]()
+    for split, episodes in groupby(
+        read(file, Trajectory.from_json, expected="a trajectory"), _split_of
+    ):
+        splits[split] = f"data/*-{split}.parquet"
+        while group := list(islice(episodes, _GROUP)):
+            name, size = f"part-{part:05d}-{split}.parquet", 0
+            with pq.ParquetWriter(folder / name, schema, compression="zstd") as writer:
+                while group:
+                    rows = []
+                    for episode in group:
+                        results.add(episode)
+                        settings = without_secrets(episode.settings)
+                        rows.append(_row(replace(episode, settings=settings)))
+                        check_public(rows[-1]["record"], f"the episode of {episode.task!r:.80}")
+                    writer.write_table(pa.Table.from_pylist(rows, schema))
+                    size += sum(len(row["record"]) for row in rows)
+                    group = list(islice(episodes, _GROUP)) if size < _PART else []
+            part += 1
     if not results.count:
         raise DataNotFound(f"expected episodes in {file}, found none; nothing was pushed")
     check_count(file, results.count)
+    return splits
+
+
+def _split_of(episode: Trajectory) -> str:
+    evaluated = getattr(class_of(episode.env_id), "test_splits", ())
+    return "test" if episode.split in ("dev", "test", *evaluated) else "train"
 
 
 def _row(episode: Trajectory) -> dict[str, Any]:
     def clean(text: object) -> str:  # `record` has it as it was
         return str(text or "").encode("utf-8", "replace").decode("utf-8")
 
+    talk = [{"role": "user", "content": clean(episode.observation)}]
+    if episode.steps:
+        talk = conversation_of(episode, AgentConfig(examples=0))
+    begins = next((i for i, said in enumerate(talk) if said["role"] == "assistant"), len(talk))
     names = ("env_id", "task", "split", "goal", "agent", "world_model", "error", "observation")
     return {
         **{name: clean(getattr(episode, name)) for name in names},
@@ -490,24 +536,29 @@ def _row(episode: Trajectory) -> dict[str, Any]:
         "actions": [clean(step.action) for step in episode.steps],
         "observations": [clean(step.observation) for step in episode.steps],
         "rewards": [float(step.reward) for step in episode.steps],
+        "reward": float(sum(step.reward for step in episode.steps)),
+        **{"messages": talk, "prompt": talk[:begins], "completion": talk[begins:]},
         "record": json.dumps(episode.to_json(), ensure_ascii=True),
     }
 
 
 def _schema(pa: Any) -> Any:
     words = ("env_id", "task", "split", "goal", "agent", "model", "world_model", "error")
+    talk = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
     return pa.schema(
         [(name, pa.string()) for name in (*words, "observation")]
         + [("trial", pa.int64()), ("success", pa.bool_()), ("score", pa.float64())]
         + [("length", pa.int32())]
         + [(name, pa.list_(pa.string())) for name in ("actions", "observations")]
-        + [("rewards", pa.list_(pa.float64())), ("record", pa.string())]
+        + [("rewards", pa.list_(pa.float64())), ("reward", pa.float64())]
+        + [(name, talk) for name in ("messages", "prompt", "completion")]
+        + [("record", pa.string())]
     )
 
 
 def _records(files: list[Path], most_bytes: int) -> Iterator[str]:
     """Yield the lines in files of Parquet; each is a trajectory."""
-    pa, pq = _library("pyarrow"), _library("pyarrow.parquet")
+    pa, pq = library("pyarrow"), library("pyarrow.parquet")
     size = 0
     for path in files:
         try:
@@ -532,11 +583,6 @@ def _records(files: list[Path], most_bytes: int) -> Iterator[str]:
             ) from error
 
 
-def _library(name: str) -> Any:
-    with needs_extra("hub", "the Hugging Face Hub"):
-        return import_module(name)
-
-
 def _copy_model(folder: Path, draft: Path) -> tuple[str, ...]:
     skipped = []
     for path in sorted(folder.rglob("*")):
@@ -559,7 +605,7 @@ def _copy_model(folder: Path, draft: Path) -> tuple[str, ...]:
 
 def _model_in(folder: Path) -> dict[str, Any]:
     files = [folder / name for name in ("adapter_config.json", "config.json")]
-    adapter, config = (_mapping(read_json(file)) if file.is_file() else {} for file in files)
+    adapter, config = (mapping(read_json(file)) if file.is_file() else {} for file in files)
     base = str(adapter.get("base_model_name_or_path") or "")
     kind = str(config.get("model_type") or "weights")
     if adapter:
@@ -568,133 +614,3 @@ def _model_in(folder: Path) -> dict[str, Any]:
     parameters = sum(parameters_in(path) for path in sorted(folder.glob("*.safetensors")))
     found = {"folder": folder, "parameters": parameters, "kind": kind}
     return found | {"adapter": bool(adapter), "base": base}
-
-
-class Results:
-    """Counts over episodes, for a card."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._tally = Tally()
-        self._last: dict[tuple[str, ...], dict[str, bool]] = {}
-        self._models: dict[str, set[str]] = {"model": set(), "world model": set()}
-
-    def add(self, episode: Trajectory) -> None:
-        self.count += 1
-        self._tally.add(episode)
-        group = (episode.env_id, episode.split, episode.agent)
-        self._last.setdefault(group, {})[episode.task] = episode.success
-        self._models["model"].add(str(episode.settings.get("model") or ""))
-        self._models["world model"].add(episode.world_model or "")
-
-    def parts(self) -> list[str]:
-        rows = [
-            (*map(shown, group), str(len(tasks)), str(success_rate(tasks.values())))
-            for group, tasks in sorted(self._last.items())
-        ]
-        heads = ("environment", "split", "agent", "tasks", "success, 95 % interval")
-        summary = self._tally.summary()
-        more = [
-            ("steps in an episode", f"{summary['steps']['per_episode']:.1f}"),
-            ("imagined steps", f"{100 * summary['imagined_steps']:.1f} %"),
-            ("faults", _listed(f"{kind} {n}" for kind, n in summary["errors"].items())),
-            *((name, _listed(models - {""})) for name, models in self._models.items()),
-        ]
-        return ["## Results\n\n" + table(heads, rows), table(("", ""), more)]
-
-
-def origin(folder: Path) -> str:
-    """Return the part of a card with the last command that made the folder and ended well."""
-    journal = folder / "journal.jsonl"
-    entries = [_mapping(entry) for entry in read(journal)] if journal.is_file() else []
-    last: Mapping[str, Any] = next((e for e in reversed(entries) if _made_it(e)), {})
-    known = _mapping(last.get("versions")) or {"comap": __version__}
-    versions = ", ".join(f"{name} {version}" for name, version in known.items() if version)
-    words = public_words([*map(str, last["command"])]) if last else []
-    about = {"command": shlex.join(["comap", *words]) if last else None, "versions": versions}
-    about |= {"commit": last.get("commit"), "date": last.get("ended")}
-    rows = [(name, shown(value)) for name, value in about.items() if value]
-    return "## How it was made\n\n" + table(("", ""), rows)
-
-
-def _made_it(entry: Mapping[str, Any]) -> bool:
-    words = entry.get("command")
-    return isinstance(words, list) and words[:1] in (["run"], ["train"]) and entry.get("exit") == 0
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def card(front: Mapping[str, Any], title: str, parts: Iterable[str]) -> str:
-    lines = [f"{key}: {json.dumps(value, ensure_ascii=True)}" for key, value in front.items()]
-    return "\n\n".join(["\n".join(["---", *lines, "---"]), f"# {shown(title)}", *parts]) + "\n"
-
-
-def shown(value: object) -> str:
-    """Return a text as code within a line of Markdown, without control characters and line ends."""
-    text = " ".join(str(value).split())
-    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    text = text.encode("utf-8", "replace").decode("utf-8").replace("`", "'").replace("|", "¦")
-    if len(text) > _LONGEST:
-        text = text[: _LONGEST - 1] + "…"
-    return f"`{text}`" if text.strip() else "–"
-
-
-def _listed(values: Iterable[object], most: int = 8) -> str:
-    found = sorted({str(value) for value in values})
-    more = [f"and {len(found) - most} more"] if len(found) > most else []
-    return ", ".join([*map(shown, found[:most]), *more]) or "–"
-
-
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [heads, ("---",) * len(heads), *rows]
-    shown = [f"| {' | '.join(row)} |" for row in lines]
-    shown[1] = shown[1].replace(" ", "")
-    return "\n".join(shown)
-
-
-def model_card(
-    given: Path,
-    draft: Path,
-    models: Sequence[Mapping[str, Any]],
-    license: str,
-    title: str | None,
-    evaluation: str | Path | None,
-) -> str:
-    adapter = any(model["adapter"] for model in models)
-    bases = sorted({model["base"] for model in models if REPOSITORY.fullmatch(model["base"])})
-    front: dict[str, Any] = {
-        "license": license,
-        "library_name": "peft" if adapter else "transformers",
-        "tags": ["comap", "language-agents", *(["lora"] if adapter else [])],
-        **({"base_model": bases} if bases else {}),
-    }
-    rows = [
-        (shown(m["folder"].relative_to(draft)), shown(m["kind"]), f"{m['parameters']:,}")
-        for m in models
-    ]
-    parts = [
-        "Models for language agents, trained with comap. Weights are safe tensors; there is no code "
-        "here, and none is needed.",
-        "## What is here\n\n" + table(("folder", "kind", "parameters"), rows),
-    ]
-    about: object = None
-    with suppress(OSError, DataCorrupt):
-        about = read_json(given / RUN)
-    config = _mapping(_mapping(about).get("config"))
-    chosen = ("method", "env", "split", "seed", "rounds", "algorithm", "preset")
-    settings = [(name, shown(config[name])) for name in chosen if config.get(name) is not None]
-    if settings:
-        parts.append("## Settings\n\n" + table(("", ""), settings))
-    parts.append(origin(given))
-    if evaluation is not None:
-        run, results = Path(evaluation), Results()
-        for episode in recorded(run / TRAJECTORIES if run.is_dir() else run):
-            results.add(episode)
-        parts += results.parts()
-    parts.append(
-        "## Loading\n\n`comap hub load model OWNER/NAME --out DIR`; then `comap run --model DIR`, or "
-        "for an adapter `--model BASE --adapter agent=DIR`."
-    )
-    return card(front, title or given.resolve().name, parts)

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -13,12 +14,12 @@ import pytest
 
 from comap.cli import main
 from comap.errors import CoMapError, DataCorrupt, DataNotFound, OptionError
+from comap.integrations.cards import shown
 from comap.integrations.hub import (
     load_model,
     load_trajectories,
     push_model,
     push_trajectories,
-    shown,
 )
 from comap.lm import shipped_models
 from comap.trajectory import Trajectory, read_trajectories, write_trajectories
@@ -53,7 +54,7 @@ def test_a_run_comes_back_byte_for_byte(played, tmp_path):
     assert main(["verify", str(back)]) == 0
     text = (back / "README.md").read_text("utf-8")
     for part in (
-        'license: "cc-by-4.0"',
+        "license: cc-by-4.0",
         "`comap/ALFWorld-v0`",
         "`valid_unseen`",
         "`random`",
@@ -82,18 +83,69 @@ def test_a_card_names_the_command_that_made_the_run(played, tmp_path):
 def test_datasets_reads_what_was_pushed(played, tmp_path):
     datasets = pytest.importorskip("datasets")
     push_trajectories(played, f"local:{tmp_path / 'pushed'}", license="mit")
-    found = datasets.load_dataset(
-        str(tmp_path / "pushed"), split="episodes", cache_dir=str(tmp_path / "cache")
+    found = datasets.load_dataset(  # the run is of an evaluation's split
+        str(tmp_path / "pushed"), split="test", cache_dir=str(tmp_path / "cache")
     )
     episodes = list(read_trajectories(played / "trajectories.jsonl"))
     assert found["task"] == [one.task for one in episodes]
     assert found[0]["actions"] == [step.action for step in episodes[0].steps]
     assert found[0]["length"] == len(episodes[0].steps) > 0
+    assert found["reward"] == [sum(step.reward for step in one.steps) for one in episodes]
+    (row, *_) = found
+    assert row["prompt"] + row["completion"] == row["messages"]
+    assert row["prompt"][-1]["content"].endswith(episodes[0].observation)
+    assert [said["content"] for said in row["completion"][::2]] == [
+        f"Action: {action}" for action in row["actions"]
+    ]
+    assert [said["content"] for said in row["completion"][1::2]] == row["observations"][:-1]
     assert [Trajectory.from_json(json.loads(line)) for line in found["record"]] == episodes
 
 
-def test_a_card_only_shows_what_others_wrote(played, tmp_path):
+def test_splits_keep_training_apart_from_evaluation(played, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    (one, *_) = read_trajectories(played / "trajectories.jsonl")
+    told = [("train", "comap/ALFWorld-v0"), ("valid_seen", "comap/ALFWorld-v0"), ("dev", "my/Own")]
+    told += [("train", "my/Own"), ("", "my/Own")]
+    episodes = [replace(one, split=split, env_id=env_id, task=split) for split, env_id in told]
+    write_trajectories(tmp_path / "mixed.jsonl", episodes)
+    push_trajectories(tmp_path / "mixed.jsonl", f"local:{tmp_path / 'to'}", license="mit")
+    found = datasets.load_dataset(str(tmp_path / "to"), cache_dir=str(tmp_path / "cache"))
+    assert found["train"]["split"] == ["train", "train", ""]
+    assert found["test"]["split"] == ["valid_seen", "dev"]
+    loaded = load_trajectories(f"local:{tmp_path / 'to'}", tmp_path / "back")
+    assert list(read_trajectories(loaded.path / "trajectories.jsonl")) == episodes
+
+
+def test_sfttrainer_takes_a_pushed_data_set(tmp_path):
+    datasets, trl = pytest.importorskip("datasets"), pytest.importorskip("trl")
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from comap.lm.tiny import build_tiny
+
+    words = ["run", "--agent", "expert", "--split", "train", "--env-option", "source=generated"]
+    assert main([*words, "--episodes", "2", "--out", str(tmp_path / "run")]) == 0
+    push_trajectories(tmp_path / "run", f"local:{tmp_path / 'to'}", license="mit")
+    cache = str(tmp_path / "cache")
+    data = datasets.load_dataset(str(tmp_path / "to"), split="train", cache_dir=cache)
+    assert {"messages", "prompt", "task", "reward"} < {*data.column_names}
+    texts = [said["content"] for row in data for said in row["messages"]]
+    model = build_tiny(tmp_path / "tiny", texts, parameters=200_000, dtype="float32")
+    options = {"max_steps": 1, "per_device_train_batch_size": 1, "save_strategy": "no"}
+    for columns in (["prompt", "completion"], ["messages"], data.column_names):
+        trainer = trl.SFTTrainer(
+            AutoModelForCausalLM.from_pretrained(model),
+            args=trl.SFTConfig(
+                str(tmp_path / "sft"), use_cpu=True, report_to="none", max_length=2048, **options
+            ),
+            train_dataset=data.select_columns(columns),
+            processing_class=AutoTokenizer.from_pretrained(model),
+        )
+        assert trainer.train().training_loss > 0, columns
+
+
+def test_a_card_only_shows_what_others_wrote(played, trained, tmp_path):
     import yaml
+    from huggingface_hub import DatasetCard, ModelCard
 
     (episode, *_) = read_trajectories(played / "trajectories.jsonl")
     strange = replace(
@@ -111,13 +163,20 @@ def test_a_card_only_shows_what_others_wrote(played, tmp_path):
     )
     text = (tmp_path / "to" / "README.md").read_text("utf-8")
     _, front, body = text.split("---\n", 2)
-    assert yaml.safe_load(front)["license"] == "other"
+    known = yaml.safe_load(front)
+    assert known["license"] == "other" and known["task_categories"][0] == "text-generation"
+    assert DatasetCard.load(tmp_path / "to" / "README.md").data.to_dict() == known
     assert "\u202e" not in text and "\x1b" not in text
     bare = re.sub(r"```.*?```", "", body, flags=re.DOTALL)
     bare = re.sub(r"`[^`\n]*`", "", bare)
     assert not re.search(r"<|http|\[a\]|big|license|---\n(?!\|)", bare), bare
     loaded = load_trajectories(f"local:{tmp_path / 'to'}", tmp_path / "back")
     assert list(read_trajectories(loaded.path / "trajectories.jsonl")) == [strange]
+    about = {"license": "mit", "title": HOSTILE, "evaluation": tmp_path / "strange.jsonl"}
+    push_model(trained, f"local:{tmp_path / 'model'}", **about)
+    data = ModelCard.load(tmp_path / "model" / "README.md").data
+    assert not data.eval_results and data.license == "mit" and "base_model" not in data.to_dict()
+    assert "\u202e" not in (tmp_path / "model" / "README.md").read_text("utf-8")
 
 
 def test_code_in_a_line_cannot_be_left():
@@ -150,8 +209,22 @@ def test_models_come_back_without_pickles_and_places(trained, played, tmp_path, 
     assert main([*words, "--evaluation", str(played)]) == 0
     assert "left out: wm/optimizer.pt" in capsys.readouterr().err
     text = (tmp_path / "pushed" / "README.md").read_text("utf-8")
-    for part in ("LORA, r=2, on base", 'library_name: "peft"', "(n=3)", "`sft`", "`agent`", "`wm`"):
+    for part in ("LORA, r=2, on base", "library_name: peft", "(n=3)", "`sft`", "`agent`", "`wm`"):
         assert part in text, part
+    from huggingface_hub import ModelCard
+
+    data = ModelCard.load(tmp_path / "pushed" / "README.md").data  # raises where it is malformed
+    won, score = data.eval_results
+    assert (won.task_type, won.dataset_name, won.dataset_split) == (
+        "reinforcement-learning",
+        "comap/ALFWorld-v0",
+        "valid_unseen",
+    )
+    summary = json.loads((played / "summary.json").read_text())
+    assert won.metric_type == "success_rate" and score.metric_type == "score"
+    assert won.metric_value == round(summary["success"]["value"], 4)
+    assert won.metric_args == {"agent": "random", "tasks": 3}
+    assert data.model_name == trained.name
     loaded = load_model(place, tmp_path / "back")
     back = loaded.path
     assert (back / "agent" / "model.safetensors").read_bytes() == (
@@ -248,12 +321,14 @@ class FakeHub:
     refusal = ""
 
     def create_repo(self, name, **about):
+        assert about["space_sdk"] == ("docker" if about["repo_type"] == "space" else None)
         if self.refusal:
             raise OSError(self.refusal)
 
     def upload_folder(self, *, repo_id, folder_path, **about):
         assert about["delete_patterns"] == "*"
-        files = {p.relative_to(folder_path).as_posix(): p for p in folder_path.rglob("*.*")}
+        paths = filter(Path.is_file, folder_path.rglob("*"))
+        files = {path.relative_to(folder_path).as_posix(): path for path in paths}
         self.commits.append({name: path.read_bytes() for name, path in files.items()})
         return SimpleNamespace(oid=f"{len(self.commits) - 1:040}")
 
@@ -285,7 +360,7 @@ def test_push_and_load(hub, played, tmp_path):
     assert sorted(hub.commits[0]) == [
         "README.md",
         "comap.json",
-        "data/part-00000.parquet",
+        "data/part-00000-test.parquet",
         "run/run.json",
         "run/summary.json",
         "run/timings.jsonl",
@@ -295,8 +370,38 @@ def test_push_and_load(hub, played, tmp_path):
     name = "trajectories.jsonl"
     assert (tmp_path / "back" / name).read_bytes() == (played / name).read_bytes()
     assert "again" not in (tmp_path / "back" / "README.md").read_text("utf-8")
-    hub.commits[-1]["data/part-00000.parquet"] = b"another"
+    hub.commits[-1]["data/part-00000-test.parquet"] = b"another"
     assert main([*loads, str(tmp_path / "other")]) == 1 and not (tmp_path / "other").exists()
+
+
+def test_an_environment_becomes_a_space(hub, tmp_path, capsys):
+    from huggingface_hub import SpaceCard
+
+    package = tmp_path / "homes"
+    push = ["hub", "push", "environment", str(package), "me/homes", "--license", "mit"]
+    (package / "server" / "__pycache__").mkdir(parents=True)
+    (package / ".git").mkdir()
+    (package / "openenv.yaml").write_text("spec_version: 1\nname: homes\n")
+    assert main(push) == 2 and "Dockerfile" in capsys.readouterr().err
+    for name in ("server/Dockerfile", "server/app.py", "server/__pycache__/app.pyc", ".git/config"):
+        (package / name).write_text("FROM python:3.11-slim\n")
+    (package / "hosts").symlink_to("/etc/hosts")
+    (package / "README.md").write_text("---\ntitle: Homes\ncolorFrom: red\n---\n\n# Homes\n")
+    assert main(push) == 0
+    assert "left out: .git, hosts, server/__pycache__" in capsys.readouterr().err
+    (files,) = hub.commits
+    assert {*files} == {
+        *("README.md", "Dockerfile", "comap.json", "openenv.yaml", "server/Dockerfile"),
+        "server/app.py",
+    }
+    data = SpaceCard(files["README.md"].decode()).data
+    assert (data.title, data.sdk, data.app_port, data.license) == ("Homes", "docker", 8000, "mit")
+    assert data.colorFrom == "red" and files["README.md"].endswith(b"# Homes\n")
+    (package / "README.md").write_text("---\n- a\n b: {\n---\n")
+    assert main(push) == 2 and "README.md" in capsys.readouterr().err
+    (package / "README.md").unlink()
+    (package / "server" / "app.py").write_text(f"token = {TOKEN!r}")
+    assert main(push) == 2 and "HF_TOKEN" in capsys.readouterr().err and len(hub.commits) == 1
 
 
 def test_what_the_hub_refuses_is_told_without_the_token(

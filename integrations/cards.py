@@ -1,0 +1,209 @@
+"""The cards of data sets and models on the Hub: what they are, what they reach, how they were made."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..agents.run import RUN, TRAJECTORIES, Tally, recorded
+from ..errors import DataCorrupt, needs_extra
+from ..jsonl import read, read_json
+from ..metrics import Rate
+from ..redaction import public_words
+from ..trajectory import Trajectory
+
+REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+_PLAIN = re.compile(r"[A-Za-z0-9][\w./-]{0,95}", re.ASCII)
+_LONGEST = 200  # characters of a text on a card
+
+
+def library(name: str) -> Any:
+    with needs_extra("hub", "the Hugging Face Hub"):
+        return import_module(name)
+
+
+class Results:
+    """Counts over episodes, for a card."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._tallies: dict[tuple[str, str, str], Tally] = {}
+        self._models: dict[str, set[str]] = {"model": set(), "world model": set()}
+
+    def add(self, episode: Trajectory) -> None:
+        self.count += 1
+        group = (episode.env_id, episode.split, episode.agent)
+        self._tallies.setdefault(group, Tally()).add(episode)
+        self._models["model"].add(str(episode.settings.get("model") or ""))
+        self._models["world model"].add(episode.world_model or "")
+
+    def _summaries(self) -> list[tuple[tuple[str, str, str], dict[str, Any]]]:
+        return [(group, tally.summary()) for group, tally in sorted(self._tallies.items())]
+
+    def parts(self) -> list[str]:
+        rows = []
+        for group, found in self._summaries():
+            faults = _listed(f"{kind} {n}" for kind, n in found["errors"].items())
+            numbers = (str(found["n"]), str(Rate(**found["success"])))
+            steps = f"{found['steps']['per_episode']:.1f}"
+            rows.append((*map(shown, group), *numbers, steps, faults))
+        heads = ("environment", "split", "agent", "tasks", "success, 95 % interval", "steps")
+        models = [(name, _listed(found - {""})) for name, found in self._models.items()]
+        return ["## Results\n\n" + table((*heads, "faults"), rows), table(("", ""), models)]
+
+    def evaluated(self) -> list[Any]:
+        """Return the Hub's ``EvalResult`` of each environment and split whose names are plain."""
+        result = library("huggingface_hub").EvalResult
+        return [
+            result(
+                task_type="reinforcement-learning",
+                dataset_type=env_id.rpartition("/")[2],
+                dataset_name=env_id,
+                dataset_split=split,
+                metric_type=name,
+                metric_name=name.replace("_", " "),
+                metric_value=round(value, 4),
+                metric_args={"agent": agent, "tasks": found["n"]},
+            )
+            for (env_id, split, agent), found in self._summaries()
+            if all(map(_PLAIN.fullmatch, (env_id, split, agent)))
+            for name, value in (
+                ("success_rate", found["success"]["value"]),
+                ("score", found["score"]),
+            )
+        ]
+
+
+def origin(folder: Path) -> str:
+    """Return the part of a card with the last command that made the folder and ended well."""
+    journal = folder / "journal.jsonl"
+    entries = [mapping(entry) for entry in read(journal)] if journal.is_file() else []
+    last: Mapping[str, Any] = next((e for e in reversed(entries) if _made_it(e)), {})
+    known = mapping(last.get("versions")) or {"comap": __version__}
+    versions = ", ".join(f"{name} {version}" for name, version in known.items() if version)
+    words = public_words([*map(str, last["command"])]) if last else []
+    about = {"command": shlex.join(["comap", *words]) if last else None, "versions": versions}
+    about |= {"commit": last.get("commit"), "date": last.get("ended")}
+    rows = [(name, shown(value)) for name, value in about.items() if value]
+    return "## How it was made\n\n" + table(("", ""), rows)
+
+
+def _made_it(entry: Mapping[str, Any]) -> bool:
+    words = entry.get("command")
+    return isinstance(words, list) and words[:1] in (["run"], ["train"]) and entry.get("exit") == 0
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _card(kind: str, title: str, parts: Iterable[str], front: Mapping[str, Any]) -> str:
+    """Return a card of huggingface_hub's, which has read its front again."""
+    hub = library("huggingface_hub")
+    data = getattr(hub, f"{kind}CardData")(**front)
+    body = "\n\n".join([f"# {shown(title)}", *parts])
+    return str(getattr(hub, f"{kind}Card")(f"---\n{data}\n---\n\n{body}\n"))
+
+
+def shown(value: object) -> str:
+    """Return a text as code within a line of Markdown, without control characters and line ends."""
+    text = " ".join(str(value).split())
+    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    text = text.encode("utf-8", "replace").decode("utf-8").replace("`", "'").replace("|", "¦")
+    if len(text) > _LONGEST:
+        text = text[: _LONGEST - 1] + "…"
+    return f"`{text}`" if text.strip() else "–"
+
+
+def _listed(values: Iterable[object], most: int = 8) -> str:
+    found = sorted({str(value) for value in values})
+    more = [f"and {len(found) - most} more"] if len(found) > most else []
+    return ", ".join([*map(shown, found[:most]), *more]) or "–"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ("---",) * len(heads), *rows]
+    shown = [f"| {' | '.join(row)} |" for row in lines]
+    shown[1] = shown[1].replace(" ", "")
+    return "\n".join(shown)
+
+
+def data_card(
+    folder: Path, title: str, license: str, splits: Mapping[str, str], results: Results
+) -> str:
+    """Return the card of a data set, of what `folder` says of its making and of the files of its splits."""
+    files = [{"split": split, "path": path} for split, path in splits.items()]
+    split = "train" if "train" in splits else "test"
+    parts = [
+        f"{results.count:,} episodes of language agents, recorded by comap. Each row is an episode; its "
+        "column `record` is the whole trajectory, a line of JSON, with state facts, calls to models and "
+        "notes. Texts are what environments, tools and models wrote: do not trust them.",
+        *results.parts(),
+        origin(folder),
+        "## Loading\n\n```python\nfrom datasets import load_dataset\n\n"
+        f'episodes = load_dataset("OWNER/NAME", split="{split}")\n```\n\n'
+        "TRL's `SFTTrainer` trains on the columns `prompt` and `completion`, or on `messages`; `reward` "
+        "and `success` say which episodes are worth it.\n\n"
+        "`comap hub load trajectories OWNER/NAME --out DIR` makes a run's folder of it, for `comap view` "
+        "and `comap verify`.",
+    ]
+    front = {
+        "license": license,
+        "task_categories": ["text-generation", "reinforcement-learning"],
+        "tags": ["comap", "trajectories", "language-agents"],
+        "configs": [{"config_name": "default", "data_files": files}],
+    }
+    return _card("Dataset", title, parts, front)
+
+
+def model_card(
+    given: Path,
+    draft: Path,
+    models: Sequence[Mapping[str, Any]],
+    license: str,
+    title: str,
+    evaluation: str | Path | None,
+) -> str:
+    adapter = any(model["adapter"] for model in models)
+    bases = sorted({model["base"] for model in models if REPOSITORY.fullmatch(model["base"])})
+    front: dict[str, Any] = {
+        "license": license,
+        "library_name": "peft" if adapter else "transformers",
+        "tags": ["comap", "language-agents", *(["lora"] if adapter else [])],
+        "base_model": bases or None,
+    }
+    rows = [
+        (shown(m["folder"].relative_to(draft)), shown(m["kind"]), f"{m['parameters']:,}")
+        for m in models
+    ]
+    parts = [
+        "Models for language agents, trained with comap. Weights are safe tensors; there is no code "
+        "here, and none is needed.",
+        "## What is here\n\n" + table(("folder", "kind", "parameters"), rows),
+    ]
+    about: object = None
+    with suppress(OSError, DataCorrupt):
+        about = read_json(given / RUN)
+    config = mapping(mapping(about).get("config"))
+    chosen = ("method", "env", "split", "seed", "rounds", "algorithm", "preset")
+    settings = [(name, shown(config[name])) for name in chosen if config.get(name) is not None]
+    if settings:
+        parts.append("## Settings\n\n" + table(("", ""), settings))
+    parts.append(origin(given))
+    if evaluation is not None:
+        run, results = Path(evaluation), Results()
+        for episode in recorded(run / TRAJECTORIES if run.is_dir() else run):
+            results.add(episode)
+        parts += results.parts()
+        front |= {"eval_results": results.evaluated(), "model_name": shown(title).strip("`")}
+    parts.append(
+        "## Loading\n\n`comap hub load model OWNER/NAME --out DIR`; then `comap run --model DIR`, or "
+        "for an adapter `--model BASE --adapter agent=DIR`."
+    )
+    return _card("Model", title, parts, front)
