@@ -246,7 +246,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
 def test_wrong_options_of_files(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", TASK, TASK | {"id": "2", "web": "https://example.org"})
     for options, said in (
-        ({"benchmark": "webvoyager", "tasks": path}, "live sites need a browser"),
+        ({"benchmark": "webvoyager", "tasks": path, "engine": "twin"}, "live sites need a browser"),
         ({"tasks": path}, "tasks, judge and allowed_hosts are for benchmark='webvoyager'"),
         ({"judge": FakeModel("")}, "leave them out"),
         ({"benchmark": "webvoyager", "tasks": path, "judge": 5}, "judge must be a language model"),

@@ -497,7 +497,7 @@ def test_an_engine_in_this_process_answers_as_the_trained_model(engines, local):
 def test_a_policy_samples_from_its_engine(engines, folder):
     policy = Policy(preset("tiny", warmup_tokens=0), folder, vllm=0.3, device="cpu")
     (said,) = policy.language_model().generate([asked()])
-    assert isinstance(said, Completion) and engines[0].told["max_model_len"] == 1536
+    assert isinstance(said, Completion) and engines[0].told["max_model_len"] == 1056
     policy.synchronize()
     assert len(engines) == 1 and engines[0].resets == 2
 
