@@ -183,7 +183,9 @@ def environment_factory(
 
     def make() -> Any:
         env = make_env(env_id, options)
-        return kind(ImaginedEnv(env, world_model) if world_model else env, reward, show_actions)
+        if world_model is not None:
+            env = ImaginedEnv(env, world_model)
+        return kind(env, reward, show_actions)
 
     return make
 

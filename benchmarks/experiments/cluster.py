@@ -46,7 +46,13 @@ class Cluster:
 
     def submit(self, name: str, work: Callable[[], int], log: Path) -> Submitted:
         self._executor.update_parameters(name=name)
-        return Submitted(self._executor.submit(work), log)
+        try:
+            return Submitted(self._executor.submit(work), log)
+        except Exception as error:  # of submitit: what the cluster's own command said
+            said = " ".join(str(error).split())[:500]
+            raise OptionError(
+                f"expected the cluster to take the job {name}, found: {said}; mend --launcher's parameters"
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)

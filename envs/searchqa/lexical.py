@@ -278,12 +278,11 @@ class TantivyRetriever:
         self.identity = f"tantivy:{manifest['sha256'][:16]}"
         self._made_of = (folder, manifest)
         self._store = PassageStore(folder / PASSAGES)
-        try:
-            self._index = _tantivy().Index.open(str(folder))
+        tantivy = _tantivy()
+        with _broken_files_told(folder):
+            self._index = tantivy.Index.open(str(folder))
             self._index.config_reader("manual", 1)  # it does not change: no thread looks after it
             self._searcher = self._index.searcher()
-        except (ValueError, OSError) as error:
-            raise corrupt(folder, "an index of Tantivy", str(error)) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TantivyRetriever, self._made_of
@@ -296,15 +295,24 @@ class TantivyRetriever:
         wanted = " ".join(query_words(query))  # letters and digits, lower case: no operators
         if not wanted:
             return []
-        try:
+        with _broken_files_told(self._store.path.parent):
             asked = self._index.parse_query(wanted, ["words"])
             hits = self._searcher.search(asked, k + _TIES, count=False).hits
             rows = self._searcher.fast_field_values("row", [place for _, place in hits])
-        except (ValueError, OSError) as error:
-            raise self._store.corrupt(str(error)) from error
         best = sorted((-score, row) for (score, _), row in zip(hits, rows, strict=True))[:k]
         passages = self._store.passages([row for _, row in best])
         return [Hit(*one, -score) for one, (score, _) in zip(passages, best, strict=True)]
+
+
+@contextmanager
+def _broken_files_told(folder: Path) -> Iterator[None]:
+    """Turn what Tantivy raises over broken files into `DataCorrupt`: Rust's panics are no `Exception`."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, ValueError | OSError) and type(error).__name__ != "PanicException":
+            raise
+        raise corrupt(folder, "an index of Tantivy", str(error)) from error
 
 
 def build_tantivy(folder: Path, total: int, progress: Listener) -> dict[str, Any]:

@@ -20,7 +20,13 @@ from comap.integrations.trl import (
 )
 from comap.lm.tiny import build_tiny
 from comap.trajectory import Turn
-from comap.worldmodel import LanguageWorldModel, NullWorldModel, Query
+from comap.worldmodel import (
+    ImaginedEnv,
+    LanguageWorldModel,
+    NullWorldModel,
+    Query,
+    RetrievalWorldModel,
+)
 
 ALFWORLD, TOOLS, SEARCH = "comap/ALFWorld-v0", "comap/StableToolBench-v0", "comap/SearchQA-v0"
 GENERATED = {"source": "generated"}
@@ -184,6 +190,9 @@ def test_rollouts_can_be_imagined():
     assert environment.act(door) == NullWorldModel().predict([QUERY])[0].observation
     environment.act(door)
     assert environment.act(door).endswith("The task is over.") and environment.get_reward() == 0.0
+    unfitted = RetrievalWorldModel()  # its length is 0, and it is a world model all the same
+    env = environment_factory(ALFWORLD, world_model=unfitted, split="valid_seen")().env
+    assert isinstance(env, ImaginedEnv)
 
 
 QUERY = Query(ALFWORLD, "", (Turn(None, ""),), State(), "look")

@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 
@@ -74,6 +75,21 @@ def test_what_the_cluster_did_to_a_job_is_in_its_log(tmp_path):
     one.job._results_timeout_s = 1
     wait_until(lambda: one.exitcode is not None)
     assert one.exitcode == 1 and "has not produced any output" in one.log.read_text()
+
+
+def test_a_job_that_the_cluster_refuses_is_told(tmp_path, monkeypatch):
+    cluster = Cluster("local timeout_min=5", tmp_path / "submitted")
+
+    def refuse(work):
+        raise RuntimeError("sbatch: error: invalid partition specified:\n gpus")
+
+    monkeypatch.setattr(
+        cluster, "_executor", SimpleNamespace(submit=refuse, update_parameters=dict)
+    )
+    with pytest.raises(
+        OptionError, match=r"take the job one, found: sbatch.*partition specified: gpus"
+    ):
+        cluster.submit("one", functools.partial(abs, 1), tmp_path / "log.txt")
 
 
 def test_what_a_cluster_cannot_take_is_refused_before_anything_runs(tmp_path):

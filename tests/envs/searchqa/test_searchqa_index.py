@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -176,6 +177,28 @@ def test_a_damaged_tantivy_index_is_told(
         monkeypatch.setattr("comap.envs.searchqa.index.QUICK", 0)
     with pytest.raises(DataCorrupt, match="build it again: comap data build searchqa"):
         open_index(folder)
+
+
+def test_a_panic_of_tantivy_is_a_broken_index(book: Path, tmp_path: Path) -> None:
+    """In large indexes, whose files are not compared, any byte may be wrong: Rust panics at some."""
+    index = built("tantivy", book, tmp_path / "index")
+
+    class PanicException(BaseException):
+        """As pyo3 raises it."""
+
+    def panic(*_: object, **__: object) -> None:
+        raise PanicException("range end index 9 out of range")
+
+    index._searcher = SimpleNamespace(search=panic)
+    with pytest.raises(DataCorrupt, match=r"range end index 9.*build it again"):
+        index.search(["emma"])
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    index._searcher = SimpleNamespace(search=stop)
+    with pytest.raises(KeyboardInterrupt):
+        index.search(["emma"])
 
 
 def _searched(index, answers) -> None:
