@@ -230,7 +230,7 @@ def observation_logprobs(
     found: list[list[float]] = [[] for _ in rows]
     wanted = [index for index, row in enumerate(rows) if row.observation_ids]
     sequences = [rows[index].tokens(True) for index in wanted]
-    limits = {"hidden": 1, "max_rows": _ROWS, "max_tokens": batch_tokens}  # each row by itself
+    limits = {"max_rows": _ROWS, "max_tokens": batch_tokens}  # each row by itself
     for trees in grouped(wanted, wanted, sequences, **limits):
         micro = [index for tree in trees for index in tree]
         some = [[rows[index]] for index in micro]

@@ -10,17 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.attention.bias import causal_lower_right
 
 from ..lm.cache import common
 from ..lm.decode import additive
 from .row_trainer import precise, recomputed
 
-if TYPE_CHECKING:
-    from torch import Tensor
+Limb: TypeAlias = tuple[int, int, NDArray[np.int64]]
+"""Tokens that follow each other: the first's number, the one after the last's, and those before them."""
 
 _CHUNK = 1024  # positions whose logits exist at a time
 
@@ -32,8 +35,7 @@ class Tree:
         ids: The tokens.
         depths: The position of each.
         paths: The tokens of each sequence, as numbers.
-        parts: Of each part that was added at a time its first token, the one after its last, and the
-            path before it.
+        limbs: The tokens once more, in stretches.
     """
 
     def __init__(self, sequences: Sequence[Sequence[int]]) -> None:
@@ -41,7 +43,7 @@ class Tree:
         self.ids: list[int] = []
         self.depths: list[int] = []
         self.paths: list[NDArray[np.int64]] = [np.zeros(0, np.int64)] * len(arrays)
-        self.parts: list[tuple[int, int, NDArray[np.int64]]] = []
+        self.limbs: list[Limb] = []
         before, path = np.zeros(0, np.int64), np.zeros(0, np.int64)
         for number in sorted(range(len(arrays)), key=lambda n: tuple(sequences[n])):
             tokens = arrays[number]
@@ -50,17 +52,16 @@ class Tree:
             if end > start:
                 self.ids += tokens[alike:].tolist()
                 self.depths += range(alike, len(tokens))
-                self.parts.append((start, end, path[:alike]))
+                if self.limbs and alike == len(before):
+                    first, _, root = self.limbs.pop()
+                    self.limbs.append((first, end, root))
+                else:
+                    self.limbs.append((start, end, path[:alike]))
             path = np.concatenate([path[:alike], np.arange(start, end)])
             self.paths[number], before = path, tokens
 
     def __len__(self) -> int:
         return len(self.ids)
-
-    @property
-    def is_chain(self) -> bool:
-        """Whether each sequence is the beginning of the longest one."""
-        return not self.ids or self.depths[-1] == len(self.ids) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +100,6 @@ def plant(
         model: The model that will read them.
         device: Where the tensors are.
     """
-    import torch
-
     read = [Tree([sequences[n] for n in rows]) for rows in trees] or [Tree([])]
     size = max(1, *map(len, read))
     ids, places = np.zeros((2, len(read), size), np.int64)
@@ -112,18 +111,18 @@ def plant(
             tokens = np.asarray(sequences[row], np.int64)[at]
             same = np.full_like(at, number), np.full_like(at, row)
             wanted.append(np.stack([same[0], path[at - 1], tokens, same[1], columns]))
-    inputs = {"input_ids": torch.from_numpy(ids), "position_ids": torch.from_numpy(places)}
-    if all(tree.is_chain for tree in read):
-        mask = np.arange(size) < np.array([[max(len(tree), 1)] for tree in read])
-        inputs["attention_mask"] = torch.from_numpy(mask.astype(np.int64))
+    if model.config._attn_implementation == "sdpa":
+        nothing = [(0, 1, np.arange(0))]  # padding is read too: all weights take part
+        mask: Any = TreeMask.of([tree.limbs or nothing for tree in read], size, device)
     else:
-        inputs["attention_mask"] = additive(torch.from_numpy(_seen(read, size)), model.dtype)
+        mask = additive(torch.from_numpy(_seen(read, size)).to(device), model.dtype)
+    inputs = {
+        "input_ids": torch.from_numpy(ids).to(device),
+        "position_ids": torch.from_numpy(places).to(device),
+        "attention_mask": mask,
+    }
     told = torch.from_numpy(np.concatenate(wanted, axis=1)).to(device)
-    return Forest(
-        {name: value.to(device) for name, value in inputs.items()},
-        told,
-        (max(len(sequences), 1), width),
-    )
+    return Forest(inputs, told, (max(len(sequences), 1), width))
 
 
 def _seen(trees: Sequence[Tree], size: int) -> NDArray[np.bool_]:
@@ -131,10 +130,63 @@ def _seen(trees: Sequence[Tree], size: int) -> NDArray[np.bool_]:
     found = np.zeros((len(trees), 1, size, size), np.bool_)
     found[:, :, range(size), range(size)] = True
     for seen, tree in zip(found[:, 0], trees, strict=True):
-        for start, end, path in tree.parts:
+        for start, end, path in tree.limbs:
             seen[start:end, path] = True
             seen[start:end, start:end] = np.tri(end - start, dtype=np.bool_)
     return found
+
+
+class TreeMask(torch.Tensor):  # type: ignore[misc]
+    """A mask ``(trees, 1, size, size)`` that does not exist: each limb attends to its path and itself.
+
+    As torch's `CausalBias`, it does the attention that it is given to. Most pairs of tokens in a tree do
+    not see each other, so that limb by limb costs a fraction of the whole square.
+    """
+
+    limbs: list[list[tuple[int, int, Tensor]]]
+
+    @classmethod
+    def of(cls, trees: Sequence[Sequence[Limb]], size: int, device: Any) -> TreeMask:
+        """Return the mask of trees, of each its limbs, that are padded on the right to a size."""
+        zeros = torch.zeros(1, device=device).expand(len(trees), 1, size, size)
+        mask: TreeMask = zeros.as_subclass(cls)
+        mask.limbs = [
+            [
+                (start, end, torch.tensor(np.r_[path, start:end], device=device))
+                for start, end, path in limbs
+                if end > start
+            ]
+            for limbs in trees
+        ]
+        return mask
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.nn.functional.scaled_dot_product_attention:
+            return _by_limbs(*args, **(kwargs or {}))
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def _by_limbs(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: TreeMask, **options: Any
+) -> Tensor:
+    """Return scaled dot-product attention, (trees, heads, size, features)."""
+    options.pop("is_causal", None)
+    found = []
+    for q, k, v, limbs in zip(query, key, value, attn_mask.limbs, strict=True):
+        parts = [
+            torch.nn.functional.scaled_dot_product_attention(
+                q[None, :, start:end],
+                k.index_select(1, seen)[None],
+                v.index_select(1, seen)[None],
+                causal_lower_right(end - start, len(seen)),
+                **options,
+            )[0]
+            for start, end, seen in limbs
+        ]
+        padding = q.shape[1] - sum(part.shape[1] for part in parts)
+        found.append(torch.cat([*parts, v.new_zeros(v.shape[0], padding, v.shape[2])], 1))
+    return torch.stack(found)
 
 
 def token_scores(
@@ -143,8 +195,6 @@ def token_scores(
     """Return what computes log-probabilities and entropies, (B, C), of hidden states and the head."""
 
     def part(states: Any, tokens: Any, head: Any) -> Any:
-        import torch
-
         logits = precise(head(states))[0] / temperature
         logps = logits.log_softmax(-1)
         chosen = logps.gather(-1, tokens[:, None])[:, 0]
@@ -152,8 +202,6 @@ def token_scores(
         return torch.stack([chosen, spread])
 
     def scores(hidden: Any, head: Any) -> tuple[Tensor, Tensor]:
-        import torch
-
         tree, before, tokens, row, column = forest.wanted
         states = hidden[tree, before]
         parts = [
@@ -179,7 +227,6 @@ def grouped(
     keys: Sequence[Any],
     sequences: Sequence[Sequence[int]],
     *,
-    hidden: int,
     max_rows: int | None,
     max_tokens: int | None,
 ) -> list[MicroBatch]:
@@ -189,16 +236,12 @@ def grouped(
         numbers: The rows.
         keys: Of each of them, which rows may share a tree.
         sequences: The tokens of each of them.
-        hidden: The model's hidden size, on which depends whether a tree pays.
         max_rows: The most rows of a micro-batch.
         max_tokens: The most tokens, padding included; a row by itself may have more.
     """
     most = float(max_rows or math.inf), float(max_tokens or math.inf)
     units = sorted(
-        (
-            (size, tuple(numbers[n] for n in tree))
-            for tree, size in _trees(keys, sequences, hidden, most)
-        ),
+        ((size, tuple(numbers[n] for n in tree)) for tree, size in _trees(keys, sequences, most)),
         key=lambda unit: (-unit[0], unit[1]),
     )
     found: list[tuple[int, list[tuple[int, ...]]]] = []
@@ -213,30 +256,21 @@ def grouped(
 
 
 def _trees(
-    keys: Sequence[Any],
-    sequences: Sequence[Sequence[int]],
-    hidden: int,
-    most: tuple[float, float],
+    keys: Sequence[Any], sequences: Sequence[Sequence[int]], most: tuple[float, float]
 ) -> Iterator[tuple[list[int], int]]:
-    """Yield the sequences of each tree, and how many tokens it has.
-
-    Sequences are read together where that costs less: in a layer, a token costs about as much as 6 hidden
-    pairs of tokens in its attention, and a tree has all pairs, not only those that see each other.
-    """
+    """Yield the sequences of each tree, and how many tokens it has."""
     tree, size, before = list[int](), 0, None
     for number in sorted(range(len(keys)), key=lambda n: (keys[n], tuple(sequences[n]))):
-        length = len(sequences[number])
         alike = 0 if before is None else common(sequences[before], sequences[number])
-        grown = size + length - alike
-        pays = 6 * hidden * alike + length**2 >= grown**2 - size**2
+        grown = size + len(sequences[number]) - alike
         fits = len(tree) < most[0] and grown <= most[1]
-        if before is not None and keys[before] == keys[number] and pays and fits:
+        if alike and before is not None and keys[before] == keys[number] and fits:
             tree.append(number)
             size = grown
         else:
             if tree:
                 yield tree, size
-            tree, size = [number], length
+            tree, size = [number], len(sequences[number])
         before = number
     if tree:
         yield tree, size

@@ -105,9 +105,9 @@ def describe(model: str) -> dict[str, Any]:
     """Return the sizes of a model."""
     from transformers import AutoModelForCausalLM
 
-    loaded = AutoModelForCausalLM.from_pretrained(model)
+    loaded = AutoModelForCausalLM.from_pretrained(model, dtype="auto")
     sizes = ("hidden_size", "num_hidden_layers", "vocab_size", "model_type")
-    return {"parameters": loaded.num_parameters()} | {
+    return {"parameters": loaded.num_parameters(), "dtype": str(loaded.dtype)} | {
         name: getattr(loaded.config, name) for name in sizes
     }
 

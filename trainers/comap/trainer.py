@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ...errors import OptionError
 from ..row_trainer import Losses, RowTrainer, Sums, chunked_nll, columns, padded, precise, read_head
 from ..samples import Example, MicroBatch
+from ..trees import TreeMask
 from .config import Distillation
 from .objective import (
     Divergence,
@@ -256,12 +258,13 @@ def branched(
     index = torch.arange(ids.shape[1], device=ids.device)
     prompt, first = torch.tensor([*branches], device=ids.device).T[:, :, None]
     second = index >= prompt + first
-    hidden = second[:, :, None] & ((index >= prompt) & ~second)[:, None, :]
-    seen = (index[None, :] <= index[:, None])[None] & ~hidden & valid.bool()[:, None, :]
-    seen |= torch.eye(len(index), dtype=torch.bool, device=ids.device)  # padding sees itself
+    limbs = [
+        [(0, begun + one, np.arange(0)), (begun + one, len(row), np.arange(begun))]
+        for row, (begun, one) in zip(rows, branches, strict=True)
+    ]
     return {
         "input_ids": ids,
-        "attention_mask": seen[:, None],
+        "attention_mask": TreeMask.of(limbs, len(index), ids.device),
         "position_ids": torch.where(second, index - first, index.expand_as(second)),
     }
 

@@ -181,7 +181,6 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
                 part,
                 [rows[index].group for index in part],
                 [read[index] for index in part],
-                hidden=self.base.config.get_text_config().hidden_size,
                 max_rows=limits.micro_batch_rows,
                 max_tokens=limits.micro_batch_tokens,
             )
@@ -610,7 +609,6 @@ def responses(
         range(len(rows)),
         [row.group for row in rows],
         [row.tokens(False) for row in rows],
-        hidden=model.config.get_text_config().hidden_size,
         max_rows=limits.micro_batch_rows,
         max_tokens=limits.micro_batch_tokens,
     ):

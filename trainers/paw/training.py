@@ -55,7 +55,6 @@ _PARAMETERS = 500_000
 _ADAPTER = "default"  # what peft calls the adapter that a trainer makes
 _BATCH_TOKENS = 65_536
 _BATCH_ROWS = 256
-_BATCH_ROWS_CPU = 32  # no slower a row than more, and prompts of like lengths: a third less time
 
 
 def train(
@@ -468,7 +467,7 @@ class Policy:
                 self.tokenizer,
                 adapter=_ADAPTER if hasattr(self.model, "peft_config") else None,
                 batch_tokens=_BATCH_TOKENS,
-                batch_rows=_BATCH_ROWS_CPU if self.model.device.type == "cpu" else _BATCH_ROWS,
+                batch_rows=_BATCH_ROWS,
                 name="policy",
             )
         return self._lm

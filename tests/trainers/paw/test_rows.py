@@ -30,7 +30,8 @@ pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 
 ENV, SHOP, SEARCH = "comap/ALFWorld-v0", "comap/WebShop-v0", "comap/SearchQA-v0"
-MODEL = SimpleNamespace(dtype=torch.float64)
+CONFIG = SimpleNamespace(_attn_implementation="sdpa")
+MODEL = SimpleNamespace(dtype=torch.float64, config=CONFIG)
 TEXTS = ["You open shelf 1.", "Nothing happens.", "You win. It is dark."]
 
 
