@@ -27,6 +27,8 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "build" / "sources"
 RESULTS = ROOT / "benchmarks" / "results"
 REPORTS = {
+    "experiments-lab-comap": "lab-comap",
+    "experiments-lab-paw": "lab-paw",
     "experiments-tiny": "Tiny scale",
 }
 """Folders of reports that are pages, and what these are called."""

@@ -1,4 +1,4 @@
-"""Entry conditions and trained tokens of lab-comap's seeds, from the folder of its jobs.
+"""Entry conditions of the labs' seeds, and lab-comap's trained tokens, from the folders of their jobs.
 
 ``python tests/benchmarks/lab_conditions.py OUT FILE`` adds the seeds whose jobs are in OUT to FILE.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,52 @@ def of_seed(out: Path, seed: int) -> dict[str, Any]:
     return {"conditions": conditions, "policy_tokens": tokens}
 
 
+STARTS = {"as planned": "", "answers alone": "-answers", "sparse": "-sparse"}
+
+
+def of_paw(out: Path, seed: int) -> dict[str, Any]:
+    """Return how each start of lab-paw begins, and what GRPO gains on the games of the evaluations."""
+    found = {}
+    for name, ending in STARTS.items():
+        (paw,) = out.glob(f"jobs/lab-grpo+paw{ending}-alfworld-*-{seed}-*/out")
+        (grpo,) = out.glob(f"jobs/lab-grpo{ending}-alfworld-*-{seed}-*/out")
+        first = lines(paw / "metrics.jsonl")[0]
+        curve = successes(grpo)
+        found[name] = {
+            "success": curve[0],
+            "solved_to_success": first["solved"] / first["success"],
+            "grpo_gain": curve[max(curve)] - curve[0],
+            "nll": first["wm_nll"],
+            "median": first["wm_median"],
+            "moderate": 100 * first["wm_moderate"],
+        }
+    return found
+
+
+def successes(run: Path) -> dict[int, float]:
+    """Return the success, in percent over both splits, of each update that was evaluated."""
+    counts: dict[int, list[float]] = {}
+    for one in lines(run / "evaluations.jsonl"):
+        won, n = counts.setdefault(one["update"], [0.0, 0.0])
+        counts[one["update"]] = [won + one["success"] * one["n"], n + one["n"]]
+    return {update: 100 * won / n for update, (won, n) in counts.items()}
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def seeds_of(paths: Iterable[Path]) -> list[int]:
+    """Return the seeds of jobs, by the names of their folders."""
+    return sorted(int(path.parts[-3].split("-")[-2]) for path in paths)
+
+
 if __name__ == "__main__":
     out, file = map(Path, sys.argv[1:])
-    found = json.loads(file.read_bytes())["seeds"] if file.exists() else {}
-    done = out.glob("jobs/lab-init-*/out/summary.json")
-    for seed in sorted(int(path.parts[-3].split("-")[-2]) for path in done):
-        found[str(seed)] = of_seed(out, seed)
-    write_result(file, {"seeds": found, **circumstances()})
+    known = json.loads(file.read_bytes()) if file.exists() else {}
+    comap, paw = known.get("seeds", {}), known.get("paw", {})
+    for seed in seeds_of(out.glob("jobs/lab-play-executed-shut-*/out/*")):
+        comap[str(seed)] = of_seed(out, seed)
+    for seed in seeds_of(out.glob("jobs/lab-play-grpo+paw-sparse-*/out/*")):
+        paw[str(seed)] = of_paw(out, seed)
+    write_result(file, {"seeds": comap, "paw": paw, **circumstances()})
