@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.attention.bias import causal_lower_right
 
 from ..lm.cache import common
 from ..lm.decode import additive
@@ -171,21 +170,25 @@ def _by_limbs(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: TreeMask, **options: Any
 ) -> Tensor:
     """Return scaled dot-product attention, (trees, heads, size, features)."""
-    options.pop("is_causal", None)
     found = []
     for q, k, v, limbs in zip(query, key, value, attn_mask.limbs, strict=True):
-        parts = [
-            torch.nn.functional.scaled_dot_product_attention(
+        parts = []
+        for start, end, seen in limbs:
+            rows, columns = end - start, len(seen)
+            mask = None  # where nothing comes before a limb: the fastest kernels take that
+            if rows < columns:
+                mask = torch.ones(rows, columns, dtype=torch.bool, device=q.device)
+                mask = mask.tril(columns - rows)
+            one = torch.nn.functional.scaled_dot_product_attention(
                 q[None, :, start:end],
                 k.index_select(1, seen)[None],
                 v.index_select(1, seen)[None],
-                causal_lower_right(end - start, len(seen)),
-                **options,
-            )[0]
-            for start, end, seen in limbs
-        ]
+                mask,
+                **{**options, "is_causal": mask is None},
+            )
+            parts.append(one[0])
         padding = q.shape[1] - sum(part.shape[1] for part in parts)
-        found.append(torch.cat([*parts, v.new_zeros(v.shape[0], padding, v.shape[2])], 1))
+        found.append(torch.cat([*parts, parts[0].new_zeros(v.shape[0], padding, v.shape[2])], 1))
     return torch.stack(found)
 
 

@@ -94,6 +94,30 @@ def test_values_and_gradients_are_those_of_separate_passes(model, branching, key
     assert float((shared - separate).norm() / separate.norm()) < 1e-9
 
 
+def test_mixed_precision_and_recomputed_layers_change_no_more_than_rounding():
+    """As on a GPU: there some of what attention gets is single precision, some bfloat16."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    sizes = {"vocab_size": 30, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+    torch.manual_seed(0)
+    model = Qwen3ForCausalLM(Qwen3Config(**sizes)).train()
+    add_hidden_forward(model)
+    rows = [(1, 2, 3, 4, 5), (1, 2, 3, 9, 8, 7), (1, 2, 11), (20, 21, 22)]
+    scored = [[(n, n) for n in range(1, len(row))] for row in rows]
+    forest = plant(rows, [[0, 1, 2], [3]], scored, 6, model=model, device="cpu")
+    found = []
+    for mixed in (False, True):
+        if mixed:
+            model.gradient_checkpointing_enable()
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+            logps, _ = model(**forest.inputs, then=token_scores(forest))
+        logps.sum().backward()
+        found.append(torch.cat([one.grad.flatten() for one in model.parameters()]))
+    assert float((found[0] - found[1]).norm() / found[0].norm()) < 0.05
+
+
 @given(
     SEQUENCES,
     st.data(),
