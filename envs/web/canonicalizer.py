@@ -12,8 +12,9 @@ went with the page, taking the old one away would be half of every change, and a
 new address right and nothing else would earn a Delta-F1 of 0.45. After 16 pages the first one
 is forgotten.
 
-With ``observation="viewport"`` a page's facts are those of what is in the window. `scroll` replaces
-them: that a fact is missing does not say that the element has gone, and equal names are counted anew.
+With ``observation="viewport"`` a page's facts are of what is in the window, and so are suggested actions.
+``scroll`` replaces them: a fact that is taken away does not say that something has gone from the page, and
+equal names are counted anew, from the top of the window.
 """
 
 from __future__ import annotations

@@ -90,10 +90,10 @@ class WebEnv(TextEnv):
     ``Unicode``: the line ``URL host/path?query``, then a line for each node of the page's accessibility
     tree, indented by depth: ``[7] textbox 'City' value: 'Millford'``. After ``stop`` the answer.
 
-    With ``observation="viewport"`` these are WebEvolver's: nodes that have at least half of their area in
-    Chromium's window of 1024 x 768 (options of a closed list are where the list is). ``scroll`` moves it
-    by its height; a page that is loaded begins at its top. Only what is shown can be acted on, by number
-    or by name. Where lines break depends on the fonts of the machine, and the text with them.
+    With ``observation="viewport"`` only nodes with half of their area or more in Chromium's window of
+    1024 x 768 have lines, as in WebEvolver; options of a closed list are where it is. ``scroll`` moves the
+    window (not a box in the page) by its height; a loaded page begins at its top. Only what is shown can be
+    acted on, by number or by name. What fits into the window depends on the machine's fonts.
 
     ## Starting State
     The first page of a task's site, everything on the sites as it was generated. ``reset(options=
@@ -156,9 +156,8 @@ class WebEnv(TextEnv):
 
     ## State facts
     See `comap.envs.web.canonicalizer`, by `WebCanonicalizer`: where one is and what pages are there
-    (structural); what pages show, and what is typed and chosen on them (content). With
-    ``observation="viewport"`` a page's facts are those of what is in the window: where ``scroll`` takes
-    some away, nothing on the page has gone. Use ``"page"`` to measure world models by facts.
+    (structural); what pages show, and what is typed and chosen on them (content). To measure world models
+    by facts use ``observation="page"``: a viewport's facts of a page are of what is in the window alone.
 
     ## Known deviations from upstream
     Values of controls and options of lists have lines; controls without a name keep theirs; focus has
@@ -181,8 +180,7 @@ class WebEnv(TextEnv):
         benchmark: ``"embedded"`` (generated sites), ``"miniwob"`` (the pages of MiniWoB++), or whose
             tasks a file has: ``"webvoyager"``, ``"mind2web-live"`` or ``"gaia-web"``.
         engine: ``"twin"`` (pure Python), ``"chromium"`` (through Playwright), or ``"auto"``: the twin for
-            generated sites, whose text is the same in both, and Chromium for what only it can show:
-            MiniWoB++, live sites, pictures and the viewport.
+            generated sites, whose text is the same in both, and Chromium for what only it can show.
         split: ``"train"``, ``"valid"`` or ``"test"``; of ``miniwob`` also ``"sight"``.
         observation: ``"page"``, the whole page, or ``"viewport"``, what is in the window.
         dialect: ``"comap"``, or ``"webevolver"`` for its text to the byte: see *Known deviations*.
@@ -270,8 +268,8 @@ class WebEnv(TextEnv):
             engine = "chromium" if browsed else "twin"
         if browsed and engine != "chromium":
             raise OptionError(
-                f"{browsed[0]} needs a browser, found engine={engine!r}, which has no scripts, no layout "
-                "and no network; use engine='chromium'"
+                f"{browsed[0]} needs a browser, found engine={engine!r}, which has no layout, scripts, "
+                "pictures or network; use engine='chromium'"
             )
         if self._file is not None and is_live:
             check_live(self._file.hosts, allowed_hosts, sandbox)
@@ -335,14 +333,10 @@ class WebEnv(TextEnv):
             return super().render()
         with needs_extra("web", "render_mode='rgb_array'"):
             from PIL import Image
-        picture = self._picture()
+        picture = getattr(self._engine, "picture", "")
         if not picture:
             return np.zeros((HEIGHT, WIDTH, 3), np.uint8)
         return np.asarray(Image.open(BytesIO(b64decode(picture))).convert("RGB"))
-
-    def _picture(self) -> str:
-        """Return the picture of the page: JPEG in base64; empty where none is taken."""
-        return self._engine.picture if isinstance(self._engine, Chromium) else ""
 
     def expert_action(self) -> str | None:
         """Return the next action of the plan, or the way back to it; None after the end."""
@@ -548,7 +542,7 @@ class WebEnv(TextEnv):
         info["key_nodes"] = tuple(sorted(self._progress.met))
         info["refused"], info["verdict"] = self._progress.refused, self._progress.verdict
         info["dialogs"] = self._engine.dialogs
-        if picture := self._picture():
+        if picture := getattr(self._engine, "picture", ""):
             info["screenshot"] = {"jpeg": picture}
         return info
 

@@ -245,7 +245,10 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
 def test_wrong_options_of_files(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", TASK, TASK | {"id": "2", "web": "https://example.org"})
     for options, said in (
-        ({"benchmark": "webvoyager", "tasks": path, "engine": "twin"}, "live sites need a browser"),
+        (
+            {"benchmark": "webvoyager", "tasks": path, "engine": "twin"},
+            "a live site needs a browser",
+        ),
         ({"tasks": path}, "tasks, judge and allowed_hosts are for benchmark='webvoyager'"),
         ({"judge": FakeModel("")}, "leave them out"),
         ({"benchmark": "webvoyager", "tasks": path, "judge": 5}, "judge must be a language model"),
@@ -357,11 +360,11 @@ def test_key_nodes_end_to_end(tmp_path: Path) -> None:
 
 
 def test_all_nodes_met_is_success_and_the_end(tmp_path: Path, browser: str) -> None:
-    ways = [node(PATH, "[href='/cart']", netloc="shop"), node(INCLUDED, "shop.test/cart", key="")]
-    path = write(tmp_path / "a.json", LIVE | {"evaluation": [NODES[0], *ways]})
+    more = [node(PATH, "[href='/cart']", netloc="shop"), node(INCLUDED, "shop.test/", key="")]
+    path = write(tmp_path / "a.json", LIVE | {"evaluation": [NODES[0], *more]})
     actions = ("wait", "click [link 'Cart']", "stop")
-    infos = play(path, "mind2web-live", actions, engine="chromium")
-    assert [info["key_nodes"] for info in infos] == [(), (0, 1), (0, 1, 2)]
+    infos = play(path, "mind2web-live", actions, engine="chromium", browser=browser)
+    assert [info["key_nodes"] for info in infos] == [(), (0, 2), (0, 1, 2)]
     last = infos[-1]
     assert last["success"] and last["verdict"] == "" and last["url"] == "shop.test/cart"
 
