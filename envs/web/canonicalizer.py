@@ -11,6 +11,10 @@ Facts belong to their page and stay when one leaves it; seeing the page again re
 went with the page, taking the old one away would be half of every change, and a guess that gets the
 new address right and nothing else would earn a Delta-F1 of 0.45. After 16 pages the first one
 is forgotten.
+
+With ``observation="viewport"`` a page's facts are of what is in the window, and so are suggested actions.
+``scroll`` replaces them: a fact that is taken away does not say that something has gone from the page, and
+equal names are counted anew, from the top of the window.
 """
 
 from __future__ import annotations
@@ -266,7 +270,7 @@ _LABELED = re.compile(r"([^:]{1,40}): (.{1,80})")
 _MOST_WORDS, _MOST_ANSWERS = 8, 12
 
 
-def admissible_of(belief: Belief, goal: str) -> tuple[str, ...]:
+def admissible_of(belief: Belief, goal: str, scrolls: bool = False) -> tuple[str, ...]:
     """Return the actions that a belief allows, by names, with words to type from goal and pages.
 
     A field is offered the quoted words and the numbers of the goal, and what pages said under the
@@ -283,6 +287,7 @@ def admissible_of(belief: Belief, goal: str) -> tuple[str, ...]:
         enter, target = role == "searchbox", Target(role=role, name=name)
         more = () if enter else (*told.get(name, ()), *told.get("", ()))
         moves += [str(Move("type", target, word, enter)) for word in dict.fromkeys((*words, *more))]
+    moves += ["scroll [down]", "scroll [up]"] * scrolls
     if len(belief.pages) > 1:
         moves += ["goback", "restart"]
     said = (*answers, *words, "n/a", "done")

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from ...errors import EngineError
 from .actions import Move, Target
-from .browser import STEP_SECONDS, Asked, Browser, Served, Tab, find_program, shared
+from .browser import HEIGHT, STEP_SECONDS, WIDTH, Asked, Browser, Served, Tab, find_program, shared
 from .engine import (
     MOST_HISTORY,
     MOST_REDIRECTS,
@@ -92,7 +92,10 @@ _RESTORE = """function (value) {
 
 
 class Seen(NamedTuple):
-    """A line: its node in the browser, and the index of the group that it belongs to or -1."""
+    """A line: its node in the browser, and the index of the group that it belongs to or -1.
+
+    `shown` says whether the observation has it; the depth counts the lines above it that are shown.
+    """
 
     depth: int
     role: str
@@ -101,6 +104,8 @@ class Seen(NamedTuple):
     node: int
     group: int
     href: str
+    focused: bool
+    shown: bool = True
 
     @property
     def disabled(self) -> bool:
@@ -108,26 +113,30 @@ class Seen(NamedTuple):
 
 
 def read_tree(
-    nodes: Sequence[Mapping[str, Any]], clickable: Collection[int] = ()
+    nodes: Sequence[Mapping[str, Any]], clickable: Collection[int], in_view: Mapping[int, bool]
 ) -> tuple[Seen, ...]:
     """Return the lines of an accessibility tree, as ``Accessibility.getFullAXTree`` returns it.
 
     Args:
         nodes: The tree, the root first.
         clickable: Elements that scripts listen at: they have a line whatever they are.
+        in_view: Which nodes are in view; one that has no box is where the node is that it is in.
     """
     by_id = {node["nodeId"]: node for node in nodes}
     lines = list[Seen]()
-    stack = [(nodes[0], -1, -1)]  # a node, the index of the line that it is in, that of its group
+    # A node, the index of the line that it is in, that of its group, and whether it is in view.
+    stack = [(nodes[0], -1, -1, True)]
     while stack:
-        node, parent, group = stack.pop()
+        node, parent, group, shown = stack.pop()
+        shown = in_view.get(node.get("backendDOMNodeId", 0), shown)
         line = _line(node, lines[parent] if parent >= 0 else None, group, clickable)
         if line is not None:
-            lines.append(line)
+            depth = lines[parent].depth + lines[parent].shown if parent >= 0 else 0
+            lines.append(line._replace(depth=depth, shown=shown or parent < 0))
             parent = len(lines) - 1
             group = parent if line.role in _GROUPS else group
         inside = (by_id[child] for child in reversed(node.get("childIds", ())) if child in by_id)
-        stack += [(child, parent, group) for child in inside]
+        stack += [(child, parent, group, shown) for child in inside]
     return tuple(lines)
 
 
@@ -153,8 +162,33 @@ def _line(
         if key in known and not (key == "expanded" and known.get("hasPopup") == "menu"):
             state += f" {key}: {str(known[key]).lower()}"
     state += "".join(f" {flag}: true" for flag in _FLAGS if known.get(flag) is True)
-    depth = 0 if parent is None else parent.depth + 1
-    return Seen(depth, role, name, state, element, group, str(known.get("url", "")))
+    url, focused = str(known.get("url", "")), known.get("focused") is True
+    return Seen(0, role, name, state, element, group, url, focused)
+
+
+def _listened(document: Mapping[str, Any], names: Sequence[str]) -> set[int]:
+    """Return the elements that scripts listen at, in a document of ``DOMSnapshot``."""
+    nodes, outer = document["nodes"], {"HTML", "BODY", "#document"}
+    return {
+        nodes["backendNodeId"][index]
+        for index in nodes["isClickable"]["index"]
+        if names[nodes["nodeName"][index]] not in outer
+    }
+
+
+def _in_view(document: Mapping[str, Any]) -> dict[int, bool]:
+    """Return which nodes have at least half of their area in the window: WebEvolver's rule.
+
+    What has no area, which upstream drops, has a pixel here: pages draw controls of their own around it.
+    """
+    left, top, found = document["scrollOffsetX"], document["scrollOffsetY"], dict[int, bool]()
+    ids, layout = document["nodes"]["backendNodeId"], document["layout"]
+    for index, (x, y, width, height) in zip(layout["nodeIndex"], layout["bounds"], strict=True):
+        x, y, width, height = x - left, y - top, max(width, 1), max(height, 1)
+        across = max(0, min(x + width, WIDTH) - max(x, 0))
+        down = max(0, min(y + height, HEIGHT) - max(y, 0))
+        found[ids[index]] = 2 * across * down >= width * height
+    return found
 
 
 class Chromium:
@@ -164,6 +198,7 @@ class Chromium:
         browser: The path of Chromium; None looks for one.
         pictures: Whether `picture` shows the page after each action: JPEG in base64.
         sandbox: Whether the browser has its sandbox; None for one, except as root.
+        viewport: Whether only what is in the window has a line.
 
     Raises:
         OptionError: There is no program at the path.
@@ -172,11 +207,18 @@ class Chromium:
 
     scripted: ClassVar[bool] = False
     """Whether pages have scripts of their own, which links run and scrolling wakes."""
+    listens: ClassVar[bool] = False
+    """Whether elements have a line because scripts listen at them."""
 
     def __init__(
-        self, browser: str | None = None, pictures: bool = False, sandbox: bool | None = None
+        self,
+        browser: str | None = None,
+        pictures: bool = False,
+        sandbox: bool | None = None,
+        viewport: bool = False,
     ) -> None:
         self.program, self.pictures, self.sandbox = find_program(browser), pictures, sandbox
+        self.viewport, self._top, self.focus = viewport, 0.0, 0
         self.picture = ""
         self.states: Mapping[str, Any] = {}
         self.url = self.address = ""
@@ -186,6 +228,7 @@ class Chromium:
         self._history: tuple[str, ...] = ()
         self._values: dict[int, str | int] = {}
         self._lines: tuple[Seen, ...] = ()
+        self._shown: tuple[int, ...] = ()  # the indices of the lines in the observation
         self._text = ""
         self._refusal, self._redirects = "", 0
         self._tab: Tab | None = None
@@ -210,15 +253,26 @@ class Chromium:
 
     def save(self) -> Any:
         """Return this moment."""
-        return Moment(self.states, self.url, self._history, tuple(self._values.items()))
+        return Moment(self.states, self.url, self._history, tuple(self._values.items()), self._top)
 
     def load(self, saved: Any) -> None:
         """Go back to a moment of the world that is open."""
-        self.states, url, self._history, values = saved
-        self._do(lambda: self._restored(url, dict(values)), fresh=True)
+        self.states, url, self._history, values, top = saved
+        self._do(lambda: self._restored(url, dict(values), top), fresh=True)
+
+    def toward(self, move: Move) -> Move:
+        """Return an action, or the scrolling that brings its element into view."""
+        if move.target == Target():
+            return move
+        index = find_line(move.target, [line[1:3] for line in self._lines])
+        up = index < self._shown[-1]
+        return move if index in self._shown else Move("scroll", text="up" if up else "down")
 
     def chain(self, selector: str) -> Sequence[tuple[str, int]]:
-        """Return the first element that a CSS selector finds, and its ancestors: see `Inspecting`."""
+        """Return the first element that a CSS selector finds, and its ancestors from there up.
+
+        Of each its tag, in lower case, and the number of its line in the page's text, 0 for none.
+        """
         return self._do(lambda: self._chained(selector))
 
     def close(self) -> None:
@@ -297,19 +351,25 @@ class Chromium:
         )
         frame = frame["frameTree"]["frame"]
         self.address = frame["url"] + frame.get("urlFragment", "")
-        self._lines = read_tree(tree["nodes"], await self._clickable())
+        clickable, in_view = set[int](), dict[int, bool]()
+        if self.listens or self.viewport:
+            shot = await self.tab.send("DOMSnapshot.captureSnapshot", computedStyles=[])
+            document = shot["documents"][0]
+            clickable = _listened(document, shot["strings"]) if self.listens else clickable
+            if self.viewport:
+                in_view, self._top = _in_view(document), document["scrollOffsetY"]
+        self._lines = read_tree(tree["nodes"], clickable, in_view)
+        self._shown = tuple(index for index, line in enumerate(self._lines) if line.shown)
+        shown = [self._lines[index] for index in self._shown]
+        self.focus = max((n for n, line in enumerate(shown, 1) if line.focused), default=0)
         lines = (
             f"{line.depth * chr(9)}[{number}] {line.role} {quoted(line.name)}{line.state}"
-            for number, line in enumerate(self._lines, 1)
+            for number, line in enumerate(shown, 1)
         )
         self._text = "\n".join([FIRST + self.url, *lines])
         self.picture = await self.tab.screenshot() if self.pictures else ""
         self.dialogs = tuple(self.tab.dialogs)
         self.tab.dialogs.clear()
-
-    async def _clickable(self) -> Collection[int]:
-        """Return the elements that have a line because scripts listen at them."""
-        return ()
 
     async def _acted(self, move: Move) -> Effect:
         self._refusal, self._redirects, before = "", 0, self.url
@@ -350,14 +410,14 @@ class Chromium:
             node, above = stack.pop()
             nodes[node["nodeId"]] = node, above
             stack += [(child, node["nodeId"]) for child in node.get("children", ())]
-        lines = {line.node: number for number, line in enumerate(self._lines, 1)}
+        lines = {self._lines[index].node: number for number, index in enumerate(self._shown, 1)}
         chain, at = list[tuple[str, int]](), found["nodeId"]
         while at not in (0, root["nodeId"]):  # the document is no element
             node, at = nodes[at]
             chain.append((node["localName"].lower(), lines.get(node["backendNodeId"], 0)))
         return chain
 
-    async def _restored(self, url: str, values: dict[int, str | int]) -> None:
+    async def _restored(self, url: str, values: dict[int, str | int], top: float) -> None:
         await self._go(url)
         await self._look()
         for index, value in values.items():
@@ -365,6 +425,8 @@ class Chromium:
             node = self._lines[int(value) if chosen else index].node
             await self.tab.call(node, _RESTORE, True if chosen else value)
         self._values = values
+        if top:
+            await self.tab.evaluate(f"scrollTo({{top: {top}, behavior: 'instant'}})")
         await self._look()
 
     async def _answer(self, asked: Asked) -> Served | None:
@@ -392,7 +454,8 @@ class Chromium:
         return Served(response.status, response.headers, b"")
 
     def _enabled(self, target: Target) -> tuple[int, Seen]:
-        index = find_line(target, [line[1:3] for line in self._lines])
+        shown = [self._lines[index][1:3] for index in self._shown]
+        index = self._shown[find_line(target, shown)]
         line = self._lines[index]
         if line.disabled or (line.group >= 0 and self._lines[line.group].disabled):
             raise Refused(f"{_said(line)} is disabled")
@@ -403,9 +466,10 @@ class Chromium:
         if line.role == "option" and line.group >= 0:
             return await self._choose(index)
         if line.role in _CONTAINERS:
+            await self.tab.call(line.node, "function () { this.focus?.() }")
             return Effect()  # their middle is somebody else's
-        if line.role == "link":
-            self._check_link(line.href)
+        if line.role == "link" and line.href and not self.scripted:
+            self._allowed(line.href)  # else it leads out of the sites, or runs a script
         await self._press(line)
         if line.role == "checkbox":
             checked = " checked: false" in line.state
@@ -414,11 +478,6 @@ class Chromium:
         if line.role == "radio":
             return self._chosen(index)
         return Effect()
-
-    def _check_link(self, href: str) -> None:
-        """Refuse a link that leads out of the sites, or runs a script that is not the page's own."""
-        if href and not self.scripted:
-            self._allowed(href)
 
     async def _press(self, line: Seen) -> None:
         """Click where the element is hit, and nothing that lies above it."""
@@ -451,7 +510,8 @@ class Chromium:
         index, line = self._enabled(move.target)
         if line.role not in _GROUPS:
             raise Refused(f"{_said(line)} has no options")
-        for other, option in enumerate(self._lines):
+        for other in self._shown:
+            option = self._lines[other]
             if option.group == index and plain(option.name) == plain(move.text):
                 return await self._choose(other)
         raise Refused(f"{line.name!r:.80} has no option {move.text!r:.80}")
@@ -476,8 +536,9 @@ class Chromium:
         return Effect("", line.name, move.text)
 
     async def _scroll(self, move: Move) -> Effect:
-        if self.scripted:  # else nothing changes: the whole page is shown
-            await self.tab.evaluate(f"scrollBy(0, {'-' if move.text == 'up' else ''}innerHeight)")
+        if self.scripted or self.viewport:  # else nothing changes: the whole page is shown
+            by = f"{'-' * (move.text == 'up')}innerHeight"
+            await self.tab.evaluate(f"scrollBy({{top: {by}, behavior: 'instant'}})")
         return Effect()
 
     async def _wait(self, move: Move) -> Effect:

@@ -26,12 +26,14 @@ class Moment(NamedTuple):
         url: The address, as ``host/path?query``.
         history: The addresses before it.
         values: What was typed or chosen on the page, by the index of its line.
+        top: How far the window is scrolled down; 0 where the whole page is shown.
     """
 
     states: Mapping[str, Any]
     url: str
     history: tuple[str, ...]
     values: tuple[tuple[int, str | int], ...]
+    top: float = 0.0
 
 
 class Effect(NamedTuple):

@@ -22,7 +22,7 @@ from .chromium import Chromium
 from .engine import Effect, Engine
 from .judge import Judge
 from .lines import REFUSED, ROOT, Tree, read_page, write_answer, write_tree
-from .live import FILES, Acted, Inspecting, LiveTask, TaskFile, open_tasks
+from .live import FILES, Acted, LiveTask, TaskFile, open_tasks
 from .live_chromium import LiveChromium, check_live
 from .miniwob import MiniWob, task_of
 from .miniwob import panel_of as tasks_of_miniwob
@@ -90,6 +90,11 @@ class WebEnv(TextEnv):
     ``Unicode``: the line ``URL host/path?query``, then a line for each node of the page's accessibility
     tree, indented by depth: ``[7] textbox 'City' value: 'Millford'``. After ``stop`` the answer.
 
+    With ``observation="viewport"`` only nodes with half of their area or more in Chromium's window of
+    1024 x 768 have lines, as in WebEvolver; options of a closed list are where it is. ``scroll`` moves the
+    window (not a box in the page) by its height; a loaded page begins at its top. Only what is shown can be
+    acted on, by number or by name. What fits into the window depends on the machine's fonts.
+
     ## Starting State
     The first page of a task's site, everything on the sites as it was generated. ``reset(options=
     {"task": id})`` picks the task; otherwise the environment's generator does, uniformly from the
@@ -151,14 +156,15 @@ class WebEnv(TextEnv):
 
     ## State facts
     See `comap.envs.web.canonicalizer`, by `WebCanonicalizer`: where one is and what pages are there
-    (structural); what pages show, and what is typed and chosen on them (content).
+    (structural); what pages show, and what is typed and chosen on them (content). To measure world models
+    by facts use ``observation="page"``: a viewport's facts of a page are of what is in the window alone.
 
     ## Known deviations from upstream
     Values of controls and options of lists have lines; controls without a name keep theirs; focus has
-    none. Enter is pressed only where an action says so. ``select`` and ``goto`` are new. The whole page
-    is shown, so scrolling changes nothing. Key nodes of generated tasks are scored on the page after
-    an action. Sites are generated, not live. Links to new tabs open in the same. MiniWoB++ has no time
-    limit, and its raw reward counts, whatever the time.
+    none. Enter is pressed only where an action says so. ``select`` and ``goto`` are new. By default the
+    whole page is shown, and scrolling changes nothing. Key nodes of generated tasks are scored on the page
+    after an action. Sites are generated, not live. Links to new tabs open in the same. MiniWoB++ has no
+    time limit, and its raw reward counts, whatever the time.
 
     Live pages have no WebSockets, service workers, streamed answers, HTTP/2 or proxies, and no lines for
     what is in frames. Their texts end at 30,000 characters; a page that loads for 10 s is stopped and
@@ -167,8 +173,8 @@ class WebEnv(TextEnv):
     With ``dialect="webevolver"`` pages are upstream's text (`comap.envs.web.lines.write_tree`), ``type``
     always presses Enter, and a refusal takes the page's place, in its first sentence only. Values and
     options cannot be seen then, facts are of the present page alone, and forms of several fields can
-    hardly be filled in: it is for parity, with ``max_episode_steps=17``. The text is of the whole page,
-    and lists never open.
+    hardly be filled in: it is for parity, with ``max_episode_steps=17`` and ``observation="viewport"``.
+    Lists never open, and what has no area (a control that a page draws itself) keeps its line.
 
     Args:
         benchmark: ``"embedded"`` (generated sites), ``"miniwob"`` (the pages of MiniWoB++), or whose
@@ -176,7 +182,7 @@ class WebEnv(TextEnv):
         engine: ``"twin"`` (pure Python), ``"chromium"`` (through Playwright), or ``"auto"``: the twin for
             generated sites, whose text is the same in both, and Chromium for what only it can show.
         split: ``"train"``, ``"valid"`` or ``"test"``; of ``miniwob`` also ``"sight"``.
-        observation: ``"page"``, the whole page.
+        observation: ``"page"``, the whole page, or ``"viewport"``, what is in the window.
         dialect: ``"comap"``, or ``"webevolver"`` for its text to the byte: see *Known deviations*.
         browser: The path of Chromium; None takes Debian's, or else Playwright's own.
         data_dir: Folder with the official task files; None looks in ``COMAP_HOME/web``.
@@ -253,20 +259,20 @@ class WebEnv(TextEnv):
             check_choice("the web's split", split, SPLITS)
             self._file = open_tasks(benchmark, data_dir, tasks, split)
         is_live = self._file is not None and not self._file.hosts <= set(HOSTS)
-        miniwob = benchmark == "miniwob"
+        miniwob, pictures = benchmark == "miniwob", self.render_mode == "rgb_array"
+        self._viewport = observation == "viewport"
+        needs = {"benchmark='miniwob'": miniwob, "a live site": is_live}
+        needs |= {"render_mode='rgb_array'": pictures, "observation='viewport'": self._viewport}
+        browsed = [option for option, chosen in needs.items() if chosen]
         if engine == "auto":
-            browsed = miniwob or is_live or self.render_mode == "rgb_array"
             engine = "chromium" if browsed else "twin"
+        if browsed and engine != "chromium":
+            raise OptionError(
+                f"{browsed[0]} needs a browser, found engine={engine!r}, which has no layout, scripts, "
+                "pictures or network; use engine='chromium'"
+            )
         if self._file is not None and is_live:
-            check_live(self._file.hosts, engine, allowed_hosts, sandbox)
-        if observation != "page":
-            raise OptionError(
-                f"observation={observation!r} is not there yet; use observation='page'"
-            )
-        if miniwob and engine != "chromium":
-            raise OptionError(
-                f"benchmark='miniwob' needs a browser, found engine={engine!r}; use engine='chromium'"
-            )
+            check_live(self._file.hosts, allowed_hosts, sandbox)
         self._settings = {"benchmark": benchmark, "engine": engine, "observation": observation}
         self._settings["dialect"] = dialect
         if self._file is None:
@@ -277,18 +283,14 @@ class WebEnv(TextEnv):
             self._settings["judge"] = "none" if self._judge is None else self._judge.name
         self._own_limit = self._limit
         self._engine: Engine = Twin()
-        pictures = self.render_mode == "rgb_array"
+        options = browser, pictures, sandbox, self._viewport
         if is_live:
             self._settings["allowed_hosts"] = " ".join(sorted(allowed_hosts))
-            self._engine = LiveChromium(allowed_hosts, browser, pictures, sandbox)
+            self._engine = LiveChromium(allowed_hosts, *options)
         elif engine == "chromium":
-            self._engine = (MiniWob if miniwob else Chromium)(browser, pictures, sandbox)
+            self._engine = (MiniWob if miniwob else Chromium)(*options)
         else:
             self.metadata = TextEnv.metadata
-            if pictures:
-                raise OptionError(
-                    "render_mode='rgb_array' needs engine='chromium'; the twin has no pictures"
-                )
         self.canonicalizer = WebCanonicalizer()
         self._wanted: Task | LiveTask | None = None
         self._progress = Progress()
@@ -331,14 +333,10 @@ class WebEnv(TextEnv):
             return super().render()
         with needs_extra("web", "render_mode='rgb_array'"):
             from PIL import Image
-        picture = self._picture()
+        picture = getattr(self._engine, "picture", "")
         if not picture:
             return np.zeros((HEIGHT, WIDTH, 3), np.uint8)
         return np.asarray(Image.open(BytesIO(b64decode(picture))).convert("RGB"))
-
-    def _picture(self) -> str:
-        """Return the picture of the page: JPEG in base64; empty where none is taken."""
-        return self._engine.picture if isinstance(self._engine, Chromium) else ""
 
     def expert_action(self) -> str | None:
         """Return the next action of the plan, or the way back to it; None after the end."""
@@ -349,7 +347,10 @@ class WebEnv(TextEnv):
             return None
         if progress.astray:
             return str(Move("goto", text=task.urls[task.fresh[progress.next]]))
-        return task.plan[progress.next]
+        move = read_action(task.plan[progress.next])
+        if move is not None and isinstance(self._engine, Chromium):
+            move = self._engine.toward(move)
+        return str(move)
 
     def goal_reached(self, state: State) -> bool | None:
         """Return whether the facts say that the task is solved; None where only the sites know."""
@@ -382,7 +383,7 @@ class WebEnv(TextEnv):
 
     def admissible_of(self, state: State) -> tuple[str, ...] | None:
         """Return the actions that the belief suggests, by names."""
-        return admissible_of(self.canonicalizer.belief(state), self._goal)
+        return admissible_of(self.canonicalizer.belief(state), self._goal, self._viewport)
 
     def extras(self, observation: str = "") -> dict[str, Any]:
         """Return address, title and answer, as an observation shows them."""
@@ -438,7 +439,8 @@ class WebEnv(TextEnv):
             self._progress = self._progress._replace(focus=focus())
         outcome = self._outcome_now(bool(effect.refused))
         changed = before[0] is not self._engine.states or before[1] != self._page
-        self._progress = self._followed(named, changed and not effect.refused)
+        changed = changed and not effect.refused and move.verb != "scroll"
+        self._progress = self._followed(named, changed)
         return outcome
 
     def _read(self, action: str) -> tuple[Move | None, str]:
@@ -456,7 +458,10 @@ class WebEnv(TextEnv):
 
     def _focus_after(self, move: Move) -> Callable[[], int]:
         """Return what says, after an action, which line has the focus; a page that is loaded has none."""
-        before, states, url = self._progress.focus, self._engine.states, self._engine.url
+        engine, before = self._engine, self._progress.focus
+        if self._viewport and isinstance(engine, Chromium):
+            return lambda: engine.focus  # scrolling gives all lines other numbers
+        states, url = engine.states, engine.url
         if self._settings["dialect"] == "comap" or move.verb in ("scroll", "wait", "select"):
             return lambda: before
         line, number = line_of(self._page, move.target)
@@ -480,7 +485,7 @@ class WebEnv(TextEnv):
     def _scored(self, task: LiveTask, move: Move) -> Progress:
         """Return the progress with what the page before an action, and its target, are worth."""
         line, at = line_of(self._page, move.target)
-        seen = self._engine if isinstance(self._engine, Inspecting) else None
+        seen = self._engine if isinstance(self._engine, Chromium) else None
         url = f"http://{self._engine.url}" if seen is None else seen.address
         value = move.text if move.verb in ("type", "select") else line.name if line else ""
         acted = Acted(url, at, value, None if seen is None else seen.chain)
@@ -537,7 +542,7 @@ class WebEnv(TextEnv):
         info["key_nodes"] = tuple(sorted(self._progress.met))
         info["refused"], info["verdict"] = self._progress.refused, self._progress.verdict
         info["dialogs"] = self._engine.dialogs
-        if picture := self._picture():
+        if picture := getattr(self._engine, "picture", ""):
             info["screenshot"] = {"jpeg": picture}
         return info
 

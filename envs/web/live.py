@@ -21,7 +21,7 @@ import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple
 from urllib.parse import parse_qs, unquote, urlparse, urlsplit
 
 from ...errors import DataCorrupt, DataNotFound, OptionError, check_choice
@@ -48,23 +48,6 @@ _ANCESTORS = 3
 _LEAST_STEPS, _MOST_STEPS = 10, 25
 
 
-@runtime_checkable
-class Inspecting(Protocol):
-    """An engine that knows more of a page than its text does: a browser."""
-
-    @property
-    def address(self) -> str:
-        """The whole address of the page, with scheme, query and fragment."""
-        ...
-
-    def chain(self, selector: str) -> Sequence[tuple[str, int]]:
-        """Return the first element that a CSS selector finds, and its ancestors from there up.
-
-        Of each its tag, in lower case, and the number of its line in the page's text, 0 for none.
-        """
-        ...
-
-
 class Acted(NamedTuple):
     """What a step is scored by.
 
@@ -72,7 +55,7 @@ class Acted(NamedTuple):
         url: The whole address of the page before the action.
         line: The number of the line that the action names; 0 for none.
         value: What it types or chooses, else the text of that line.
-        chain: See `Inspecting.chain`; None where the engine has no selectors.
+        chain: See `Chromium.chain`; None where the engine has no selectors.
     """
 
     url: str

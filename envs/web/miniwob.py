@@ -116,7 +116,7 @@ def _root() -> Path:
 class MiniWob(Chromium):
     """The engine of one MiniWoB++ episode after another."""
 
-    scripted = True
+    scripted = listens = True
 
     def __init__(self, *options: Any) -> None:
         super().__init__(*options)
@@ -181,17 +181,6 @@ class MiniWob(Chromium):
         _, done, reward, _ = await self.tab.evaluate(_VERDICT)
         self.verdict = float(reward) if done else None
         await super()._look()
-
-    async def _clickable(self) -> set[int]:
-        """Return the elements that scripts listen at."""
-        shot = await self.tab.send("DOMSnapshot.captureSnapshot", computedStyles=[])
-        nodes, names = shot["documents"][0]["nodes"], shot["strings"]
-        outer = {"HTML", "BODY", "#document"}
-        return {
-            nodes["backendNodeId"][index]
-            for index in nodes["isClickable"]["index"]
-            if names[nodes["nodeName"][index]] not in outer
-        }
 
     def _serve(self, asked: Asked) -> Served | None:
         """Answer with a file of the package."""

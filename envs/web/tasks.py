@@ -2,7 +2,7 @@
 
 The id ``generated/<split>/<instance>/<template>/<draw>`` says everything. A draw is in a panel only if
 its expert earns 1.0 and three experts that leave one step out do not; ``data/panels.json`` lists them
-(`accepted` computes them anew). No instance is in two splits.
+(tests/envs/web/test_web_tasks.py computes them anew). No instance is in two splits.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -33,10 +32,8 @@ INSTANCES: Mapping[str, range] = {
     "test": range(20, 24),
 }
 SPLITS = tuple(INSTANCES)
-DRAWS = 2
 _PREFIX = "generated/"
 _MOST_DRAWS = 60
-_PERTURBED = 3
 
 
 class KeyNode(NamedTuple):
@@ -172,27 +169,6 @@ def _within(part: Sequence[str], whole: Sequence[str]) -> bool:
     )
 
 
-def _play(task: Task, skip: int = -1) -> bool:
-    """Return whether the expert solves a task if it leaves a step out."""
-    twin, met = Twin(), frozenset[int]()
-    twin.open(task.world, task.draft.start)
-    met = task.meets(met, twin.url, Effect())
-    for index, action in enumerate(task.plan[:-1]):
-        move = read_action(action)
-        if index != skip and move is not None:
-            met = task.meets(met, twin.url, twin.act(move))
-            met = task.meets(met, twin.url, Effect())
-    return task.solved(twin.states, met, task.draft.answer)
-
-
-def accepted(task: Task) -> bool:
-    """Return whether the expert solves a task, and three that leave one step out do not."""
-    steps = range(len(task.plan) - 1)
-    failed = (skip for skip in steps if not _play(task, skip))
-    enough = min(len(steps), _PERTURBED)
-    return _play(task) and len(list(islice(failed, enough))) == enough
-
-
 def _follow(task_id: str, split: str, draft: Draft, world: World) -> Task:
     """Play a draft's plan, and write what the task scores by what happened."""
     twin, canon = Twin(), WebCanonicalizer()
@@ -292,20 +268,3 @@ def panel_of(split: str) -> Panel:
         for draw in found[str(seed)]
     )
     return Panel.of(ids, split, SPLITS)
-
-
-def accepted_draws(template: str, seed: int) -> list[int]:
-    """Return the first draws of a template that an instance accepts, as ``data/panels.json`` has them."""
-    split = next(name for name, seeds in INSTANCES.items() if seed in seeds)
-    found, goals = list[int](), set[str]()
-    for draw in range(_MOST_DRAWS):
-        try:
-            task = load(_id(split, seed, template, draw))
-        except TaskNotFound:
-            continue
-        if task.draft.goal not in goals and accepted(task):
-            found.append(draw)
-            goals.add(task.draft.goal)
-            if len(found) == DRAWS:
-                break
-    return found

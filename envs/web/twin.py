@@ -72,7 +72,7 @@ class Twin:
 
     def load(self, saved: Any) -> None:
         """Go back to a moment of the world that is open."""
-        self.states, url, self._history, values = saved
+        self.states, url, self._history, values, _ = saved
         self._fetch(url)
         self._values = dict(values)
 

@@ -23,8 +23,8 @@ def make(**options: Any) -> Any:
     ("options", "said"),
     [
         ({"benchmark": "miniwob", "engine": "twin"}, "use engine='chromium'"),
-        ({"observation": "viewport"}, "use observation='page'"),
-        ({"render_mode": "rgb_array", "engine": "twin"}, "needs engine='chromium'"),
+        ({"observation": "viewport", "engine": "twin"}, "no layout.*use engine='chromium'"),
+        ({"render_mode": "rgb_array", "engine": "twin"}, "use engine='chromium'"),
         ({"render_mode": "human"}, "'ansi' or 'rgb_array' or None"),
         ({"engine": "twins"}, "did you mean 'twin'"),
         ({"benchmark": "embeded"}, "did you mean 'embedded'"),

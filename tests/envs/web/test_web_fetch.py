@@ -25,7 +25,6 @@ from comap.envs.web.browser import Asked
 from comap.envs.web.engine import Refused
 from comap.envs.web.env import WebEnv
 from comap.envs.web.fetch import fetch, is_public, resolve
-from comap.envs.web.live import Inspecting
 from comap.errors import EngineError, OptionError, SnapshotError
 
 LAMPS, HELP, INNER, FORBIDDEN = "www.lamps.example", "help.example", "inner.example", "evil.example"
@@ -106,6 +105,13 @@ class Site(BaseHTTPRequestHandler):
     def get_late(self) -> None:
         time.sleep(0.1)
         self.say(b"Later")
+
+    def get_feed(self) -> None:
+        self.say(
+            "<title>Feed</title><h1>Top</h1><div style='height: 1000px'></div><a href='/'>Old</a><div "
+            "style='height: 1000px'></div><script>onscroll = () => fetch('/late').then((r) => r.text())"
+            ".then((t) => document.links[0].textContent = t)</script>"
+        )
 
     def get_slow(self) -> None:
         self.send_response(200)
@@ -274,7 +280,6 @@ def test_a_task_with_key_nodes(env: Any) -> None:
     observation, info = env.reset(seed=0)
     assert observation.startswith(f"URL {LAMPS}/\n[1] RootWebArea 'Lamps'")
     assert info["admissible_actions"] is None and info["url"] == f"{LAMPS}/"
-    assert isinstance(env.engine, Inspecting)
     found = []
     for action, met in (
         ("click [button 'Search']", (0, 1)),
@@ -292,6 +297,18 @@ def test_a_task_with_key_nodes(env: Any) -> None:
     assert [tag for tag, _ in env.engine.chain("#spa .in")] == ["span", "a", "body", "html"]
     with pytest.raises(SnapshotError, match="play the task again"):
         env.snapshot()
+
+
+def test_a_window_that_scrolls(browser: str, server: Any, tasks: Path) -> None:
+    env = make(tasks, browser=browser, observation="viewport")
+    env.reset(seed=0)
+    top, *_ = env.step(f"goto [http://{LAMPS}/feed]")
+    assert top == f"URL {LAMPS}/feed\n[1] RootWebArea 'Feed'\n\t[2] heading 'Top'"
+    assert "there is no" in env.step("click [link 'Old']")[4]["refused"]
+    shown, *_ = env.step("scroll [down]")
+    assert shown == f"URL {LAMPS}/feed\n[1] RootWebArea 'Feed'\n\t[2] link 'Later'"
+    assert env.step("click [2]")[4]["url"] == f"{LAMPS}/"
+    env.close()
 
 
 def test_cookies_and_what_is_sent(env: Any) -> None:

@@ -16,8 +16,7 @@ import pytest
 from comap.envs.web import KeyNodeReport, gaia_correct, key_node_report, read_tasks
 from comap.envs.web.env import WebEnv
 from comap.envs.web.judge import Judge
-from comap.envs.web.live import Acted, Inspecting, LiveNode
-from comap.envs.web.twin import Twin
+from comap.envs.web.live import Acted, LiveNode
 from comap.errors import DataCorrupt, DataNotFound, LanguageModelError, OptionError, TaskNotFound
 from comap.facts import Delta, State
 from comap.lm import Completion, Generate
@@ -246,7 +245,10 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
 def test_wrong_options_of_files(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", TASK, TASK | {"id": "2", "web": "https://example.org"})
     for options, said in (
-        ({"benchmark": "webvoyager", "tasks": path, "engine": "twin"}, "live sites need a browser"),
+        (
+            {"benchmark": "webvoyager", "tasks": path, "engine": "twin"},
+            "a live site needs a browser",
+        ),
         ({"tasks": path}, "tasks, judge and allowed_hosts are for benchmark='webvoyager'"),
         ({"judge": FakeModel("")}, "leave them out"),
         ({"benchmark": "webvoyager", "tasks": path, "judge": 5}, "judge must be a language model"),
@@ -357,32 +359,14 @@ def test_key_nodes_end_to_end(tmp_path: Path) -> None:
     assert late["key_nodes"] == (0, 1, 2)  # stop is a step: the page before it counts
 
 
-class TwinWithSelectors(Twin):
-    """Stands in for a browser: knows the address, and one selector."""
-
-    @property
-    def address(self) -> str:
-        return f"https://www.{self.url}#top"
-
-    def chain(self, selector: str) -> Sequence[tuple[str, int]]:
-        number = next(
-            (i for i, item in enumerate(self._outline.items, 1) if item.node.name == "Cart"), 0
-        )
-        return [("span", 0), ("a", number)] if selector == "#cart" else []
-
-
-def test_all_nodes_met_is_success_and_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert isinstance(TwinWithSelectors(), Inspecting) and not isinstance(Twin(), Inspecting)
-    monkeypatch.setattr("comap.envs.web.env.Twin", TwinWithSelectors)
-    nodes = [*NODES[:1], NODES[4], node(INCLUDED, "shop.test/#top", key="")]
-    path = write(tmp_path / "a.json", LIVE | {"evaluation": nodes})
-    infos = play(path, "mind2web-live", ("wait", "click [link 'Cart']", "stop"))
+def test_all_nodes_met_is_success_and_the_end(tmp_path: Path, browser: str) -> None:
+    more = [node(PATH, "[href='/cart']", netloc="shop"), node(INCLUDED, "shop.test/", key="")]
+    path = write(tmp_path / "a.json", LIVE | {"evaluation": [NODES[0], *more]})
+    actions = ("wait", "click [link 'Cart']", "stop")
+    infos = play(path, "mind2web-live", actions, engine="chromium", browser=browser)
     assert [info["key_nodes"] for info in infos] == [(), (0, 2), (0, 1, 2)]
-    assert (
-        infos[-1]["success"] and infos[-1]["verdict"] == "" and infos[-1]["url"] == "shop.test/cart"
-    )
+    last = infos[-1]
+    assert last["success"] and last["verdict"] == "" and last["url"] == "shop.test/cart"
 
 
 def test_the_limit_of_a_task(tmp_path: Path) -> None:

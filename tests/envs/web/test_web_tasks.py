@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import gymnasium
 import pytest
 
 from comap.envs.panel import evenly
-from comap.envs.web.actions import canonical
+from comap.envs.web.actions import canonical, read_action
 from comap.envs.web.engine import Effect
-from comap.envs.web.tasks import INSTANCES, KeyNode, accepted, accepted_draws, load, panel_of, right
+from comap.envs.web.tasks import (
+    _MOST_DRAWS,
+    INSTANCES,
+    KeyNode,
+    Task,
+    _id,
+    load,
+    panel_of,
+    right,
+)
 from comap.envs.web.templates import template_names
+from comap.envs.web.twin import Twin
 from comap.errors import TaskNotFound
 from comap.facts import State
 
@@ -20,6 +31,44 @@ PANELS = {
     "valid": (248, "a51bebb4ceb801ae"),
     "test": (248, "f3fc8ddb20190734"),
 }
+
+
+def plays(task: Task, skip: int = -1) -> bool:
+    """Return whether the expert solves a task if it leaves a step out."""
+    twin, met = Twin(), frozenset[int]()
+    twin.open(task.world, task.draft.start)
+    met = task.meets(met, twin.url, Effect())
+    for index, action in enumerate(task.plan[:-1]):
+        move = read_action(action)
+        if index != skip and move is not None:
+            met = task.meets(met, twin.url, twin.act(move))
+            met = task.meets(met, twin.url, Effect())
+    return task.solved(twin.states, met, task.draft.answer)
+
+
+def accepted(task: Task) -> bool:
+    """Return whether the expert solves a task, and three that leave one step out do not."""
+    steps = range(len(task.plan) - 1)
+    failed = (skip for skip in steps if not plays(task, skip))
+    enough = min(len(steps), 3)
+    return plays(task) and len(list(islice(failed, enough))) == enough
+
+
+def accepted_draws(template: str, seed: int) -> list[int]:
+    """Return the first draws of a template that an instance accepts, as ``data/panels.json`` has them."""
+    split = next(name for name, seeds in INSTANCES.items() if seed in seeds)
+    found, goals = list[int](), set[str]()
+    for draw in range(_MOST_DRAWS):
+        try:
+            task = load(_id(split, seed, template, draw))
+        except TaskNotFound:
+            continue
+        if task.draft.goal not in goals and accepted(task):
+            found.append(draw)
+            goals.add(task.draft.goal)
+            if len(found) == 2:
+                break
+    return found
 
 
 @pytest.mark.parametrize("split", PANELS)
