@@ -180,7 +180,10 @@ def _follow(task_id: str, split: str, draft: Draft, world: World) -> Task:
         assert move is not None
         effect = twin.act(move)
         if effect.refused:
-            raise ValueError(f"{task_id}: {action} is refused: {effect.refused}")
+            raise TaskNotFound(
+                f"expected a draw that its expert can play, found {task_id!r}: {action} is refused "
+                f"({effect.refused}); env.unwrapped.tasks.ids lists those of the split"
+            )
         loaded = twin.text().split("\n", 1)[0] != page or twin.states is not states
         nodes += _written(goal, used, twin.url if loaded else "", urls[-1], move, effect)
         if twin.states is not states:
@@ -232,16 +235,13 @@ def load(task_id: str) -> Task:
     Raises:
         TaskNotFound: The id is of no split, instance, template or draw, or the draw does not fit.
     """
-    parts = task_id.removeprefix(_PREFIX).split("/")
-    try:
-        split, instance, template, number = parts
-        seed, fits = int(instance), template in template_names() and 0 <= int(number) < _MOST_DRAWS
-        if fits and seed in INSTANCES[split] and task_id == _id(split, seed, template, int(number)):
-            world = world_of(seed)
-            if (found := draft(template, world, int(number))) is not None:
-                return _follow(task_id, split, found, world)
-    except (KeyError, ValueError):
-        pass
+    split, instance, template, number = (*task_id.removeprefix(_PREFIX).split("/"), "", "", "")[:4]
+    seed, draw = (int(part) if part.isdecimal() else -1 for part in (instance, number))
+    known = seed in INSTANCES.get(split, ()) and template in template_names() and draw < _MOST_DRAWS
+    if known and task_id == _id(split, seed, template, draw):
+        world = world_of(seed)
+        if (found := draft(template, world, draw)) is not None:
+            return _follow(task_id, split, found, world)
     raise TaskNotFound(
         f"expected a task such as 'generated/test/20/shop-detail/0', found {task_id!r:.80}; "
         "env.unwrapped.tasks.ids lists those of the split"
