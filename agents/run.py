@@ -132,7 +132,7 @@ FORMAT = "comap run 1"
 
 _NO_MATTER = {
     f"language_model.{name}"
-    for name in ("concurrency", "timeout", "max_retries", "prices", "batch_tokens", "batch_rows")
+    for name in ("concurrency", "timeout", "max_retries", "batch_tokens", "batch_rows")
 }  # may change when a run is gone on with: answers do not depend on them
 
 
