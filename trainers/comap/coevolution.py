@@ -312,7 +312,7 @@ class CoEvolution(StagedTraining):
 
     def draft_in_own_states(self, stage: StageFolder) -> Mapping[str, Any]:
         """Let the policy play other tasks, and note in each state what an expert would do there (ours)."""
-        used = {shown.task for shown in self._drafted()}
+        used = {shown.task for shown in self._drafted((_DRAFTS,))}
         rest = [task for task in self.tasks(self.config.train_split) if task not in used]
         tasks = some_of(rest, self.config.reflection_tasks, self.seed(stage.name))
         lm = self.language_model()
@@ -326,11 +326,9 @@ class CoEvolution(StagedTraining):
         )
         return played_result(found)
 
-    def _drafted(self) -> list[Trajectory]:
+    def _drafted(self, stages: Sequence[str] = (_DRAFTS, _OWN)) -> list[Trajectory]:
         """Return the episodes in which the policy was asked for drafts."""
-        return [
-            one for name in (_DRAFTS, _OWN) if name in self.folders for one in self.episodes(name)
-        ]
+        return [one for name in stages if name in self.folders for one in self.episodes(name)]
 
     def label_drafts(self, stage: StageFolder) -> Mapping[str, Any]:
         """Play out draft and expert's action in each state, and label which is better."""

@@ -20,11 +20,18 @@ processes = load(f"{KIT.with_name('process_kit.py')}:KIT")
 BOUNDARIES = (  # one of each kind
     "stages/*-warmup-policy/checkpoints/checkpoint-1",  # being written
     "stages/*-warmup-policy/agent.safetensors",  # trained, but the stage has not ended
+    "stages/*-reflection-play/episodes/*/trajectories.jsonl",
     "stages/*-round-1-rollouts/episodes/*/trajectories.jsonl",
     "stages/*-round-1-world-model/predictions-0/*.jsonl",
     "models/agent",
 )
-FEW = {"frozen_transitions": 0, "diagnosed": 0, "warmup_rollouts": 1, "tasks_per_round": 1}
+FEW = {
+    "frozen_transitions": 0,
+    "diagnosed": 0,
+    "warmup_rollouts": 1,
+    "tasks_per_round": 1,
+    "label_states": "both",
+}
 
 
 def main(place):
