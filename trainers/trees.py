@@ -99,6 +99,9 @@ def plant(
         model: The model that will read them.
         device: Where the tensors are.
     """
+    alone = model.config._attn_implementation != "sdpa"
+    if not alone:  # one tree of all: limbs do not see each other, and nothing is padded
+        trees = [[number for rows in trees for number in rows]]
     read = [Tree([sequences[n] for n in rows]) for rows in trees] or [Tree([])]
     size = max(1, *map(len, read))
     ids, places = np.zeros((2, len(read), size), np.int64)
@@ -110,11 +113,11 @@ def plant(
             tokens = np.asarray(sequences[row], np.int64)[at]
             same = np.full_like(at, number), np.full_like(at, row)
             wanted.append(np.stack([same[0], path[at - 1], tokens, same[1], columns]))
-    if model.config._attn_implementation == "sdpa":
-        nothing = [(0, 1, np.arange(0))]  # padding is read too: all weights take part
-        mask: Any = TreeMask.of([tree.limbs or nothing for tree in read], size, device)
+    if alone:
+        mask: Any = additive(torch.from_numpy(_seen(read, size)).to(device), model.dtype)
     else:
-        mask = additive(torch.from_numpy(_seen(read, size)).to(device), model.dtype)
+        nothing = [(0, 1, np.arange(0))]  # padding is read too: all weights take part
+        mask = TreeMask.of([tree.limbs or nothing for tree in read], size, device)
     inputs = {
         "input_ids": torch.from_numpy(ids).to(device),
         "position_ids": torch.from_numpy(places).to(device),
@@ -142,21 +145,34 @@ class TreeMask(torch.Tensor):  # type: ignore[misc]
     not see each other, so that limb by limb costs a fraction of the whole square.
     """
 
-    limbs: list[list[tuple[int, int, Tensor]]]
+    seen: Tensor  # the tokens that each limb sees, one limb after the other
+    asked: Tensor  # those for which it is computed
+    own: Tensor | None  # the tokens of all limbs, if there is padding beside them
+    limbs: list[tuple[int, int, int, Tensor | None]]  # how many each of these has, and its mask
 
     @classmethod
     def of(cls, trees: Sequence[Sequence[Limb]], size: int, device: Any) -> TreeMask:
         """Return the mask of trees, of each its limbs, that are padded on the right to a size."""
         zeros = torch.zeros(1, device=device).expand(len(trees), 1, size, size)
         mask: TreeMask = zeros.as_subclass(cls)
-        mask.limbs = [
-            [
-                (start, end, torch.tensor(np.r_[path, start:end], device=device))
-                for start, end, path in limbs
-                if end > start
-            ]
-            for limbs in trees
-        ]
+        seen, asked, own, mask.limbs = [], [], [], []
+        for start, limbs in zip(range(0, size * len(trees), size), trees, strict=True):
+            for first, end, path in limbs:
+                count, rows = len(path), end - first
+                columns = count + rows
+                seen.append(np.r_[path, first:end] + start)
+                own.append(seen[-1][count:])
+                # Causal attention needs no mask, and half the work: it may compute a short path anew.
+                causal = count < rows
+                asked.append(seen[-1] if causal else own[-1])
+                below = None
+                if not causal:
+                    below = torch.ones(rows, columns, dtype=torch.bool, device=device).tril(count)
+                mask.limbs += [(columns, len(asked[-1]), rows, below)] if rows else []
+        mask.seen, mask.asked, all_own = (
+            torch.from_numpy(np.concatenate(some)).to(device) for some in (seen, asked, own)
+        )
+        mask.own = all_own if len(all_own) < size * len(trees) else None
         return mask
 
     @classmethod
@@ -170,26 +186,28 @@ def _by_limbs(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: TreeMask, **options: Any
 ) -> Tensor:
     """Return scaled dot-product attention, (trees, heads, size, features)."""
-    found = []
-    for q, k, v, limbs in zip(query, key, value, attn_mask.limbs, strict=True):
-        parts = []
-        for start, end, seen in limbs:
-            rows, columns = end - start, len(seen)
-            mask = None  # where nothing comes before a limb: the fastest kernels take that
-            if rows < columns:
-                mask = torch.ones(rows, columns, dtype=torch.bool, device=q.device)
-                mask = mask.tril(columns - rows)
-            one = torch.nn.functional.scaled_dot_product_attention(
-                q[None, :, start:end],
-                k.index_select(1, seen)[None],
-                v.index_select(1, seen)[None],
-                mask,
-                **{**options, "is_causal": mask is None},
-            )
-            parts.append(one[0])
-        padding = q.shape[1] - sum(part.shape[1] for part in parts)
-        found.append(torch.cat([*parts, parts[0].new_zeros(v.shape[0], padding, v.shape[2])], 1))
-    return torch.stack(found)
+    columns, asked, rows, masks = zip(*attn_mask.limbs, strict=True)
+
+    def parts(states: Tensor, index: Tensor, sizes: Any) -> Any:
+        """Return what limbs have of states, (1, heads, tokens, features) each."""
+        found = states.transpose(1, 2).flatten(0, 1).index_select(0, index).split(sizes)
+        return [one.transpose(0, 1)[None] for one in found]
+
+    q = parts(query, attn_mask.asked, asked)
+    k, v = (parts(states, attn_mask.seen, columns) for states in (key, value))
+    found = torch.cat(
+        [
+            torch.nn.functional.scaled_dot_product_attention(
+                q[n], k[n], v[n], mask, **{**options, "is_causal": mask is None}
+            )[0, :, -rows[n] :].transpose(0, 1)
+            for n, mask in enumerate(masks)
+        ]
+    )
+    trees, _, size, _ = query.shape
+    if attn_mask.own is not None:
+        zeros = found.new_zeros(trees * size, *found.shape[1:])
+        found = zeros.index_copy(0, attn_mask.own, found)
+    return found.unflatten(0, (trees, size)).transpose(1, 2)
 
 
 def token_scores(
