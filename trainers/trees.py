@@ -146,33 +146,28 @@ class TreeMask(torch.Tensor):  # type: ignore[misc]
     """
 
     seen: Tensor  # the tokens that each limb sees, one limb after the other
-    asked: Tensor  # those for which it is computed
-    own: Tensor | None  # the tokens of all limbs, if there is padding beside them
-    limbs: list[tuple[int, int, int, Tensor | None]]  # how many each of these has, and its mask
+    own: Tensor  # the tokens of each limb, one limb after the other
+    limbs: list[tuple[int, int, Tensor | None]]  # how many each of these has, and its mask
 
     @classmethod
     def of(cls, trees: Sequence[Sequence[Limb]], size: int, device: Any) -> TreeMask:
         """Return the mask of trees, of each its limbs, that are padded on the right to a size."""
         zeros = torch.zeros(1, device=device).expand(len(trees), 1, size, size)
         mask: TreeMask = zeros.as_subclass(cls)
-        seen, asked, own, mask.limbs = [], [], [], []
-        for start, limbs in zip(range(0, size * len(trees), size), trees, strict=True):
+        seen, own, mask.limbs = [], [], []
+        for number, limbs in enumerate(trees):
             for first, end, path in limbs:
-                count, rows = len(path), end - first
-                columns = count + rows
-                seen.append(np.r_[path, first:end] + start)
-                own.append(seen[-1][count:])
-                # Causal attention needs no mask, and half the work: it may compute a short path anew.
-                causal = count < rows
-                asked.append(seen[-1] if causal else own[-1])
-                below = None
-                if not causal:
-                    below = torch.ones(rows, columns, dtype=torch.bool, device=device).tril(count)
-                mask.limbs += [(columns, len(asked[-1]), rows, below)] if rows else []
-        mask.seen, mask.asked, all_own = (
-            torch.from_numpy(np.concatenate(some)).to(device) for some in (seen, asked, own)
+                before, rows = len(path), end - first
+                seen.append(np.r_[path, first:end] + number * size)
+                own.append(seen[-1][before:])
+                below = None  # where nothing comes before a limb: the fastest kernels take that
+                if before:
+                    below = torch.ones(rows, before + rows, dtype=torch.bool, device=device)
+                    below = below.tril(before)
+                mask.limbs += [(before + rows, rows, below)] if rows else []
+        mask.seen, mask.own = (
+            torch.from_numpy(np.concatenate(some)).to(device) for some in (seen, own)
         )
-        mask.own = all_own if len(all_own) < size * len(trees) else None
         return mask
 
     @classmethod
@@ -186,25 +181,27 @@ def _by_limbs(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: TreeMask, **options: Any
 ) -> Tensor:
     """Return scaled dot-product attention, (trees, heads, size, features)."""
-    columns, asked, rows, masks = zip(*attn_mask.limbs, strict=True)
+    columns, rows, masks = zip(*attn_mask.limbs, strict=True)
+    trees, _, size, _ = query.shape
+    padded = len(attn_mask.own) < trees * size
 
-    def parts(states: Tensor, index: Tensor, sizes: Any) -> Any:
-        """Return what limbs have of states, (1, heads, tokens, features) each."""
-        found = states.transpose(1, 2).flatten(0, 1).index_select(0, index).split(sizes)
-        return [one.transpose(0, 1)[None] for one in found]
+    def parts(states: Tensor, index: Tensor | None, sizes: Any) -> Any:
+        """Return what each limb has of states, (1, heads, tokens, features)."""
+        found = states.transpose(1, 2).flatten(0, 1)
+        found = found if index is None else found.index_select(0, index)
+        return [one.transpose(0, 1)[None] for one in found.split(sizes)]
 
-    q = parts(query, attn_mask.asked, asked)
+    q = parts(query, attn_mask.own if padded else None, rows)
     k, v = (parts(states, attn_mask.seen, columns) for states in (key, value))
     found = torch.cat(
         [
             torch.nn.functional.scaled_dot_product_attention(
-                q[n], k[n], v[n], mask, **{**options, "is_causal": mask is None}
-            )[0, :, -rows[n] :].transpose(0, 1)
-            for n, mask in enumerate(masks)
+                *three, mask, **{**options, "is_causal": mask is None}
+            )[0].transpose(0, 1)
+            for *three, mask in zip(q, k, v, masks, strict=True)
         ]
     )
-    trees, _, size, _ = query.shape
-    if attn_mask.own is not None:
+    if padded:
         zeros = found.new_zeros(trees * size, *found.shape[1:])
         found = zeros.index_copy(0, attn_mask.own, found)
     return found.unflatten(0, (trees, size)).transpose(1, 2)
