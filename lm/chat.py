@@ -146,6 +146,8 @@ class ChatTokenizer:
         self.ends = frozenset({self.end, *ends} | ({tokenizer.eos_token_id} - {None}))
         self.count = lru_cache(maxsize=8192)(lambda text: len(self.tokens([text])[0]))
         self._text = lru_cache(maxsize=65_536)(self._text_of)
+        self._written = lru_cache(maxsize=65_536)(self._written_of)
+        self._turn = lru_cache(maxsize=8192)(self._turn_of)
         self._opening = lru_cache(maxsize=1024)(self._opening_of)
         self._skeleton = lru_cache(maxsize=1024)(self._control_tokens_of)
         self._turns: Turns | None = None
@@ -199,14 +201,18 @@ class ChatTokenizer:
         try:
             head, later = conversation(self._checked(request.messages), request.reply_ids)
             found = [*self._opening(head)]
-            for reply, text, ids in later:
-                own, user = self.tokens([reply, self.turns.shown(text)])
-                if self._controls(user):
-                    raise _forgery(text)
-                found = found + self.turns.after(ids or own, user)
+            for turn in later:
+                found += self._turn(*turn)
         except LanguageModelError as error:
             return error
         return found + self.tokens([request.prefix])[0] if request.prefix else found
+
+    def _turn_of(self, reply: str, text: str, ids: Sequence[int]) -> list[int]:
+        """Return the tokens of a reply, which may be given, and of the message after it."""
+        own, user = self.tokens([reply, self.turns.shown(text)])
+        if self._controls(user):
+            raise _forgery(text)
+        return self.turns.after(ids or own, user)
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokens of each text by itself, as the continuation of some prompt."""
@@ -234,19 +240,18 @@ class ChatTokenizer:
 
     def texts(self, tokens: Sequence[int]) -> tuple[str, ...]:
         """Return the text of each generated token, control tokens as they are written."""
-
-        def written(some: Sequence[int]) -> str:
-            return str(self.tokenizer.decode(some, clean_up_tokenization_spaces=False))
-
         found: list[str] = []
         start, before = 0, ""  # a tokenizer may drop a first token's space: decode its neighbor too
         for end in range(1, len(tokens) + 1):
-            text = written(tokens[start:end])
+            text = self._written(*tokens[start:end])
             whole = not text.endswith("\ufffd") or end == len(tokens) or end - start > _LONGEST
             found.append(text[len(before) :] if whole else "")
             if whole:
-                start, before = end - 1, written(tokens[end - 1 : end])
+                start, before = end - 1, self._written(tokens[end - 1])
         return tuple(found)
+
+    def _written_of(self, *tokens: int) -> str:
+        return str(self.tokenizer.decode(tokens, clean_up_tokenization_spaces=False))
 
     def defuse(self, text: str) -> str:
         """Return the text with a space inside whatever is written like a control token."""
