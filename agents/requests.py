@@ -27,7 +27,6 @@ from ..lm import (
     NextWord,
     Score,
     Scores,
-    TokenTexts,
     WordProbabilities,
     answer,
 )
@@ -96,7 +95,8 @@ def call_of(
         text, tokens, finish = reply.text, reply.completion_tokens, reply.finish
         ids, logprobs, texts = reply.token_ids, reply.logprobs, reply.tokens
         if keep == "tokens" and texts is None and ids is not None:
-            texts = lm.token_texts(ids) if isinstance(lm, TokenTexts) else None
+            written = getattr(lm, "token_texts", None)  # of `TokenTexts`, which is slow to ask
+            texts = written and written(ids)
     elif isinstance(request, Score) and isinstance(reply, Scores):
         tokens, logprobs = sum(map(len, reply.logprobs)), reply.totals
         texts = tuple(request.completions)

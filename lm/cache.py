@@ -80,6 +80,12 @@ class PrefixTree:
             parent, count = path[-1]
             if count < len(parent.tokens):
                 parent = self._split(parent, count)
+            elif not parent.children:  # it grows: one part is copied faster than several
+                self.size -= parent.size
+                parent.tokens = tuple(tokens[done - count :])
+                parent.states = copy(done - count, len(tokens))
+                self.size += parent.size
+                return
         states = copy(done, len(tokens))
         child = Node(tuple(tokens[done:]), states, parent, self._clock)
         parent.children[tokens[done]] = child
