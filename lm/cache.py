@@ -148,8 +148,7 @@ def _layer_class() -> Any:
             new, cache = (key_states, value_states), self.cache
             if not cache.rooms:
                 cache.rooms = [
-                    cache.new_room(n, one, *one.shape[:2], one.shape[3])
-                    for n, one in enumerate(new)
+                    cache.new_room(n, one, one.shape[1], one.shape[3]) for n, one in enumerate(new)
                 ]
             rooms = [room[self.number] for room in cache.rooms]
             for room, one in zip(rooms, new, strict=True):
@@ -195,19 +194,22 @@ def cache_class() -> Any:
             upto: The slots before this one are read.
         """
 
-        def __init__(self, layers: int, room: int, known: int, spare: dict[int, Any]) -> None:
-            self.room, self.upto, self.known, self.spare = room + 1, 0, known, spare
+        def __init__(
+            self, layers: int, rows: int, room: int, known: int, spare: dict[int, Any]
+        ) -> None:
+            self.rows, self.room, self.upto = rows, room + 1, 0
+            self.known, self.spare = known, spare
             self.rooms: list[Any] = []
             self.slots: Any = slice(0, 0)
             self.numbers: Any = None
             super().__init__(layers=[_layer_class()(self, number) for number in range(layers)])
 
-        def new_room(self, which: int, like: Any, *shape: int) -> Any:
+        def new_room(self, which: int, like: Any, heads: int, features: int) -> Any:
             """Return zeros, but for slots that will be filled: a slot that is not seen may hold no NaN.
 
             On a CPU it is the memory of the call before, if that is little: fresh pages are slow.
             """
-            shape = (len(self.layers), *shape[:2], self.room, shape[2])
+            shape = (len(self.layers), self.rows, heads, self.room, features)
             flat, size = self.spare.get(which), math.prod(shape)
             if like.device.type != "cpu" or size * like.element_size() > _SPARE:
                 return like.new_zeros(shape)
@@ -217,13 +219,13 @@ def cache_class() -> Any:
             room[:, :, :, self.known :] = 0
             return room
 
-        def fill(self, row: int, rows: int, path: Sequence[tuple[Node, int]]) -> None:
+        def fill(self, row: int, path: Sequence[tuple[Node, int]]) -> None:
             """Copy known states into a row, from its start."""
             start = 0
             for node, count in path:
                 if not self.rooms:
                     self.rooms = [
-                        self.new_room(n, one, rows, one.shape[1], one.shape[3])
+                        self.new_room(n, one, one.shape[1], one.shape[3])
                         for n, one in enumerate(node.states)
                     ]
                 for room, one in zip(self.rooms, node.states, strict=True):
@@ -239,3 +241,49 @@ def cache_class() -> Any:
             self.rooms = [room.index_select(1, indices) for room in self.rooms]
 
     return RowCache
+
+
+@lru_cache(maxsize=1)
+def line_mask() -> Any:
+    """Return the class of the mask of a line: the new tokens of all rows, each after those of its row.
+
+    It does the attention that it is given to, row by row, as torch's `CausalBias` does its own.
+    """
+    import torch
+
+    attention, tensor = torch.nn.functional.scaled_dot_product_attention, torch.Tensor
+
+    class LineMask(tensor):  # type: ignore[misc, valid-type]
+        parts: list[tuple[int, int, int, Any]]  # of each row: its tokens in the line, slots, mask
+
+        @classmethod
+        def of(cls, known: Sequence[int], lengths: Sequence[int], dtype: Any) -> Any:
+            """Return the mask of rows of so many slots, of which so many are known."""
+            parts, first = [], 0
+            for before, upto in zip(known, lengths, strict=True):
+                end, mask = first + upto - before, None
+                if before:
+                    mask = torch.full((end - first, upto), -math.inf, dtype=dtype).triu(before + 1)
+                parts.append((first, end, upto, mask))
+                first = end
+            found = torch.zeros(1).expand(1, 1, first, max(lengths)).as_subclass(cls)
+            found.parts = parts
+            return found
+
+        @classmethod
+        def __torch_function__(
+            cls, func: Any, types: Any, args: Any = (), named: Any = None
+        ) -> Any:
+            if func is attention:
+                return by_rows(*args, **(named or {}))
+            return super().__torch_function__(func, types, args, named or {})
+
+    def by_rows(query: Any, key: Any, value: Any, attn_mask: Any, **options: Any) -> Any:
+        found = []
+        for row, (first, end, upto, mask) in enumerate(attn_mask.parts):
+            known = (one[row : row + 1, :, :upto] for one in (key, value))
+            options["is_causal"] = mask is None
+            found.append(attention(query[:, :, first:end], *known, mask, **options))
+        return torch.cat(found, 2)
+
+    return LineMask

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import LanguageModelError
 from .base import Sampling
-from .cache import PrefixTree, cache_class, common
+from .cache import PrefixTree, cache_class, common, line_mask
 
 
 class TokenTrie:
@@ -140,9 +140,10 @@ class Engine:
         layers = self.model.config.get_text_config(decoder=True).num_hidden_layers
         paths = [self.tree.find(prompt[:-1]) for prompt in prompts]
         known = [sum(count for _, count in path) for path in paths]
-        cache = cache_class()(layers, max(map(len, prompts)) + more, min(known), self.spare)
+        room, rows = max(map(len, prompts)) + more, len(prompts)
+        cache = cache_class()(layers, rows, room, min(known), self.spare)
         for row, path in enumerate(paths):
-            cache.fill(row, len(prompts), path)
+            cache.fill(row, path)
         return Rows(self, prompts, cache, known)
 
 
@@ -223,6 +224,27 @@ class Rows:
             use_cache=True,
             **options,
         )
+
+    def last(self) -> Any:
+        """Return the logits after each prompt."""
+        import torch
+
+        model, cache = self.engine.model, self.cache
+        sdpa = model.config._attn_implementation == "sdpa"
+        if self.engine.device.type != "cpu" or not sdpa or len(self.prompts) == 1:
+            return self.read(*self.rest(), logits_to_keep=1).logits[:, -1]
+        places = [  # on a CPU in one line: padding costs as much as tokens
+            (prompt[slot], slot, row)
+            for row, (prompt, known) in enumerate(zip(self.prompts, self.known, strict=True))
+            for slot in range(known, len(prompt))
+        ]
+        ids, slots, cache.numbers = torch.tensor(places).T[:, None]
+        lengths = [*map(len, self.prompts)]
+        cache.slots, cache.upto = slots, max(lengths)
+        mask = line_mask().of(self.known, lengths, model.dtype)
+        ends = torch.tensor([end - 1 for _, end, *_ in mask.parts])
+        options = {"past_key_values": cache, "use_cache": True, "logits_to_keep": ends}
+        return model(input_ids=ids, position_ids=slots, attention_mask=mask, **options).logits[0]
 
     def select(self, numbers: Sequence[int]) -> None:
         """Keep some rows, also several times."""
@@ -320,7 +342,7 @@ def _read(engine: Engine, rows: Sequence[Row]) -> tuple[Any, Rows]:
             alone.read(*alone.rest(), logits_to_keep=1)
             alone.keep(0, start)
     begun = engine.begin(prompts, max(row.limit for row in rows))
-    logits = begun.read(*begun.rest(), logits_to_keep=1).logits[:, -1]
+    logits = begun.last()
     if len(number) < len(rows):
         import torch
 

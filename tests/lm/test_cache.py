@@ -78,6 +78,41 @@ def test_only_what_is_new_is_read(folder, monkeypatch):
     assert read[0] == 1
 
 
+def test_prompts_of_any_lengths_are_read_without_padding(folder, monkeypatch):
+    """On a CPU; keys and values here are shared by two heads each."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "head_dim": 8}
+    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2}
+    tokenizer = opened(folder).tokenizer
+    torch.manual_seed(0)
+    model = Qwen3ForCausalLM(Qwen3Config(vocab_size=len(tokenizer), **sizes)).double()
+    lm, alone = (
+        HFLanguageModel.from_model(model, tokenizer, batch_rows=rows, cache_mb=mb)
+        for rows, mb in ((64, 100), (1, 0))
+    )
+    read, forward = [], model.forward
+
+    def counting(*args, **options):
+        read.append(tuple(options["input_ids"].shape))
+        return forward(*args, **options)
+
+    monkeypatch.setattr(model, "forward", counting)
+    talks = [(Message("user", text * (n + 1)),) for n, text in enumerate(TEXTS)]
+    for _ in range(2):
+        asked = [Generate(talk, Sampling(4, temperature=1.0, seed=5)) for talk in talks]
+        replies, new = lm.generate(asked), read[0]
+        assert new[0] == 1 and new[1] <= sum(reply.prompt_tokens for reply in replies)
+        for reply, other in zip(replies, alone.generate(asked), strict=True):
+            assert reply.token_ids == other.token_ids
+            assert reply.logprobs == pytest.approx(other.logprobs, abs=1e-9)
+        talks = [
+            (*talk, Message("assistant", reply.text or "..."), Message("user", "open it"))
+            for talk, reply in zip(talks, replies, strict=True)
+        ]
+        read[:] = []
+
+
 def test_a_damaged_answer_damages_no_later_one(folder):
     """What is not a number stays out of the memory that the next call uses."""
     lm = opened(folder)
