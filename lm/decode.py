@@ -272,7 +272,7 @@ class Row:
     logprobs: list[float] = field(default_factory=list)
     finish: str = ""
     node: int = 0
-    random: Random = field(default_factory=Random)
+    random: Random = field(init=False)
 
     def restart(self) -> None:
         self.tokens, self.logprobs, self.finish, self.node = [], [], "", 0
