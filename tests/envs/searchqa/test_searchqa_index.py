@@ -174,7 +174,9 @@ def test_a_damaged_tantivy_index_is_told(
     for file in (*folder.glob("*.term"), *folder.glob("*.idx"), *folder.glob("*.fast")):
         damaged = tmp_path / file.name
         damaged.write_bytes(bytes(file.stat().st_size))
-        damaged.replace(file)  # a new file: a thread of Tantivy may still read the old one's mapping
+        damaged.replace(
+            file
+        )  # a new file: a thread of Tantivy may still read the old one's mapping
     if damage == "other contents":  # of a large one only the sizes are compared
         monkeypatch.setattr("comap.envs.searchqa.index.QUICK", 0)
     with pytest.raises(DataCorrupt, match="build it again: comap data build searchqa"):
