@@ -158,13 +158,15 @@ class TreeMask(torch.Tensor):  # type: ignore[misc]
         for number, limbs in enumerate(trees):
             for first, end, path in limbs:
                 before, rows = len(path), end - first
+                if not rows:
+                    continue
                 seen.append(np.r_[path, first:end] + number * size)
                 own.append(seen[-1][before:])
                 below = None  # where nothing comes before a limb: the fastest kernels take that
                 if before:
                     below = torch.ones(rows, before + rows, dtype=torch.bool, device=device)
                     below = below.tril(before)
-                mask.limbs += [(before + rows, rows, below)] if rows else []
+                mask.limbs.append((before + rows, rows, below))
         mask.seen, mask.own = (
             torch.from_numpy(np.concatenate(some)).to(device) for some in (seen, own)
         )
