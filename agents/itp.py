@@ -203,8 +203,6 @@ class ITPAgent:
         )
         return _TAG.sub("", said.text).strip() or NO_FORESIGHT
 
-    # -- prompts, which training makes as well -----------------------------------------------------
-
     def foresight_of(self, observation: str, count_tokens: Callable[[str], int]) -> str:
         """Return what the agent reads of an imagined observation with ``told="last"``."""
         text = cut_text(observation, self.config.foresight_tokens, count_tokens)

@@ -65,18 +65,11 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """A micro-batch of sequences as trees, in tensors.
+    """A micro-batch of sequences as trees, in tensors."""
 
-    Attributes:
-        inputs: What the model reads: ``input_ids``, ``position_ids`` and ``attention_mask``.
-        wanted: Of each log-probability that is wanted: the tree, the token before it there, the token
-            itself, and its row and column in the result, ``(5, M)``.
-        shape: The result's rows and columns.
-    """
-
-    inputs: dict[str, Tensor]
-    wanted: Tensor
-    shape: tuple[int, int]
+    inputs: dict[str, Tensor]  # input_ids, position_ids and attention_mask
+    wanted: Tensor  # of each log-probability (5, M): tree, token before it, token, row, column
+    shape: tuple[int, int]  # the result's rows and columns
 
 
 def plant(

@@ -19,21 +19,13 @@ _ACTIVE = CONTROLS | {"link", "clickable"}
 
 
 class Moment(NamedTuple):
-    """All that an engine needs to come back: picklable, and never changed.
+    """All that an engine needs to come back: picklable, and never changed."""
 
-    Attributes:
-        states: The states of the sites, by host.
-        url: The address, as ``host/path?query``.
-        history: The addresses before it.
-        values: What was typed or chosen on the page, by the index of its line.
-        top: How far the window is scrolled down; 0 where the whole page is shown.
-    """
-
-    states: Mapping[str, Any]
-    url: str
+    states: Mapping[str, Any]  # of the sites, by host
+    url: str  # host/path?query
     history: tuple[str, ...]
-    values: tuple[tuple[int, str | int], ...]
-    top: float = 0.0
+    values: tuple[tuple[int, str | int], ...]  # typed or chosen, by the index of the line
+    top: float = 0.0  # how far the window is scrolled down; 0 where the whole page is shown
 
 
 class Effect(NamedTuple):

@@ -38,27 +38,16 @@ _FOCUSED = ("checkbox", "radio", "combobox", "textbox", "searchbox")
 
 
 class Progress(NamedTuple):
-    """What an episode has done beside the engine's state; part of snapshots.
+    """What an episode has done beside the engine's state; part of snapshots."""
 
-    Attributes:
-        met: The key nodes that were met.
-        next: The index of the expert's next action.
-        astray: Whether other actions than the expert's changed something since.
-        answer: The answer, after ``stop``.
-        refused: Why the last action was refused.
-        scores: The scores of the nodes of a task of Mind2Web-Live.
-        verdict: What a judge said of the episode, or why there is none.
-        focus: The number of the line that has the focus; 0 for none.
-    """
-
-    met: frozenset[int] = frozenset()
-    next: int = 0
-    astray: bool = False
-    answer: str | None = None
-    refused: str = ""
-    scores: tuple[float, ...] = ()
-    verdict: str = ""
-    focus: int = 0
+    met: frozenset[int] = frozenset()  # key nodes
+    next: int = 0  # the index of the expert's next action
+    astray: bool = False  # other actions than the expert's changed something since
+    answer: str | None = None  # after ``stop``
+    refused: str = ""  # why the last action was
+    scores: tuple[float, ...] = ()  # of the nodes of a task of Mind2Web-Live
+    verdict: str = ""  # what a judge said, or why there is none
+    focus: int = 0  # the number of the line that has it; 0 for none
 
 
 class WebEnv(TextEnv):

@@ -65,21 +65,13 @@ class Acted(NamedTuple):
 
 
 class LiveNode(NamedTuple):
-    """A key node of Mind2Web-Live.
+    """A key node of Mind2Web-Live."""
 
-    Attributes:
-        kind: The name of its match function.
-        reference: What is wanted: a text, or in words for a semantic match.
-        key: Of an address, the key of its query; empty for the address as a whole.
-        site: Of an element, the name of its site.
-        path: The CSS selector of its element; empty for any.
-    """
-
-    kind: str
-    reference: str
-    key: str = ""
-    site: str = ""
-    path: str = ""
+    kind: str  # the name of its match function
+    reference: str  # a text, or in words for a semantic match
+    key: str = ""  # of the address's query; empty for the address as a whole
+    site: str = ""  # of an element, its site's name
+    path: str = ""  # an element's CSS selector; empty for any
 
     def scorable(self, has_judge: bool, has_selectors: bool) -> bool:
         """Return whether it can be scored: meaning needs a judge, a selector a browser."""
@@ -131,25 +123,15 @@ def _is_target(chain: Sequence[tuple[str, int]], line: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LiveTask:
-    """A task of a file.
+    """A task of a file."""
 
-    Attributes:
-        id: ``<benchmark>/<the file's id>``.
-        benchmark: One of `FILES`.
-        split: What the environment's user calls the file.
-        draft: Goal, start and, of GAIA, the true answer.
-        nodes: The key nodes of Mind2Web-Live.
-        reference: The number of steps of Mind2Web-Live's annotator; 0 elsewhere.
-        url: The address that it starts at, with its scheme, for live sites.
-    """
-
-    id: str
+    id: str  # <benchmark>/<the file's id>
     benchmark: str
-    split: str
-    draft: Draft
+    split: str  # what the environment's user calls the file
+    draft: Draft  # goal, start and, of GAIA, the true answer
     nodes: tuple[LiveNode, ...] = ()
-    reference: int = 0
-    url: str = ""
+    reference: int = 0  # steps of Mind2Web-Live's annotator; 0 elsewhere
+    url: str = ""  # the start with its scheme, for live sites
     plan: ClassVar[tuple[str, ...]] = ()
 
     @property

@@ -24,26 +24,15 @@ _PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACw="
 
 
 class Node(NamedTuple):
-    """A component; which attributes mean something depends on its role.
+    """A component; which attributes mean something depends on its role."""
 
-    Attributes:
-        role: Its role, or ``list``, ``item``, ``form`` or ``hidden``, which have no line.
-        name: Its accessible name.
-        children: The components in it.
-        href: Where a link leads, and a form's action.
-        field: A control's name in its form, and a form's method.
-        value: What a control sends, or the text that is in it at first.
-        checked: Whether a checkbox, a radio button or an option is chosen at first.
-        disabled: Whether a control is disabled.
-    """
-
-    role: str
+    role: str  # or list, item, form, hidden, which have no line
     name: str = ""
     children: tuple[Node, ...] = ()
-    href: str = ""
-    field: str = ""
-    value: str = ""
-    checked: bool = False
+    href: str = ""  # where a link leads, and a form's action
+    field: str = ""  # a control's name in its form, and a form's method
+    value: str = ""  # what a control sends, or the text in it at first
+    checked: bool = False  # a checkbox, a radio button or an option, at first
     disabled: bool = False
 
 

@@ -37,21 +37,13 @@ _MOST_DRAWS = 60
 
 
 class KeyNode(NamedTuple):
-    """A state on the way to a goal, as in Mind2Web-Live (Pan et al., WebCanvas, 2024).
+    """A state on the way to a goal, as in Mind2Web-Live (Pan et al., WebCanvas, 2024)."""
 
-    Attributes:
-        kind: ``url_included``, ``url_exactly`` or ``element_value``.
-        where: The host and path; for ``url_exactly`` the page; of ``element_value`` the page.
-        key: The key of the query, or the name of the control.
-        reference: The value that is wanted.
-        required: Whether the task counts as solved only with it: the answer stands there.
-    """
-
-    kind: str
-    where: str
-    key: str = ""
+    kind: str  # url_included, url_exactly or element_value
+    where: str  # host and path; of the other kinds the page
+    key: str = ""  # of the query, or the name of the control
     reference: str = ""
-    required: bool = False
+    required: bool = False  # it counts as solved only with it: the answer stands there
 
     def met(self, url: str, effect: Effect) -> bool:
         """Return whether an action met this node: the address after it, and what it typed."""
@@ -83,31 +75,18 @@ class KeyNode(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task, played once by its expert.
-
-    Attributes:
-        id: Its id.
-        split: Its split.
-        world: The instance of the sites.
-        draft: What it asks for.
-        plan: The expert's actions, by names, ``stop`` included.
-        urls: The address before each of them.
-        fresh: For each of them the first one on the same, freshly loaded page.
-        nodes: The key nodes.
-        changed: The states that the sites have to be in, where they are not as they were.
-        evidence: What pages show once it was changed.
-    """
+    """A task, played once by its expert."""
 
     id: str
     split: str
     world: World
     draft: Draft
-    plan: tuple[str, ...]
-    urls: tuple[str, ...]
-    fresh: tuple[int, ...]
+    plan: tuple[str, ...]  # the expert's actions, by names, ``stop`` included
+    urls: tuple[str, ...]  # the address before each of them
+    fresh: tuple[int, ...]  # for each the first one on the same, freshly loaded page
     nodes: tuple[KeyNode, ...]
-    changed: frozenset[tuple[str, Any]]
-    evidence: frozenset[Fact]
+    changed: frozenset[tuple[str, Any]]  # states of sites that have to be so
+    evidence: frozenset[Fact]  # what pages show once it was changed
 
     def solved(self, states: Mapping[str, Any], met: frozenset[int], answer: str) -> bool:
         """Return whether the states of the sites, the nodes that were met and the answer solve it."""

@@ -23,25 +23,15 @@ Filling: TypeAlias = "dict[str, str] | None"
 
 
 class Draft(NamedTuple):
-    """A task before it was played.
+    """A task before it was played."""
 
-    Attributes:
-        level: 1 (look up), 2 (filter, compare, fill in) or 3 (several sites).
-        goal: The task in words.
-        start: The address that it starts at.
-        plan: Actions that do it, by names, without the last ``stop``.
-        answer: What has to be answered; empty where something has to be changed instead.
-        sources: Addresses of pages that have to be read; none stands for the last one of an answer.
-        others: Answers of the same kind; an answer that names one of them as well is wrong.
-    """
-
-    level: int
+    level: int  # 1 (look up), 2 (filter, compare, fill in) or 3 (several sites)
     goal: str
     start: str
-    plan: tuple[str, ...]
-    answer: str
-    sources: tuple[str, ...]
-    others: tuple[str, ...]
+    plan: tuple[str, ...]  # actions by names, without the last ``stop``
+    answer: str  # empty where something has to be changed instead
+    sources: tuple[str, ...]  # pages to be read; of an answer its last one where there are none
+    others: tuple[str, ...]  # answers of the same kind: one that names one of them as well is wrong
 
 
 def template_names() -> tuple[str, ...]:
