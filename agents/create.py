@@ -123,7 +123,7 @@ def agent_class(name: str) -> type[Any]:
 
 
 _MARK = "tiny.json"
-_SOME, _FEW = 32, 6  # tasks; few where an episode takes seconds
+_SOME, _FEW, _MANY = 32, 6, 248  # tasks; few of slow ones, many where names differ
 _EVERY = 8  # steps between two lists of all actions, which would else outweigh everything
 
 
@@ -148,7 +148,8 @@ def corpus(env_id: str = "comap/ALFWorld-v0", episodes: int | None = None) -> li
 
 def played_for_words(env_id: str) -> int:
     """Return how many tasks a tiny model's words come from, unless one says otherwise."""
-    return _FEW if env_class(env_id).slow else _SOME
+    cls = env_class(env_id)
+    return _FEW if cls.slow else _MANY if cls.quotes_names else _SOME
 
 
 def tiny_folder(
@@ -162,7 +163,7 @@ def tiny_folder(
     purpose: str = "",
 ) -> Path:
     """Return the folder of an untrained tiny model for a benchmark; it is built where it is missing."""
-    from ..lm.tiny import build_tiny
+    from ..lm.tiny import Tokens, build_tiny
 
     with needs_extra("train", "building a tiny language model"):
         from safetensors import SafetensorError
@@ -182,7 +183,9 @@ def tiny_folder(
         )
     text = [*corpus(env_id, episodes), *words]
     try:
-        build_tiny(folder, text, parameters=parameters, seed=seed, entities=True)
+        tokens: Tokens = "names" if env_class(env_id).quotes_names else "entities"
+        most = 3072 if tokens == "names" else 1024
+        build_tiny(folder, text, parameters=parameters, seed=seed, tokens=tokens, vocabulary=most)
         with replacing_file(mark) as file:  # last: what is there then is whole
             file.write(written.encode())
     except (OSError, SafetensorError) as error:

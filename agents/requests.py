@@ -231,10 +231,15 @@ class EnvSlot:
         self.restores += 1
 
     def expert_action(self) -> str | None:
-        """Return what the environment's expert would do in the present."""
+        """Return what the environment's expert would do in the present, as admissible actions word it."""
         self.rewind()
         action: str | None = self.env.get_wrapper_attr("expert_action")()
-        return action
+        known = self.env.get_wrapper_attr("admissible_actions") or ()
+        if action is None or action in known:
+            return action
+        # What masked decoding cannot say is not to be learned: on the web, names in lower case.
+        canon = self.inner.canonicalizer.action
+        return next((one for one in known if canon(one) == canon(action)), action)
 
     def question_of_step(self, action: str) -> ImagineRequest | None:
         """Return what an imagined step will ask, if it can be asked with others in a batch."""

@@ -130,6 +130,8 @@ class TextEnv(gymnasium.Env[str, str]):
     generated_options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     # Whether an episode takes seconds: then short runs play fewer of them.
     slow: ClassVar[bool] = False
+    # Whether names stand in quotes: a tiny model then has a token for each word in them, and more tokens.
+    quotes_names: ClassVar[bool] = False
     # The answer to an action that does nothing; None where the last observation is shown again.
     idle_answer: ClassVar[str | None] = "Nothing happens."
     # Options that name files, programs, servers or models: never taken from a record (see `offline`).

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ..errors import LanguageModelError, OptionError, check_choice, check_number
 from ..jsonl import read_json, write_json
@@ -29,8 +29,13 @@ CHAT_TEMPLATE = (
 )
 """One token opens a message, one closes it: short prompts are what small models can afford."""
 
-_ENTITY = r" ?[a-z]+ [0-9]+|"
-_PATTERN = r" ?[A-Za-z']+| ?[0-9]|[^\sA-Za-z0-9]|\s"
+Tokens: TypeAlias = Literal["words", "entities", "names"]
+
+_PATTERNS: dict[Tokens, str] = {
+    "words": r" ?[A-Za-z']+| ?[0-9]|[^\sA-Za-z0-9]|\s",
+    "entities": r" ?[a-z]+ [0-9]+| ?[A-Za-z']+| ?[0-9]|[^\sA-Za-z0-9]|\s",
+    "names": r" ?[A-Za-z]+(?:'[a-z]+)*| ?[0-9]{1,2}| ?[^\sA-Za-z0-9]\n?|\s",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +84,12 @@ def build_tiny(
     vocabulary: int = 1024,
     max_length: int = 2048,
     dtype: str = "float64",
-    entities: bool = False,
+    tokens: Tokens = "words",
 ) -> Path:
     torch = imported("torch", "building a tiny language model")
     transformers = imported("transformers", "building a tiny language model")
     check_choice("dtype", dtype, ("float32", "float64", "bfloat16"))
-    tokenizer = tokenizer_of(corpus, vocabulary, max_length, entities)
+    tokenizer = tokenizer_of(corpus, vocabulary, max_length, tokens)
     shape = shape_of(parameters, len(tokenizer))
     config = transformers.Qwen3Config(
         vocab_size=shape.vocabulary,
@@ -110,11 +115,11 @@ def tokenizer_of(
     corpus: Iterable[str],
     vocabulary: int = 1024,
     max_length: int = 2048,
-    entities: bool = False,
+    tokens: Tokens = "words",
 ) -> Any:
     """Return a fast tokenizer whose tokens are the commonest words of a corpus.
 
-    With `entities`, a word and the number after it (``fridge 1``) are one token.
+    Of ``entities`` a word and its number (``fridge 1``) are one; of ``names`` a word is the same in quotes.
     """
     transformers = imported("transformers", "building a tokenizer")
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -122,7 +127,7 @@ def tokenizer_of(
     check_number("vocabulary", vocabulary, 320)
     split = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(_ENTITY + _PATTERN if entities else _PATTERN), "isolated"),
+            pre_tokenizers.Split(Regex(_PATTERNS[tokens]), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -130,16 +135,16 @@ def tokenizer_of(
     for text in corpus:
         words = [word for word, _ in split.pre_tokenize_str(text)]
         counts.update(words)
-        if entities:  # their parts too, for entities that are not in the corpus
+        if tokens == "entities":  # their parts too, for entities that are not in the corpus
             counts.update(part for word in words for part in re.findall("\u0120?[^\u0120]+", word))
-    tokens = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    known = set(tokens)
+    listed = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    known = set(listed)
     common = [word for word, count in counts.items() if count > 1 and word not in known]
     common.sort(key=lambda word: (-counts[word], word))
-    tokens += common[: max(vocabulary - len(tokens), 0)]
+    listed += common[: max(vocabulary - len(listed), 0)]
     inner = Tokenizer(
         models.WordPiece(  # greedy longest match; no mark on what continues a word
-            {token: number for number, token in enumerate(tokens)},
+            {token: number for number, token in enumerate(listed)},
             unk_token=PAD,
             continuing_subword_prefix="",
             max_input_chars_per_word=1_000_000,

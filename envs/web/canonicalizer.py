@@ -351,4 +351,5 @@ def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None
         others = sorted(fact[2] for fact in state.facts if fact[0] == "title" and fact[1] != page)
         lines.append("seen before: " + ("; ".join(others) or "nothing"))
     lines += [f"last: {turn.action}" for turn in history[1:][-3:]]
-    return "\n".join(lines)
+    text = "\n".join(lines)
+    return text.lower() if action is None else text  # as suggested actions are, to be copied

@@ -171,6 +171,7 @@ class WebEnv(TextEnv):
         engine: ``"twin"`` (pure Python), ``"chromium"`` (through Playwright), or ``"auto"``: the twin for
             generated sites, whose text is the same in both, and Chromium for what only it can show.
         split: ``"train"``, ``"valid"`` or ``"test"``; of ``miniwob`` also ``"sight"``.
+        level: Only generated tasks of at most this level, 1 to 3; None for all.
         observation: ``"page"``, the whole page, or ``"viewport"``, what is in the window.
         dialect: ``"comap"``, or ``"webevolver"`` for its text to the byte: see *Known deviations*.
         browser: The path of Chromium; None takes Debian's, or else Playwright's own.
@@ -201,6 +202,7 @@ class WebEnv(TextEnv):
     """
 
     test_splits: ClassVar[tuple[str, ...]] = ("test",)
+    quotes_names: ClassVar[bool] = True
     idle_answer: ClassVar[str | None] = None
     generated_options: ClassVar[Mapping[str, Any]] = MappingProxyType({"benchmark": "embedded"})
     env_id = "comap/Web-v0"
@@ -222,6 +224,7 @@ class WebEnv(TextEnv):
         benchmark: str = "embedded",
         engine: str = "auto",
         split: str = "train",
+        level: int | None = None,
         observation: str = "page",
         dialect: str = "comap",
         browser: str | None = None,
@@ -237,6 +240,10 @@ class WebEnv(TextEnv):
         check_choice("engine", engine, ENGINES)
         check_choice("observation", observation, OBSERVATIONS)
         check_choice("dialect", dialect, DIALECTS)
+        if benchmark != "embedded" and level is not None:
+            raise OptionError(
+                f"level is for benchmark='embedded', found benchmark={benchmark!r}; leave it out"
+            )
         if benchmark not in FILES and not (tasks is None and judge is None and not allowed_hosts):
             raise OptionError(
                 f"tasks, judge and allowed_hosts are for benchmark={', '.join(map(repr, FILES))}, found "
@@ -265,7 +272,7 @@ class WebEnv(TextEnv):
         self._settings = {"benchmark": benchmark, "engine": engine, "observation": observation}
         self._settings["dialect"] = dialect
         if self._file is None:
-            self._panel = tasks_of_miniwob(split) if miniwob else panel_of(split)
+            self._panel = tasks_of_miniwob(split) if miniwob else panel_of(split, level)
         else:
             self._panel = Panel.of(self._file.tasks, split, SPLITS)
             self._settings["tasks"] = self._file.sha256

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
-from ...errors import TaskNotFound, check_choice
+from ...errors import TaskNotFound, check_choice, check_number
 from ...facts import Fact, State
 from ..panel import Panel
 from ..storage import packaged
@@ -170,7 +170,10 @@ def _follow(task_id: str, split: str, draft: Draft, world: World) -> Task:
             evidence[twin.url] = {
                 fact
                 for fact in shown.facts
-                if fact[0] == "shows" and fact[2] in ("heading", "statictext")
+                if fact[0] == "shows"
+                and (
+                    fact[2] in ("heading", "statictext") or (fact[2] == "link" and fact[3] in goal)
+                )
             }
         urls.append(twin.url)
         fresh.append(index + 1 if loaded else fresh[-1])
@@ -228,21 +231,24 @@ def load(task_id: str) -> Task:
 
 
 @lru_cache(maxsize=8)
-def panel_of(split: str) -> Panel:
-    """Return the frozen panel of a split.
+def panel_of(split: str, level: int | None = None) -> Panel:
+    """Return the frozen panel of a split, or what of it is of at most a level.
 
     Raises:
-        OptionError: There is no such split.
+        OptionError: There is no such split or level.
 
     Example:
         >>> len(panel_of("test")), panel_of("test").ids[0]
         (248, 'generated/test/20/forum-date/1')
     """
     check_choice("the web's split", split, SPLITS)
-    draws = packaged(__package__, "panels")
+    most = 3 if level is None else level
+    check_number("level", most, 1, 3)
+    written, draws = packaged(__package__, "templates"), packaged(__package__, "panels")
     ids = (
         _id(split, seed, template, draw)
         for template, found in draws.items()
+        if written[template]["level"] <= most
         for seed in INSTANCES[split]
         for draw in found[str(seed)]
     )

@@ -12,6 +12,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from comap.envs.conformance.transcripts import load
 from comap.envs.registry import class_of, env_class
 from comap.errors import DataCorrupt, DataNotFound, LanguageModelError, MissingExtra
 from comap.facts import State
-from comap.lm import Completion, Encode, Generate, NextWord, Score
+from comap.lm import Completion, Encode, Generate, NextWord, Score, WordProbabilities
 from comap.lm.prompts import OVERHEAD
 from comap.trajectory import Trajectory
 from comap.worldmodel import ImaginedEnv
@@ -72,16 +73,19 @@ def engines() -> Iterator[None]:
         yield
 
 
-def played(env_id: str, name: str, imagined: bool, style: dict[str, Any]) -> Trajectory:
+def played(
+    env_id: str, name: str, imagined: bool, style: dict[str, Any], **chosen: Any
+) -> Trajectory:
+    lm = chosen.pop("lm", HashedModel)()
     try:
-        env = gym.make(env_id, max_episode_steps=STEPS)
+        env = gym.make(env_id, max_episode_steps=STEPS, **chosen)
         env.reset(seed=3)
     except (MissingExtra, DataNotFound) as error:
         pytest.skip(str(error))
     slot: Any = ImaginedEnv(env, "null", horizon=STEPS) if imagined else env
     options = SMALL.get(name, {}) | style if agent_options(name) is not None else {}
     agent = create_agent(name, **options)
-    found = run_episode(slot, agent, seed=3, world_model="null", lm=HashedModel())
+    found = run_episode(slot, agent, seed=3, world_model="null", lm=lm)
     slot.close()
     return found
 
@@ -103,6 +107,45 @@ def test_each_agent_plays(env_id: str, name: str, imagined: bool) -> None:
             assert all(step.calls for step in found.steps)
         if not slow:
             assert played(env_id, name, imagined, style) == found
+
+
+def test_masked_decoding_can_say_what_demonstrations_say() -> None:
+    """On the web the expert names things as pages do, and what is admissible is in lower case."""
+    env = gym.make("comap/Web-v0", split="test")
+    shown = run_episode(env, create_agent("expert"), seed=0)
+    _, info = env.reset(options={"task": shown.task})
+    for step in shown.steps:
+        assert step.action in info["admissible_actions"]
+        *_, info = env.step(step.action)
+    assert info["success"] and any(action != action.lower() for action in env.unwrapped.wanted.plan)
+
+
+class StayingModel(HashedModel):  # type: ignore[misc, valid-type]
+    """Chooses anything but the end of the episode."""
+
+    def _one(self, request: Generate) -> Any:
+        if request.choices is not None:
+            going = tuple(one for one in request.choices if not one.startswith(" stop"))
+            request = replace(request, choices=going or request.choices)
+        return super()._one(request)
+
+    def _words(self, r: NextWord) -> Any:
+        found = super()._words(r).probabilities
+        going = (0.0 if "stop" in word else p for word, p in zip(r.words, found, strict=True))
+        return WordProbabilities(tuple(going), 9)
+
+
+@pytest.mark.parametrize("name", sorted(AGENTS))
+def test_each_agent_plays_the_web_in_chromium(name: str) -> None:
+    """All share one browser; what they see and do there is what they see and do in the twin."""
+    style: dict[str, Any] = {} if name == "paw" else STYLES[1]
+    real, twin = (
+        played("comap/Web-v0", name, False, style, engine=engine, lm=StayingModel)
+        for engine in ("chromium", "twin")
+    )
+    assert real.error is None and len(real.steps) >= 2
+    assert (real.fingerprint["engine"], twin.fingerprint["engine"]) == ("chromium", "twin")
+    assert replace(real, fingerprint=twin.fingerprint) == twin
 
 
 def digest_of_episodes() -> str:

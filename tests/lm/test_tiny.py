@@ -136,3 +136,16 @@ def test_only_answers_and_their_ends_carry_loss(base):
 def test_no_rows_and_too_long_rows_are_refused(base, tmp_path, rows):
     with pytest.raises(OptionError, match="expected rows of 1 to 2048 tokens"):
         fine_tune(base, tmp_path / "out", rows)
+
+
+def test_a_name_has_the_same_tokens_in_a_goal_on_a_page_and_in_an_action():
+    goal, page, action = (
+        'star "old mill".\n',
+        "link 'old mill'\n",
+        "click [link 'old mill'] [old mill]",
+    )
+    tokenizer = tokenizer_of([goal, page, action] * 2, 400, tokens="names")
+    for text in (goal, page, action, "it's 2031-10-05, isn't it? 'Old  mill'\n\n"):
+        assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+        if "old" in text:
+            assert {"old", "\u0120mill"} <= {*tokenizer.tokenize(text)}

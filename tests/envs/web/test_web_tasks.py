@@ -23,7 +23,7 @@ from comap.envs.web.tasks import (
 )
 from comap.envs.web.templates import template_names
 from comap.envs.web.twin import Twin
-from comap.errors import TaskNotFound
+from comap.errors import OptionError, TaskNotFound
 from comap.facts import State
 
 PANELS = {
@@ -78,6 +78,18 @@ def test_panels_are_frozen(split: str) -> None:
     parts = [task.split("/") for task in panel.ids]
     assert {part[3] for part in parts} == set(template_names())
     assert {int(part[2]) for part in parts} == set(INSTANCES[split])
+
+
+def test_tasks_of_a_level() -> None:
+    levels = [1, 2, 3, None]
+    panels: list[Any] = [
+        gymnasium.make("comap/Web-v0", split="test", level=level).get_wrapper_attr("tasks")
+        for level in levels
+    ]
+    assert [len(panel) for panel in panels] == [104, 224, 248, 248] and panels[2] == panels[3]
+    assert {load(task).draft.level for task in panels[0]} == {1}
+    with pytest.raises(OptionError, match="level must be a whole number from 1 to 3"):
+        panel_of("test", 4)
 
 
 def test_no_instance_is_in_two_splits() -> None:
@@ -172,6 +184,20 @@ def test_what_nobody_asked_for_is_no_success() -> None:
 )
 def test_answers(answer: str, wanted: str, others: tuple[str, ...], fits: bool) -> None:
     assert right(answer, wanted, others) is fits
+
+
+def test_a_predicted_list_with_another_place_in_it_is_no_success() -> None:
+    env: Any = gymnasium.make("comap/Web-v0", split="test").unwrapped
+    task = next(task for task in env.tasks.ids if "map-save" in task)
+    _, info = env.reset(options={"task": task})
+    for action in env.wanted.plan:
+        *_, info = env.step(action)
+    named = [
+        fact for fact in info["facts"].facts if fact[:3] == ("shows", "map.test/saved", "link")
+    ]
+    place = next(fact for fact in named if f'"{fact[3]}"' in env.goal.lower())
+    other = (info["facts"].facts - {place}) | {(*place[:3], "another place")}
+    assert env.goal_reached(info["facts"]) is True and env.goal_reached(State(other)) is None
 
 
 def test_key_nodes() -> None:

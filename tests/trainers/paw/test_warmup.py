@@ -105,7 +105,7 @@ def test_observations_need_a_conversation(tmp_path):
 
 def test_an_entity_can_be_one_token():
     texts = ["You open fridge 1 and see mug 12. Take mug 12 from fridge 1."] * 3
-    plain, entities = (tokenizer_of(texts, 400, entities=one) for one in (False, True))
+    plain, entities = (tokenizer_of(texts, 400, tokens=one) for one in ("words", "entities"))
     text = "You see mug 12 and fridge 7."
     words = entities.tokenize(text)
     assert [word.replace("\u0120", " ") for word in words[:3]] == ["You", " see", " mug 12"]
