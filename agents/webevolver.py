@@ -6,10 +6,12 @@ import math
 import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from ..envs.registry import canonical_action
-from ..lm import Completion
+from ..lm import Completion, Message
 from ..lm.prompts import cut_text
+from ..trajectory import Step
 from ..worldmodel import Imagined
 from .base import Decision, Imagine, Reply, Request, View
 from .config import AgentConfig
@@ -216,20 +218,16 @@ class WebEvolverAgent:
         self, view: View, drafts: Sequence[Draft], futures: Sequence[Sequence[Imagined]]
     ) -> Generator[Request, Reply, list[float | None]]:
         """Return the critic's score of each candidate; None where it tells no number."""
-        config, count = self.config, view.count_tokens
-        tokens, room = config.critic_tokens, min(config.future_tokens, config.max_length // 3)
+        config = self.config
         lead = "Score:" if config.prompts == "brief" else "Thought:"
         asked = []
         for number, (draft, future) in enumerate(zip(drafts, futures, strict=True), 1):
-            action = cut_text(draft.action, config.max_length // 8, count)
-            slots = {"action": action, "future": _told(future, view, room)}
-            slots["goal"] = cut_text(view.goal, config.max_length // 8, count)
             critic = ask_text(
                 view,
                 config,
-                ask_apart(view, config, "webevolver_critic", tokens + _BEGUN, **slots),
+                critic_prompt(view, config, draft.action, [step.observation for step in future]),
                 f"critic {number}",
-                tokens,
+                config.critic_tokens,
                 prefix=lead,
                 temperature=config.critic_temperature,
                 top_p=1.0,
@@ -241,10 +239,33 @@ class WebEvolverAgent:
         return [number_in(score, 0.0, 1.0) if label else None for _, label, score in scores]
 
 
-def _told(future: Sequence[Imagined], view: View, budget: int) -> str:
+def critic_prompt(
+    view: View, config: WebEvolverConfig, action: str, future: Sequence[str]
+) -> tuple[Message, ...]:
+    """Return what the critic is asked of an action, and of the pages that are to follow it."""
+    short, count = config.max_length // 8, view.count_tokens
+    told = _told(future, view, min(config.future_tokens, config.max_length // 3))
+    return ask_apart(
+        view,
+        config,
+        "webevolver_critic",
+        config.critic_tokens + _BEGUN,
+        action=cut_text(action, short, count),
+        goal=cut_text(view.goal, short, count),
+        future=told,
+    )
+
+
+def shown_future(steps: Sequence[Step], depth: int) -> list[str]:
+    """Return what followed the first of some steps, as far as it would be simulated."""
+    going = takewhile(lambda step: not _FINAL.match(step.action), steps[:depth])
+    return [step.observation for step in going]
+
+
+def _told(future: Sequence[str], view: View, budget: int) -> str:
     """Return a simulated future as upstream's critic reads it: the page, or ``Step 1: ...`` of several."""
     room = max(budget // max(len(future), 1), 16)
-    pages = [cut_text(step.observation, room, view.count_tokens) for step in future]
+    pages = [cut_text(page, room, view.count_tokens) for page in future]
     if len(pages) > 1:
         pages = [f"Step {number}: {page}." for number, page in enumerate(pages, 1)]
     return "\n\n".join(pages) or _NOT_SIMULATED

@@ -411,7 +411,7 @@ def test_webevolver_on_the_web_has_a_preset_of_its_own():
         command("webevolver", "--preset", "tiny", "--env", env).config
         for env in ("comap/Web-v0", "comap/ALFWorld-v0")
     )
-    assert own.demonstrations < other.demonstrations and own.evaluation_splits == ("test",)
+    assert own.epochs > other.epochs and own.evaluation_splits == ("test",)
     asked = command(
         "webevolver", "--preset", "tiny", "--env", "comap/Web-v0", "--demonstrations", "7"
     )

@@ -191,9 +191,12 @@ class WebEvolverTraining(BaselineTraining):
     method: ClassVar[str] = "webevolver"
     ranges: ClassVar[Mapping[str, Range]] = {
         **dict.fromkeys(
-            ("rounds", "tasks_per_round", "imagined_depth", "rationale_tokens"), _COUNT
+            ("rounds", "round_epochs", "tasks_per_round", "imagined_depth", "rationale_tokens"),
+            _COUNT,
         ),
         **dict.fromkeys(("imagined_from", "imagined_tasks", "per_start", "per_action"), _COUNT),
+        "world_model_epochs": _COUNT,
+        "round_rate": _ABOVE,
         **dict.fromkeys(("world_temperature", "scored_transitions"), _NUMBER),
         "imagined_share": Range(0, 1, above=True, below=True),
     }
@@ -211,6 +214,12 @@ class WebEvolverTraining(BaselineTraining):
     for models that cannot act yet)."""
     rounds: int = 3
     """Rounds of playing and learning."""
+    round_epochs: int | None = None
+    """Epochs of a round, where its models have learned from demonstrations before; None for as many."""
+    round_rate: float | None = None
+    """Highest learning rate of such a round; None for learning_rate."""
+    world_model_epochs: int | None = None
+    """Epochs of the world model; None for those of the policy."""
     tasks_per_round: int | None = 1516
     """Training tasks that are played in a round; None for all."""
     judged_by: Literal["env", "base"] = "base"
@@ -245,6 +254,8 @@ class WebEvolverTraining(BaselineTraining):
     """Greatest share of imagined episodes in what the policy learns from; None for no limit."""
     learn_from: Literal["all", "imagined"] = "all"
     """What the policy learns from once there are imagined episodes: all, or imagined ones only."""
+    learn_critic: bool = False
+    """Whether the policy also learns to be the critic, to score the steps of the training (ours)."""
     scored_transitions: int = 100
     """Transitions, and starts of several steps, that the world model is scored on; 0 for none."""
 

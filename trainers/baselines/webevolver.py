@@ -3,7 +3,7 @@
 Each round the policy plays training tasks, a judge accepts episodes, and filters thin them out. The
 world model learns what followed each action. Policy and world model imagine episodes of the tasks that
 were not solved; those that the judge accepts join the real ones. The policy learns from all that was
-kept, beginning anew each time.
+kept, each time from the model that round 1 began with.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -21,6 +22,7 @@ import gymnasium
 from ...agents import Agent, ReActAgent, ReActConfig, WebEvolverAgent, WebEvolverConfig
 from ...agents.convert import reply_of, views_of
 from ...agents.prompting import ask_on, converse
+from ...agents.webevolver import critic_prompt, shown_future
 from ...envs.registry import canonical_action
 from ...lm import Generate, LanguageModel, Message, Sampling
 from ...lm.prompts import OVERHEAD, cut_text, fill_template
@@ -45,7 +47,7 @@ _HINT = (
     "complete the task."
 )
 _FIRST_REASON = "This is where the task begins."
-_JUDGE_TOKENS, _JUDGE_SEED = 256, 42
+_JUDGE_TOKENS, _JUDGE_SEED, _DISCOUNT = 256, 42, 0.9
 
 
 def _is_idle(episode: Trajectory, index: int) -> bool:
@@ -347,7 +349,7 @@ class WebEvolverRun(BaselineRun):
     # -- what is learned
 
     def learn_policy(self, stage: StageFolder, number: int) -> Mapping[str, Any]:
-        """Let the policy learn, from its beginning, from all episodes that were kept so far."""
+        """Let the policy learn, from what round 1 began with, from all episodes that were kept so far."""
         config, kinds = self.config, dict[str, list[Kept]](play=[], imagine=[])
         for name, selection in self.selections().items():
             kinds[name.rpartition("-")[2]] += selection.kept
@@ -366,8 +368,10 @@ class WebEvolverRun(BaselineRun):
         samples = list(imitation_samples(demos, self.agent, count_tokens=count))
         for kind, some in (("real", real), ("imagined", imagined)):
             samples += [sample for one in some for sample in self._samples(one, kind)]
+        if samples and config.learn_critic and config.has_world_model and number:
+            samples += self._critic_samples(stage)
         used = {"demonstrated": len(demos), "real": len(real), "imagined": len(imagined)}
-        return {"episodes_learned": used, **self._learn_anew(stage, "agent", samples)}
+        return {"episodes_learned": used, **self._learn_anew(stage, "agent", samples, number)}
 
     def _samples(self, kept: Kept, kind: str) -> Iterator[Sample]:
         """Yield a sample for each reply of an episode that is learned."""
@@ -378,8 +382,26 @@ class WebEvolverRun(BaselineRun):
                 yield sample_of(kind, converse(view, self.agent, replies), reply, view)
             replies[view.step] = reply
 
+    def _critic_samples(self, stage: StageFolder) -> Iterator[Sample]:
+        """Yield a score for each real step so far: how near the end of an accepted episode it is (ours)."""
+        judged = [(shown, True) for shown in self.demos if self.config.shows_expert]
+        for name, found in self.selections().items():
+            if name.endswith("-play"):
+                won = {id(episode) for episode in found.accepted}
+                judged += [(episode, id(episode) in won) for episode in found.episodes]
+        agent, rng = self.config.agent, random.Random(self.seed(stage.name, "critic"))
+        lead = "" if agent.prompts == "brief" else "Thought: This "
+        for episode, good in judged:
+            why = lead and f"{lead}{'leads' if good else 'does not lead'} to success.\n"
+            steps = episode.steps
+            for index, (view, _, step) in enumerate(views_of(episode, self.counting.count_tokens)):
+                future = shown_future(steps[index:], rng.randint(0, agent.depth))
+                asked = critic_prompt(view, agent, step.action, future)
+                score = _DISCOUNT ** (len(steps) - 1 - index) if good else 0.0
+                yield sample_of("critic", asked, f"{why}Score: {score:.1f}", view)
+
     def learn_world(self, stage: StageFolder, number: int) -> Mapping[str, Any]:
-        """Let the world model learn, from its beginning, from all real transitions so far."""
+        """Let the world model learn, from what round 1 began with, from all real transitions so far."""
         config, filters = self.config, self.config.world_filters or ()
         rows: list[tuple[Transition, str, str]] = []  # transition, task, rationale
         starts: dict[str, Trajectory] = {}
@@ -407,7 +429,7 @@ class WebEvolverRun(BaselineRun):
                 query = start_query(shown.env_id, shown.goal)
                 text = _explained(shown.observation, reason)
                 samples.append(transition_sample(query, text, model, kind="start", task=task))
-        return {"transitions": len(rows), **self._learn_anew(stage, "wm", samples)}
+        return {"transitions": len(rows), **self._learn_anew(stage, "wm", samples, number)}
 
     def _real(self, number: int) -> list[Trajectory]:
         """Return what was really played in a round; in round 0 what was demonstrated."""
@@ -439,13 +461,20 @@ class WebEvolverRun(BaselineRun):
         return Generate(messages, sampling, adapter="base", purpose="rationale")
 
     def _learn_anew(
-        self, stage: StageFolder, role: str, samples: Sequence[Sample]
+        self, stage: StageFolder, role: str, samples: Sequence[Sample], number: int
     ) -> Mapping[str, Any]:
-        """Train a role as it was in the beginning; of nothing it stays as it is."""
+        """Train a role as it was when round 1 began; of nothing it stays as it is."""
         if not samples:
             return {"samples": {}}
+        config, weights, rate = self.config, dict[str, Path](), self.config.learning_rate
+        epochs = (config.world_model_epochs if role == "wm" else None) or config.epochs
+        if number and config.shows_expert:
+            epochs, rate = config.round_epochs or epochs, config.round_rate or rate
+            name = "round-0-policy" if role == "agent" else "round-0-world-model"
+            weights = self.folders[name].trained(self.roles.names)
         self.roles.load(role, self.beginning[role])
-        return self.learn(stage, role, samples, self.config.epochs, self.config.learning_rate)
+        self._load_weights(weights)
+        return self.learn(stage, role, samples, epochs, rate)
 
     # -- what is measured
 

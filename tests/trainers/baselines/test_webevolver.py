@@ -179,13 +179,30 @@ def test_a_round_learns_anew_from_real_and_imagined_episodes(player, tmp_path, m
         assert len(curves["evaluation/splits/valid_seen/success"]) == 3
     learned = summary["stages"]["round-2-policy"]["episodes_learned"]
     assert learned == {"demonstrated": 3, "real": 0, "imagined": 1}  # at most 0.3 of all four
-    for part in ("policy", "world-model"):
-        assert len({made.before[f"round-{number}-{part}"] for number in range(3)}) == 1
+    for part in ("policy", "world-model"):  # a round begins with what the demonstrations made
+        first, *later = (made.before[f"round-{number}-{part}"] for number in range(3))
+        assert first < later[0] == later[1]
     imagined = run.episodes("round-2-imagine")
     assert all(step.imagined for one in imagined for step in one.steps)
     assert {len(one.steps) for one in imagined} <= {1, 2}
     seen = [len(made.learned[f"round-{number}-world-model"]) for number in range(3)]
     assert seen[0] < seen[1] < seen[2]
+
+
+def test_the_policy_learns_to_score_how_episodes_ended(player, tmp_path, monkeypatch):
+    made = Recorded(player, tmp_path, monkeypatch, start="expert", depth=2, learn_critic=True)
+    monkeypatch.setattr(made.run, "_verdicts", lambda stage, episodes: lambda one: False)
+    made.run.run()
+    assert "critic" not in {sample.kind for sample in made.learned["round-0-policy"]}
+    rows = [one for one in made.learned["round-2-policy"] if one.kind == "critic"]
+    played = [one for number in (1, 2) for one in made.run.episodes(f"round-{number}-play")]
+    failed = sum(len(one.steps) for one in played)
+    ends = [0.9**left for one in made.run.demos for left in range(len(one.steps))[::-1]]
+    scores = [*(f"Score: {end:.1f}" for end in ends), *["Score: 0.0"] * failed]
+    assert [row.reply[0][0] for row in rows] == scores
+    texts = [one.messages[-1].content for one in rows]
+    assert any("(nothing is simulated)" in text for text in texts)
+    assert any("Step 2: " in text for text in texts)
 
 
 def test_a_training_that_was_stopped_goes_on_from_the_same_beginning(player, tmp_path, monkeypatch):
