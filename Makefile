@@ -15,7 +15,7 @@ demo: $(VENV)/.demo
 	$(BIN)/comap demo
 
 test: $(VENV)/.test $(VENV)/.textworld
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .
