@@ -93,4 +93,5 @@ if __name__ == "__main__":
         comap[str(seed)] = of_seed(out, seed)
     for seed in seeds_of(out.glob("jobs/lab-play-grpo+paw-sparse-*/out/*")):
         paw[str(seed)] = of_paw(out, seed)
+    comap, paw = (dict(sorted(some.items())) for some in (comap, paw))
     write_result(file, {"seeds": comap, "paw": paw, **circumstances()})
