@@ -125,6 +125,7 @@ def tokenizer_of(
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
     check_number("vocabulary", vocabulary, 320)
+    check_choice("tokens", tokens, tuple(_PATTERNS))
     split = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(_PATTERNS[tokens]), "isolated"),

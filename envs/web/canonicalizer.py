@@ -29,6 +29,7 @@ from ...facts import Fact, State
 from ...trajectory import Turn
 from .actions import Move, Target, canonical
 from .lines import FIRST, ROOT, Line, PageText, plain, quoted, read_page, write_answer
+from .sites import HOSTS
 
 MOST_PAGES = 16
 _FLAGS = ("disabled", "expanded", "pressed", "required")
@@ -351,5 +352,5 @@ def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None
         others = sorted(fact[2] for fact in state.facts if fact[0] == "title" and fact[1] != page)
         lines.append("seen before: " + ("; ".join(others) or "nothing"))
     lines += [f"last: {turn.action}" for turn in history[1:][-3:]]
-    text = "\n".join(lines)
-    return text.lower() if action is None else text  # as suggested actions are, to be copied
+    text, ours = "\n".join(lines), (page or "").partition("/")[0] in HOSTS
+    return text.lower() if ours and action is None else text  # as suggested actions, to be copied

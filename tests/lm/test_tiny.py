@@ -149,3 +149,5 @@ def test_a_name_has_the_same_tokens_in_a_goal_on_a_page_and_in_an_action():
         assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
         if "old" in text:
             assert {"old", "\u0120mill"} <= {*tokenizer.tokenize(text)}
+    with pytest.raises(OptionError, match="tokens cannot be 'letters'"):
+        tokenizer_of([goal], 400, tokens="letters")

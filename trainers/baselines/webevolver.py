@@ -246,8 +246,6 @@ class WebEvolverRun(BaselineRun):
             line["delta_f1_by_depth"] = found.get("delta_f1_by_depth")
         return line
 
-    # -- what is played and imagined
-
     def play_round(self, stage: StageFolder, number: int) -> Mapping[str, Any]:
         """Let the policy play training tasks, and judge and filter the episodes."""
         tasks = self.some_tasks(self.config.tasks_per_round, "round", number)
@@ -345,8 +343,6 @@ class WebEvolverRun(BaselineRun):
         messages = prompt(steps=transcript(episode, room, count))
         sampling = Sampling(_JUDGE_TOKENS, seed=_JUDGE_SEED)
         return Generate(messages, sampling, adapter="base", purpose="judge")
-
-    # -- what is learned
 
     def learn_policy(self, stage: StageFolder, number: int) -> Mapping[str, Any]:
         """Let the policy learn, from what round 1 began with, from all episodes that were kept so far."""
@@ -475,8 +471,6 @@ class WebEvolverRun(BaselineRun):
         self.roles.load(role, self.beginning[role])
         self._load_weights(weights)
         return self.learn(stage, role, samples, epochs, rate)
-
-    # -- what is measured
 
     def evaluate_round(self, stage: StageFolder, number: int) -> Mapping[str, Any]:
         """Let the policy play alone on tasks that nothing was learned from; score the world model there."""

@@ -14,7 +14,7 @@ import comap
 from comap.envs import Canonicalizer, Describer, Revealer
 from comap.envs.web import WebCanonicalizer
 from comap.envs.web.actions import canonical, read_action
-from comap.envs.web.canonicalizer import MOST_PAGES, admissible_of, grouped, page_here
+from comap.envs.web.canonicalizer import MOST_PAGES, admissible_of, grouped, narrate, page_here
 from comap.envs.web.lines import plain, read_page
 from comap.envs.web.sites import world_of
 from comap.envs.web.twin import Twin
@@ -255,3 +255,15 @@ def test_version_and_fingerprint() -> None:
         gymnasium.make("comap/Web-v0").get_wrapper_attr("fingerprint")()["facts"] == CANON.version
     )
     assert comap.__version__
+
+
+def test_a_belief_is_in_lower_case_on_generated_sites_alone() -> None:
+    """Elsewhere, as on MiniWoB++, what is to be typed may depend on the case."""
+    env: Any = gymnasium.make("comap/Web-v0", split="test").unwrapped
+    shown, info = env.reset(seed=0)
+    facts = info["facts"].facts
+    elsewhere = State({tuple(part.replace(".test", ".example") for part in one) for one in facts})
+    history = [Turn(action=None, observation=shown)]
+    here, there = (narrate("Type Ronda", history, one) for one in (State(facts), elsewhere))
+    assert "goal: type ronda" in here and here == here.lower()
+    assert "goal: Type Ronda" in there and there.lower() == here.replace(".test", ".example")
