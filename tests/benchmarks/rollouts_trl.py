@@ -9,9 +9,9 @@ parser to which "Action: ..." is a call of the tool (until the task is over), an
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import rollouts as base
 from rollouts import GROUPS, MEMBERS, STEPS
 
-UPDATES = 3
+UPDATES = int(os.environ.get("UPDATES", "3"))
 TEMPLATE = """{% for message in messages -%}
 {{ '<|' + ('user' if message.role == 'tool' else message.role) + '|>' }}
 {%- for call in message.tool_calls -%}
@@ -46,7 +46,7 @@ def mark(**more: float) -> None:
     """Note that an update is done, and what was played in it."""
     tasks = [task for task in PLAYED if task]
     counts = {"episodes": len(tasks), "steps": len(PLAYED) - len(tasks), **more}
-    MARKS.append({"end": time.process_time(), "tasks": list(dict.fromkeys(tasks)), **counts})
+    MARKS.append({"end": base.clock(), "tasks": list(dict.fromkeys(tasks)), **counts})
     PLAYED.clear()
 
 
@@ -71,10 +71,11 @@ def train_comap(model: str) -> dict[str, Any]:
     changes |= {"max_episode_steps": STEPS, "updates": UPDATES, "invalid_penalty": 0.0}
     changes |= {"mini_batch_rows": None, "micro_batch_tokens": 20_000, "old_logprobs": "sampled"}
     changes |= {"warmup_tokens": 0, "evaluation_tasks": 0, "save_updates": 0, "learning_rate": 3e-4}
+    changes |= {"gradient_checkpointing": base.DEVICE != "cpu", "precision": "auto"}
     with tempfile.TemporaryDirectory() as out:
         config = paw_preset("tiny", **changes)
         envs: Any = lambda split: Counted(base.make(split))  # noqa: E731
-        train_paw(config, model=model, make_env=envs, out=out, device="cpu", tell=tell)
+        train_paw(config, model=model, make_env=envs, out=out, device=base.DEVICE, tell=tell)
     return found()
 
 
@@ -102,9 +103,17 @@ def train_trl(model: str, tasks: list[list[str]]) -> dict[str, Any]:
     tokenizer.parse_response = lambda ids, prefix, **_: parsed(tokenizer, ids, prefix)
     settings = {"per_device_train_batch_size": GROUPS * MEMBERS, "num_generations": MEMBERS}
     settings |= {"max_steps": UPDATES, "max_completion_length": 1500, "temperature": 1.0}
-    settings |= {"max_tool_calling_iterations": STEPS, "learning_rate": 3e-4, "bf16": False}
+    settings |= {
+        "max_tool_calling_iterations": STEPS,
+        "learning_rate": 3e-4,
+        "bf16": base.DEVICE != "cpu",
+    }
     settings |= {"generation_kwargs": {"max_new_tokens": base.REPLY}, "shuffle_dataset": False}
-    settings |= {"gradient_checkpointing": False, "use_cpu": True, "disable_tqdm": True}
+    settings |= {
+        "gradient_checkpointing": base.DEVICE != "cpu",
+        "use_cpu": base.DEVICE == "cpu",
+        "disable_tqdm": True,
+    }
     settings |= {"logging_steps": 1, "save_strategy": "no", "report_to": "none"}
     ids, said = [task for some in tasks for task in some], [{"role": "user", "content": ""}]
     with tempfile.TemporaryDirectory() as out:
