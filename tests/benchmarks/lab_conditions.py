@@ -1,6 +1,7 @@
 """Entry conditions of the labs' seeds, and lab-comap's trained tokens, from the folders of their jobs.
 
-``python tests/benchmarks/lab_conditions.py OUT FILE`` adds the seeds whose jobs are in OUT to FILE.
+``python tests/benchmarks/lab_conditions.py OUT FILE`` adds the seeds whose jobs are in OUT to FILE, and
+what lab-comap's hypotheses compare, from the committed rows.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from comap.benchmarks.experiments.table import t_interval
 from comap.benchmarks.record import circumstances, write_result
 
 ARMS = (
@@ -76,6 +79,63 @@ def successes(run: Path) -> dict[int, float]:
     return {update: 100 * won / n for update, (won, n) in counts.items()}
 
 
+COMAP, SHUT, EXECUTED = "CoMap", "CoMap, gate shut", "Executed actions as anchors"
+BEFORE = "Reflection-init with its world model"
+PRIMARY = ("SFT", "SFT, further", SHUT)
+ROWS = Path(__file__).parents[2] / "benchmarks/results/experiments-lab-comap/rows.jsonl"
+
+
+def differences(seeds: dict[str, Any]) -> dict[str, Any]:
+    """Return the differences of lab-comap's hypotheses in points, paired by seed, with 95 % intervals."""
+    won: dict[str, dict[str, float]] = {}
+    for row in lines(ROWS):
+        if row["metric"] == "success_rate":
+            won.setdefault(row["method"], {})[str(row["seed"])] = row["value"]
+
+    def paired(*signed: str, some: Iterable[str] = won[COMAP]) -> dict[str, Any]:
+        """Return the first method's success less the second's, plus the third's less the fourth's..."""
+        values = [
+            sum((-1) ** n * won[name][seed] for n, name in enumerate(signed)) for seed in some
+        ]
+        low, high = t_interval(values)
+        return {"mean": fmean(values), "low": low, "high": high, "seeds": len(values)}
+
+    won["best"] = {seed: max(won[name][seed] for name in PRIMARY) for seed in won[COMAP]}
+    met = [seed for seed, one in seeds.items() if meets(**one["conditions"])]
+    names = {
+        "frozen": "CoMap with the frozen world model",
+        "oracle": "CoMap with the oracle",
+        "placebo": "CoMap with the placebo (nothing happens)",
+        "dagger": "Labels as drafts (DAgger)",
+        "no future": "CoMap without future state",
+        "before": BEFORE,
+        "eta": "On-policy (eta = 0)",
+        "no gate": "Without world-state gate",
+    }
+    return {
+        "sft": paired(COMAP, "SFT"),
+        "further": paired(COMAP, "SFT, further"),
+        "shut": paired(COMAP, SHUT),
+        "best": paired(COMAP, "best"),
+        "sft, conditions met": paired(COMAP, "SFT", some=met),
+        "best, conditions met": paired(COMAP, "best", some=met),
+        **{name: paired(COMAP, other) for name, other in names.items()},
+        "oracle, shut": paired(names["oracle"], SHUT),
+        "frozen, shut": paired(names["frozen"], SHUT),
+        "placebo, shut": paired(names["placebo"], SHUT),
+        "saturation": paired("SFT, further", "SFT"),
+        "before, shut": paired(BEFORE, "Reflection-init, gate shut"),
+        "executed": paired(EXECUTED, COMAP),
+        "executed, its gate": paired(EXECUTED, f"{EXECUTED}, gate shut"),
+        "executed, its gate less": paired(EXECUTED, f"{EXECUTED}, gate shut", SHUT, COMAP),
+    }
+
+
+def meets(success: float, ever: float, wasted: float, precision: float, **_: Any) -> bool:
+    """Return whether a seed meets the entry conditions that are measured before any arm."""
+    return 30 <= success <= 60 and ever >= 20 and wasted >= 20 and precision >= 90
+
+
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
@@ -94,4 +154,5 @@ if __name__ == "__main__":
     for seed in seeds_of(out.glob("jobs/lab-play-grpo+paw-sparse-*/out/*")):
         paw[str(seed)] = of_paw(out, seed)
     comap, paw = (dict(sorted(some.items())) for some in (comap, paw))
-    write_result(file, {"seeds": comap, "paw": paw, **circumstances()})
+    found = {"seeds": comap, "differences": differences(comap), "paw": paw}
+    write_result(file, {**found, **circumstances()})

@@ -1,9 +1,9 @@
 """What a training of WebEvolver came to, round by round, and its look-ahead by depth and candidates.
 
 ``python tests/benchmarks/look_ahead.py RUN --out FILE [--tasks N]``, of the folder of a training of
-``comap train webevolver``. Where the policy has learned to be a critic, it plays the same held-out tasks
-greedily without look-ahead and with it; of each row the tasks are counted that are won with it alone, and
-without it alone.
+``comap train webevolver``. Where there is a world model and the policy has learned to be a critic, it
+plays the same held-out tasks greedily without look-ahead and with it; of each row the tasks are counted
+that are won with it alone, and without it alone.
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ class Trained:
         self.about["model"] = described["model"]
         self.make_env = Environments(env["id"], env["options"])
         self.splits: Sequence[str] = self.config["evaluation_splits"]
-        self.lm, self.wm = (
-            HFLanguageModel(run / "models" / role, dtype="float32") for role in ("agent", "wm")
-        )
+        self.looks = self.config["learn_critic"] and (run / "models" / "wm").is_dir()
+        if self.looks:
+            self.lm, self.wm = (
+                HFLanguageModel(run / "models" / role, dtype="float32") for role in ("agent", "wm")
+            )
 
     def play(self, depth: int, candidates: int, tasks: int) -> list[Trajectory]:
         """Play so many tasks of each split."""
@@ -72,7 +74,7 @@ class Trained:
 def measured(run: Path, tasks: int) -> dict[str, Any]:
     """Return the result."""
     trained, rows, alone = Trained(run), list[dict[str, Any]](), dict[tuple[str, str], bool]()
-    for depth, candidates in ROWS if trained.config["learn_critic"] else ():
+    for depth, candidates in ROWS if trained.looks else ():
         began = time.process_time()
         found = trained.play(depth, candidates, tasks)
         spent = time.process_time() - began
