@@ -81,6 +81,7 @@ def successes(run: Path) -> dict[int, float]:
 
 COMAP, SHUT, EXECUTED = "CoMap", "CoMap, gate shut", "Executed actions as anchors"
 BEFORE = "Reflection-init with its world model"
+BEFORE_SHUT = "Reflection-init, gate shut"
 PRIMARY = ("SFT", "SFT, further", SHUT)
 ROWS = Path(__file__).parents[2] / "benchmarks/results/experiments-lab-comap/rows.jsonl"
 
@@ -98,9 +99,17 @@ def differences(seeds: dict[str, Any]) -> dict[str, Any]:
             sum((-1) ** n * won[name][seed] for n, name in enumerate(signed)) for seed in some
         ]
         low, high = t_interval(values)
-        return {"mean": fmean(values), "low": low, "high": high, "seeds": len(values)}
+        return {
+            "mean": fmean(values),
+            "low": low,
+            "high": high,
+            "seeds": dict(zip(some, values, strict=True)),
+        }
 
     won["best"] = {seed: max(won[name][seed] for name in PRIMARY) for seed in won[COMAP]}
+    won["best, and before"] = {
+        seed: max(won["best"][seed], won[BEFORE_SHUT][seed]) for seed in won[COMAP]
+    }
     met = [seed for seed, one in seeds.items() if meets(**one["conditions"])]
     names = {
         "frozen": "CoMap with the frozen world model",
@@ -124,7 +133,11 @@ def differences(seeds: dict[str, Any]) -> dict[str, Any]:
         "frozen, shut": paired(names["frozen"], SHUT),
         "placebo, shut": paired(names["placebo"], SHUT),
         "saturation": paired("SFT, further", "SFT"),
-        "before, shut": paired(BEFORE, "Reflection-init, gate shut"),
+        "best, and before": paired(COMAP, "best, and before"),
+        "before, shut": paired(BEFORE, BEFORE_SHUT),
+        "shut, before shut": paired(SHUT, BEFORE_SHUT),
+        "redraft": paired(COMAP, "4 drafts, filtered by the world model"),
+        "executed, dagger": paired(EXECUTED, names["dagger"]),
         "executed": paired(EXECUTED, COMAP),
         "executed, its gate": paired(EXECUTED, f"{EXECUTED}, gate shut"),
         "executed, its gate less": paired(EXECUTED, f"{EXECUTED}, gate shut", SHUT, COMAP),
