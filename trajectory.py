@@ -10,15 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import (
-    Any,
-    NamedTuple,
-    SupportsFloat,
-    TypeVar,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, NamedTuple, SupportsFloat, TypeVar, get_args, get_origin, get_type_hints
 
 from . import jsonl
 from .errors import DataCorrupt

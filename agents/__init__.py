@@ -11,11 +11,7 @@ from .base import Agent, Decision, Imagine, Probe, ProbeResult, Reply, Request, 
 from .comap import CoMapAgent, CoMapConfig
 from .comap_selective import GateHistory, SelectiveCoMapAgent, SelectiveCoMapConfig
 from .config import AgentConfig, check_capabilities
-from .convert import (
-    from_sharegpt,
-    to_dataset,
-    to_sharegpt,
-)
+from .convert import from_sharegpt, to_dataset, to_sharegpt
 from .create import AGENTS, agent_options, create_agent
 from .heads import KHead, RefinementHead
 from .imagine_and_act import ImagineAndActAgent, ImagineAndActConfig

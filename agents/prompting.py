@@ -362,10 +362,7 @@ def ended(step: Imagined) -> bool:
 
 
 def roll_out(
-    view: View,
-    config: AgentConfig,
-    steps: int,
-    replies: dict[int, str] | None = None,
+    view: View, config: AgentConfig, steps: int, replies: dict[int, str] | None = None
 ) -> Generator[Request, Reply, list[Imagined]]:
     """Imagine steps of the agent's own policy: draft an action, ask what follows, and so on."""
     greedy = replace(config, temperature=0.0)

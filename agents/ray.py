@@ -13,13 +13,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from ..envs.registry import env_class
-from ..errors import (
-    CoMapError,
-    EngineError,
-    OptionError,
-    check_number,
-    needs_extra,
-)
+from ..errors import CoMapError, EngineError, OptionError, check_number, needs_extra
 from ..trajectory import Trajectory
 from .requests import EnvSlot
 from .run import Item, Run
@@ -224,8 +218,7 @@ class _Game:
             if jobs:
                 worker.jobs, worker.done = jobs, set()
                 play = worker.actor.play.options(
-                    num_returns="streaming",
-                    _generator_backpressure_num_objects=self.untaken,
+                    num_returns="streaming", _generator_backpressure_num_objects=self.untaken
                 )
                 worker.results = play.remote(jobs)
 

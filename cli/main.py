@@ -67,7 +67,7 @@ FOR_MAINTAINERS = ("bench shipped", "bench noise-gradients")
 """Commands that only ``--help-all`` lists."""
 
 _INSTEAD = {
-    **dict.fromkeys(("train ppo", "train grpo"), "give it to comap train paw as --algorithm"),
+    **dict.fromkeys(("train ppo", "train grpo"), "give it to comap train paw as --algorithm")
 }
 _OPTIONS = ("--help", "--version", "--print-completion", "--traceback")
 _MORE = """\

@@ -534,10 +534,7 @@ class Play(ModelOptions):
             raise MissingExtra.of("ray", "playing on Ray")
         there = replace(self, out=self.folder.absolute())
         return RayPool(
-            int(found[1]),
-            address=self.ray_address,
-            prepare=there.prepared,
-            gpus=self.worker_gpus,
+            int(found[1]), address=self.ray_address, prepare=there.prepared, gpus=self.worker_gpus
         )
 
 
@@ -642,11 +639,7 @@ class Verify(Command):
         if lacking := [folder for folder in folders.values() if not Path(folder).is_dir()]:
             raise DataNotFound(f"expected folders as --data-dir, found none at {lacking[0]}")
         result = verify(
-            str(self.results),
-            sample=sample,
-            seed=self.seed,
-            data=folders,
-            options=self.env_option,
+            str(self.results), sample=sample, seed=self.seed, data=folders, options=self.env_option
         )
         if self.out is not None:
             write_result(self.out, result)

@@ -30,10 +30,7 @@ _ACT: dict[str, Any] = {
 }
 _OWN = {
     "reset": ("Starts an episode, of a task or of any, and tells the first observation.", _RESET),
-    "observe": (
-        "Tells the present observation again.",
-        {"type": "object", "properties": {}},
-    ),
+    "observe": ("Tells the present observation again.", {"type": "object", "properties": {}}),
 }
 _INSTRUCTIONS = (
     "An environment for language agents. An episode is running from the start: 'observe' tells its "

@@ -112,10 +112,7 @@ def build_tiny(
 
 
 def tokenizer_of(
-    corpus: Iterable[str],
-    vocabulary: int = 1024,
-    max_length: int = 2048,
-    tokens: Tokens = "words",
+    corpus: Iterable[str], vocabulary: int = 1024, max_length: int = 2048, tokens: Tokens = "words"
 ) -> Any:
     """Return a fast tokenizer whose tokens are the commonest words of a corpus.
 

@@ -9,16 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import (
-    Any,
-    Literal,
-    NamedTuple,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..agents import AgentConfig, ReActConfig
 from ..errors import OptionError, suggest

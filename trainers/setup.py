@@ -241,9 +241,7 @@ def _succeeds(shown: Trajectory) -> bool:
 
 
 def open_models(
-    config: SharedTraining,
-    model: str | Path | None,
-    begin: Mapping[str, str | Path] | None = None,
+    config: SharedTraining, model: str | Path | None, begin: Mapping[str, str | Path] | None = None
 ) -> Roles:
     """Load the models of a training.
 

@@ -22,12 +22,7 @@ from ..display import open_console, print_grid
 from ..report import page_environment, source_hash, template_text
 from ..tables import Plot, Series, image_of, one_line, visible
 from .cited import CitedTable, cited_tables, load_cited
-from .definition import (
-    Experiment,
-    ResultRow,
-    experiment_ids,
-    read_data,
-)
+from .definition import Experiment, ResultRow, experiment_ids, read_data
 from .runner import RECORD
 from .table import (
     Block,

@@ -442,9 +442,7 @@ class Rules(Suite):
             refused(lambda: env.reset(options={"tusk": "x"}), OptionError, "an unknown option")
             refused(lambda: env.reset(options={"task": 3}), OptionError, "a task that is no text")
             error = refused(
-                lambda: env.reset(options={"task": "no/such/task"}),
-                TaskNotFound,
-                "an unknown task",
+                lambda: env.reset(options={"task": "no/such/task"}), TaskNotFound, "an unknown task"
             )
             expect("no/such/task" in str(error), "the message must name the task", str(error))
             refused(lambda: env.step("look"), ResetNeeded, "a step after a failed reset")

@@ -12,14 +12,7 @@ import weakref
 from typing import IO, Any
 
 from ...errors import EngineError, OptionError, needs_extra
-from .simulator import (
-    FLAGS,
-    Java,
-    classpath,
-    clean_environment,
-    find_java,
-    simulator_jar,
-)
+from .simulator import FLAGS, Java, classpath, clean_environment, find_java, simulator_jar
 
 HEAP = "-Xmx256m"
 """Room for objects; the greatest need over all 30 tasks was measured, see the speed benchmark."""

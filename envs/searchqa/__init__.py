@@ -8,13 +8,7 @@ from .canonicalizer import SearchQACanonicalizer
 from .env import SearchQAEnv
 from .index import build_index, open_index
 from .protocol import exact_match, f1_score, normalize_answer, reward_of, sub_exact_match
-from .retriever import (
-    CallableRetriever,
-    Hit,
-    HybridRetriever,
-    RemoteRetriever,
-    Retriever,
-)
+from .retriever import CallableRetriever, Hit, HybridRetriever, RemoteRetriever, Retriever
 
 __all__ = [
     "CallableRetriever",

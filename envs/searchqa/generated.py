@@ -113,11 +113,7 @@ def _object(to: str, title: str, titles: Mapping[str, list[str]], draws: Draws) 
 
 
 def _text(
-    kind: str,
-    title: str,
-    facts: Mapping[str, str],
-    titles: Mapping[str, list[str]],
-    draws: Draws,
+    kind: str, title: str, facts: Mapping[str, str], titles: Mapping[str, list[str]], draws: Draws
 ) -> str:
     """Return the article: an opening, a sentence for each fact, and some that tell nothing."""
     words = lexicon()

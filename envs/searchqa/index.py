@@ -263,11 +263,7 @@ class DenseRetriever:
 
 
 def build_dense(
-    folder: Path,
-    total: int,
-    encoder: Encoder | str | None,
-    faiss: str | None,
-    progress: Listener,
+    folder: Path, total: int, encoder: Encoder | str | None, faiss: str | None, progress: Listener
 ) -> dict[str, Any]:
     """Add the vectors of all passages to an index under construction."""
     coder = encoder

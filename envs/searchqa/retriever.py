@@ -10,13 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from ...errors import (
-    EngineError,
-    OptionError,
-    check_choice,
-    check_number,
-    check_url,
-)
+from ...errors import EngineError, OptionError, check_choice, check_number, check_url
 from ..http import ExchangeFailure, json_app, post_json
 
 LONGEST_TITLE, LONGEST_TEXT = 300, 6_000

@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import re
 import shutil
 import signal
 import socket
+import sys
 import threading
 from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -24,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from ...errors import EngineError, MissingExtra, OptionError, install_command
+from .engine import PageLost
 
 CALL_SECONDS = 10.0
 STEP_SECONDS = 30.0
@@ -34,17 +37,9 @@ _PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser")  # the s
 # Chromium takes the last list of several: these are the ones of Playwright's that matter here, and two
 # without which each context has another process, 29 MiB, for its address bar.
 _OFF = (
-    "AvoidUnnecessaryBeforeUnloadCheckSync",
-    "DestroyProfileOnBrowserClose",
-    "HttpsFirstBalancedModeAutoEnable",
-    "HttpsUpgrades",
-    "MediaRouter",
-    "NetworkTimeServiceQuerying",
-    "OptimizationHints",
-    "PaintHolding",
-    "ThirdPartyStoragePartitioning",
-    "WebUIOmniboxAimPopup",
-    "WebUIOmniboxPopup",
+    "AvoidUnnecessaryBeforeUnloadCheckSync,DestroyProfileOnBrowserClose,HttpsUpgrades,MediaRouter,"
+    "HttpsFirstBalancedModeAutoEnable,NetworkTimeServiceQuerying,OptimizationHints,PaintHolding,"
+    "ThirdPartyStoragePartitioning,WebUIOmniboxAimPopup,WebUIOmniboxPopup"
 )
 _FLAGS = (
     "--proxy-bypass-list=<-loopback>",  # else Chromium does not ask the proxy for 127.0.0.1
@@ -56,7 +51,7 @@ _FLAGS = (
     "--disable-gpu",
     "--disable-software-rasterizer",
     "--use-gl=disabled",
-    f"--disable-features={','.join(_OFF)}",
+    f"--disable-features={_OFF}",
     "--js-flags=--max-old-space-size=512",  # MiB; a page that wants more crashes alone
     "--lang=en-US",
 )
@@ -102,7 +97,7 @@ def find_program(browser: str | None) -> str:
         if found is None:
             raise OptionError(
                 f"browser must be the path of Chromium, found no program at {browser!r:.200}; None "
-                "looks for one"
+                "looks for one, and `playwright install chromium` or `apt-get install chromium` brings it"
             )
     else:
         found = next(filter(None, map(shutil.which, _PROGRAMS)), None) or _downloaded()
@@ -110,17 +105,21 @@ def find_program(browser: str | None) -> str:
         missing = "browser" if found is None else "Playwright"
         raise MissingExtra(
             f"engine='chromium' needs Playwright and a browser, found no {missing}; run: "
-            f"{install_command('web')} && playwright install chromium (or: apt-get install chromium)"
+            f"{install_command('web')} && playwright install chromium (or: apt-get install "
+            "chromium-headless-shell)"
         )
     return found
 
 
 def _downloaded() -> str | None:
     """Return the newest browser that ``playwright install`` has brought."""
-    folder = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or "~/.cache/ms-playwright")
-    found = sorted(folder.expanduser().glob("chromium*/chrome-*/*"))
-    programs = [one for one in found if one.name in ("chrome", "headless_shell", "Chromium.app")]
-    return str(programs[-1]) if programs else None
+    caches = "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
+    folder = Path(
+        os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or f"{caches}/ms-playwright"
+    ).expanduser()
+    names = "headless_shell", "chrome-headless-shell", "chrome", "*.app/Contents/MacOS/*"
+    found = (sorted(folder.glob(f"chromium*/chrome-*/{name}"))[-1:] for name in names)
+    return next((str(one) for some in found for one in some), None)
 
 
 class Browser:
@@ -142,8 +141,10 @@ class Browser:
             self.run(self._start(), START_SECONDS)
         except Exception as error:
             self.close()
+            said = re.findall(r"\[(?:pid=\d+\]\[)?err\] (.*)", str(error))
+            said = list(dict.fromkeys(said)) or [str(error).partition("\n")[0]]
             raise EngineError(
-                f"expected {program} to start, found {type(error).__name__}: {error!s:.2000}; "
+                f"expected {program} to start, found {type(error).__name__}: {' '.join(said)[-1000:]}; "
                 "see whether it runs with: --headless --dump-dom about:blank"
             ) from error
 
@@ -288,7 +289,7 @@ class Tab:
         self._loading = self._started = False
         self._loaded: asyncio.Event
         self._passed: asyncio.Event
-        self._lost: asyncio.Future[str]
+        self._lost: asyncio.Future[EngineError]
 
     async def open(self) -> None:
         """Make the context and its page."""
@@ -296,7 +297,7 @@ class Tab:
         self._lost = asyncio.get_running_loop().create_future()
         self._context = await self.browser.new_context()
         page = await self._context.new_page()
-        page.on("crash", lambda _: self._lose("the page crashed"))
+        page.on("crash", lambda _: self._lose(PageLost("the page crashed")))
         page.on("dialog", self._answer_dialog)
         self._context.on("page", lambda other: asyncio.ensure_future(_close(other)))
         self._session = await self._context.new_cdp_session(page)
@@ -339,8 +340,8 @@ class Tab:
             return call.result()
         call.cancel()
         if self._lost.done():
-            raise EngineError(self._lost.result())
-        raise EngineError(f"the page did not answer within {CALL_SECONDS:g} s ({method})")
+            raise self._lost.result()
+        raise PageLost(f"the page did not answer within {CALL_SECONDS:g} s ({method})")
 
     async def call(self, node: int, function: str, *arguments: Any) -> Any:
         """Call a function of ours with an element as ``this``, and return what it returns.
@@ -404,9 +405,9 @@ class Tab:
         )
         wait.cancel()
         if self._lost.done():
-            raise EngineError(self._lost.result())
+            raise self._lost.result()
         if not event.is_set():
-            raise EngineError(f"the page did not {what} within {CALL_SECONDS:g} s")
+            raise PageLost(f"the page did not {what} within {CALL_SECONDS:g} s")
 
     async def prepare(self, script: str) -> None:
         """Run a script of ours in every page before its own."""
@@ -446,7 +447,7 @@ class Tab:
         shot = await self.send("Page.captureScreenshot", format="jpeg", quality=60)
         return str(shot["data"])
 
-    def _lose(self, why: str) -> None:
+    def _lose(self, why: EngineError) -> None:
         """Give the page up: whoever waits for it is told why."""
         if not self._lost.done():
             self._lost.set_result(why)
@@ -479,7 +480,8 @@ class Tab:
             served = await self.serve(asked)
         except Exception as error:
             served = None
-            self._lose(f"a request was not answered: {type(error).__name__}: {error!s:.500}")
+            said = f"a request was not answered: {type(error).__name__}: {error!s:.500}"
+            self._lose(EngineError(said))
         with suppress(Exception):  # the page may be gone
             if served is None:
                 # "Aborted" leaves the page as it is; other errors would show one of their own.

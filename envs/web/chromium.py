@@ -10,9 +10,10 @@ import asyncio
 import re
 import weakref
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from ...errors import EngineError
+from ...errors import EngineError, SnapshotError
 from .actions import Move, Target
 from .browser import HEIGHT, STEP_SECONDS, WIDTH, Asked, Browser, Served, Tab, find_program, shared
 from .engine import (
@@ -20,6 +21,7 @@ from .engine import (
     MOST_REDIRECTS,
     Effect,
     Moment,
+    PageLost,
     Refused,
     check_address,
     find_line,
@@ -219,7 +221,7 @@ class Chromium:
     ) -> None:
         self.program, self.pictures, self.sandbox = find_program(browser), pictures, sandbox
         self.viewport, self._top, self.focus = viewport, 0.0, 0
-        self.picture = ""
+        self.picture, self.lost = "", False
         self.states: Mapping[str, Any] = {}
         self.url = self.address = ""
         self.dialogs: tuple[str, ...] = ()
@@ -245,11 +247,23 @@ class Chromium:
         return self._text
 
     def act(self, move: Move) -> Effect:
-        """Take an action other than ``stop``."""
+        """Take an action other than ``stop``; where the page is lost with it, all is as before."""
+        back, self.lost = self._way_back(), False
         try:
             return self._do(lambda: self._acted(move))
         except Refused as refusal:
             return Effect(str(refusal))
+        except PageLost as lost:
+            try:
+                back()
+            except (EngineError, SnapshotError):
+                raise lost from None
+            self.lost = True
+            return Effect(f"{lost}; this is the page before the action, loaded again")
+
+    def _way_back(self) -> Callable[[], None]:
+        """Return what comes back to this moment, in another tab."""
+        return partial(self.load, self.save())
 
     def save(self) -> Any:
         """Return this moment."""

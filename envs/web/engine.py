@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qsl, quote, urlsplit
 
+from ...errors import EngineError
 from .actions import Move, Target
 from .lines import plain
 from .pages import CONTROLS
@@ -77,6 +78,10 @@ class Engine(Protocol):
     def close(self) -> None:
         """Let go of what the engine holds outside this process; `open` starts anew."""
         ...
+
+
+class PageLost(EngineError):
+    """A page crashed, or does not answer; the browser itself still runs."""
 
 
 class Refused(Exception):

@@ -63,9 +63,8 @@ class WebEnv(TextEnv):
     and pages reach no other host, port or file. ``pip install "comap-agents[web]"``, and ``apt-get install
     chromium`` or ``playwright install chromium``, bring it.
 
-    ``benchmark="miniwob"`` has the 130 pages of MiniWoB++, with their own scripts, in Chromium. Time in
-    them is virtual: each action takes a second. An element that only scripts listen at has a line with
-    the role ``clickable``.
+    ``benchmark="miniwob"`` has the 130 pages of MiniWoB++, with their own scripts, in Chromium. Time is
+    virtual: each action takes a second. What only scripts listen at has a line with the role ``clickable``.
 
     ## Action Space
     ``Unicode``: any text. ``click [7]``, ``type [7] [words] [1]`` (1 presses Enter), ``select [7]
@@ -96,8 +95,8 @@ class WebEnv(TextEnv):
 
     ## Episode End
     *Terminated* by ``stop``, or by a page of MiniWoB++; *truncated* after 15 steps
-    (``max_episode_steps`` of ``gym.make``) or after a fault: a page that crashes or does not answer
-    within 10 s, an action that takes 30 s, a browser that ends. The next `reset` starts a new one.
+    (``max_episode_steps`` of ``gym.make``) or a fault: an action that takes 30 s, a browser that ends (the
+    next `reset` starts another). A page that crashes or does not answer within 10 s costs a step.
 
     ## Information
     See `comap.envs.Info`. ``score`` is 1 if the task is solved, else the share of its key nodes that
@@ -172,6 +171,8 @@ class WebEnv(TextEnv):
             generated sites, whose text is the same in both, and Chromium for what only it can show.
         split: ``"train"``, ``"valid"`` or ``"test"``; of ``miniwob`` also ``"sight"``.
         level: Only generated tasks of at most this level, 1 to 3; None for all.
+        sites: Only generated tasks that begin at these sites: shop, wiki, forum, stay, map, mail, or home,
+            whose tasks need several; none for all.
         observation: ``"page"``, the whole page, or ``"viewport"``, what is in the window.
         dialect: ``"comap"``, or ``"webevolver"`` for its text to the byte: see *Known deviations*.
         browser: The path of Chromium; None takes Debian's, or else Playwright's own.
@@ -225,6 +226,7 @@ class WebEnv(TextEnv):
         engine: str = "auto",
         split: str = "train",
         level: int | None = None,
+        sites: Sequence[str] = (),
         observation: str = "page",
         dialect: str = "comap",
         browser: str | None = None,
@@ -240,9 +242,10 @@ class WebEnv(TextEnv):
         check_choice("engine", engine, ENGINES)
         check_choice("observation", observation, OBSERVATIONS)
         check_choice("dialect", dialect, DIALECTS)
-        if benchmark != "embedded" and level is not None:
+        if benchmark != "embedded" and (level is not None or sites):
             raise OptionError(
-                f"level is for benchmark='embedded', found benchmark={benchmark!r}; leave it out"
+                f"level and sites are for benchmark='embedded', found benchmark={benchmark!r}; leave "
+                "them out"
             )
         if benchmark not in FILES and not (tasks is None and judge is None and not allowed_hosts):
             raise OptionError(
@@ -272,7 +275,8 @@ class WebEnv(TextEnv):
         self._settings = {"benchmark": benchmark, "engine": engine, "observation": observation}
         self._settings["dialect"] = dialect
         if self._file is None:
-            self._panel = tasks_of_miniwob(split) if miniwob else panel_of(split, level)
+            some = (sites,) if isinstance(sites, str) else tuple(sites)
+            self._panel = tasks_of_miniwob(split) if miniwob else panel_of(split, level, some)
         else:
             self._panel = Panel.of(self._file.tasks, split, SPLITS)
             self._settings["tasks"] = self._file.sha256

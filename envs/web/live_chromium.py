@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 from urllib.parse import urljoin
@@ -36,9 +37,9 @@ def check_live(starts: frozenset[str], allowed_hosts: Sequence[str], sandbox: bo
     known = tuple(allowed_hosts) if isinstance(allowed_hosts, tuple | list) else ()
     if missing := sorted(starts.difference(known)):
         raise OptionError(
-            "allowed_hosts must be a tuple of all hosts that the file's tasks start at, found "
+            "allowed_hosts must be a list of all hosts that the file's tasks start at, found "
             f"{allowed_hosts!r:.200}, without {len(missing)} of them; write "
-            f"allowed_hosts={(*known, *missing)!r}, and the hosts that their pages load from"
+            f"allowed_hosts={json.dumps([*known, *missing])}, and the hosts that their pages load from"
         )
     if sandbox is not False and is_root():
         raise OptionError(
@@ -74,6 +75,10 @@ class LiveChromium(Chromium):
             "expected an engine that can go back, found live sites; play the task again: "
             "env.reset(options={'task': id})"
         )
+
+    def _way_back(self) -> Callable[[], None]:
+        address = self.address
+        return lambda: self._do(lambda: self._opened(address), fresh=True)
 
     async def _opened(self, url: str) -> None:
         self.tab.patient, self._refusal = True, ""

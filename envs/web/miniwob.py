@@ -150,7 +150,8 @@ class MiniWob(Chromium):
     def act(self, move: Move) -> Effect:
         """Take an action other than ``stop``."""
         effect = super().act(move)
-        self._moves = (*self._moves, move)
+        if not self.lost:
+            self._moves = (*self._moves, move)
         return effect
 
     async def _opened(self, url: str) -> None:

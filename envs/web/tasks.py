@@ -231,11 +231,11 @@ def load(task_id: str) -> Task:
 
 
 @lru_cache(maxsize=8)
-def panel_of(split: str, level: int | None = None) -> Panel:
-    """Return the frozen panel of a split, or what of it is of at most a level.
+def panel_of(split: str, level: int | None = None, sites: tuple[str, ...] = ()) -> Panel:
+    """Return the frozen panel of a split, or what of it is of at most a level and begins at some sites.
 
     Raises:
-        OptionError: There is no such split or level.
+        OptionError: There is no such split, level or site.
 
     Example:
         >>> len(panel_of("test")), panel_of("test").ids[0]
@@ -245,10 +245,13 @@ def panel_of(split: str, level: int | None = None) -> Panel:
     most = 3 if level is None else level
     check_number("level", most, 1, 3)
     written, draws = packaged(__package__, "templates"), packaged(__package__, "panels")
+    start = {template: template.partition("-")[0] for template in written}
+    for site in sites:
+        check_choice("the web's site", site, tuple(dict.fromkeys(start.values())))
     ids = (
         _id(split, seed, template, draw)
         for template, found in draws.items()
-        if written[template]["level"] <= most
+        if written[template]["level"] <= most and start[template] in (sites or start.values())
         for seed in INSTANCES[split]
         for draw in found[str(seed)]
     )

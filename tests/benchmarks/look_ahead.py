@@ -25,7 +25,7 @@ from comap.trainers.setup import PACKAGES, Environments
 from comap.trajectory import Trajectory
 from comap.worldmodel.language import LanguageWorldModel
 
-ROWS = ((0, 1), (0, 3), (1, 2), (1, 3), (1, 5), (2, 3))
+ROWS = ((0, 1), (0, 3), (1, 2), (1, 3), (1, 5), (2, 2), (2, 3), (2, 5))
 """Depth and candidates; one candidate alone is no look-ahead."""
 
 

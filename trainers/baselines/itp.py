@@ -72,11 +72,7 @@ class ITPRun(BaselineRun):
         if "wm" not in self.begun:
             times = config.world_model_epochs
             plan.append(("world-model", lambda stage: self.model_world(stage, times, rate)))
-        plan += [
-            (FORESIGHT, self.foresee),
-            (DEPTHS, self.label),
-            (_SUPERVISED, self.supervise),
-        ]
+        plan += [(FORESIGHT, self.foresee), (DEPTHS, self.label), (_SUPERVISED, self.supervise)]
         return [*plan, (_ONLINE, self.play_online)] if config.episodes else plan
 
     def settings(self, **changed: Any) -> ITPConfig:

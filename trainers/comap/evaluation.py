@@ -71,9 +71,7 @@ def evaluate(
     splits, played = training.play_splits(
         stage,
         lambda temperature: CoMapAgent(
-            recast(training.evaluated_agent(temperature), CoMapConfig),
-            training.head,
-            gate=gate,
+            recast(training.evaluated_agent(temperature), CoMapConfig), training.head, gate=gate
         ),
         lm=lm,
         world_model=training.world_model(lm),

@@ -108,11 +108,7 @@ def anchor_samples(
     often = {step: times + drawn[step] for step in steps}
     return list(
         imitation_samples(
-            demonstrations,
-            config,
-            count_tokens=count_tokens,
-            kind=ANCHOR,
-            often=often,
+            demonstrations, config, count_tokens=count_tokens, kind=ANCHOR, often=often
         )
     )
 

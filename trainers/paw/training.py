@@ -32,13 +32,7 @@ from ..tracking import tracked
 from .config import PaWTraining
 from .rollouts import groups_of, roll_out, rollout_metrics, shuffled
 from .rows import PaWRow, RewardFunction, Serializer
-from .zerosearch import (
-    SearchTraining,
-    check_search,
-    conversation_rows,
-    open_simulator,
-    warm_up,
-)
+from .zerosearch import SearchTraining, check_search, conversation_rows, open_simulator, warm_up
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -298,12 +298,7 @@ def open_simulator(
     return create_language_model(str(target), name="tiny simulator")
 
 
-def _teach_simulator(
-    target: Path,
-    make_env: MakeEnv,
-    config: PaWTraining,
-    tell: Tell,
-) -> None:
+def _teach_simulator(target: Path, make_env: MakeEnv, config: PaWTraining, tell: Tell) -> None:
     """Build a tiny simulator and teach it, into a folder, whole or not at all."""
     with closing(make_env(config.train_split)) as env:
         rows = list(lessons(env.unwrapped, config.seed))  # type: ignore[arg-type]

@@ -21,18 +21,7 @@ from .everyday import (
     next_event,
 )
 from .trade import Bank, Currency, Flights, Hotels, Inventory, Orders, conversion
-from .world import (
-    Answering,
-    App,
-    Job,
-    Making,
-    Row,
-    ToolCall,
-    World,
-    call,
-    common_of,
-    data_file,
-)
+from .world import Answering, App, Job, Making, Row, ToolCall, World, call, common_of, data_file
 
 _LISTED: tuple[App, ...] = (
     *(Flights(), Hotels(), Orders(), Inventory(), Calendar(), Contacts(), Files()),

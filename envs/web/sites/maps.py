@@ -137,7 +137,7 @@ class Map(Site):
                         "Distance": f"{length:.1f} km",
                         "Time": duration(length, by),
                     }
-                ),
+                )
             ]
         elif given:
             parts = [ui.text("No such place is on the map.")]

@@ -128,9 +128,6 @@ class Wiki(Site):
         if title not in self.articles:
             return None
         found = ui.listing(
-            self.linked[title],
-            "/links",
-            given,
-            lambda one: (ui.link(one, "/article", t=one),),
+            self.linked[title], "/links", given, lambda one: (ui.link(one, "/article", t=one),)
         )
         return self.page(f"Articles that link to {title}", *found)

@@ -105,27 +105,41 @@ def make(**options: Any) -> Any:
     return gymnasium.make("comap/Web-v0", engine="chromium", **options).unwrapped
 
 
-def test_an_episode_ends_by_a_fault_and_the_next_one_starts(
+def test_a_page_that_hangs_costs_one_step(
     pages: Any, browser: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(browsers, "CALL_SECONDS", 1.0)
     env = make(split="test", browser=browser)
     env._engine = pages
     task = next(task for task in env.tasks if "/shop-detail/" in task)
-    for html, action, said in (
-        ("<button onclick='for (;;);'>Go</button>", "click Go", "within 1 s"),
-        ("<button onclick='for (;;) alert(1)'>Go</button>", "click Go", "within 1 s"),
-        ("<a href='/x'>Go</a>", "click Go", "within 1 s"),
-    ):
-        pages.html = html
-        env.reset(options={"task": task})
-        if "href" in html:
-            pages.html = "<script>for (;;);</script>"
+    for loop in ("for (;;);", "for (;;) alert(1)"):
+        pages.html = f"<button onclick='{loop}'>Go</button>"
+        before, _ = env.reset(options={"task": task})
         began = time.monotonic()
-        observation, reward, terminated, truncated, info = env.step(action)
+        observation, _, terminated, truncated, info = env.step("click Go")
         assert time.monotonic() - began < 10
-        assert (observation, reward, terminated, truncated) == ("", 0.0, False, True)
-        assert said in info["error"] and info["error"].startswith("EngineError")
+        assert (observation, terminated, truncated) == (before, False, False)
+        assert "error" not in info
+        assert info["invalid_action"] and "within 1 s" in info["refused"]
+        observation, *_, info = env.step("wait")
+        assert observation == before and not info["refused"]
+    assert pages.browser.usable
+
+
+def test_an_episode_ends_by_a_fault_and_the_next_one_starts(
+    pages: Any, browser: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that hangs at its start cannot be shown again."""
+    monkeypatch.setattr(browsers, "CALL_SECONDS", 1.0)
+    env = make(split="test", browser=browser)
+    env._engine = pages
+    task = next(task for task in env.tasks if "/shop-detail/" in task)
+    pages.html = "<a href='/x'>Go</a>"
+    env.reset(options={"task": task})
+    pages.html = "<script>for (;;);</script>"
+    observation, reward, terminated, truncated, info = env.step("click Go")
+    assert (observation, reward, terminated, truncated) == ("", 0.0, False, True)
+    assert info["error"].startswith("PageLost: the page did not")
     pages.html = "<p>Well</p>"
     assert "StaticText 'Well'" in env.reset(options={"task": task})[0]
 
@@ -137,6 +151,14 @@ def test_a_crash_of_a_page_or_of_the_browser(pages: Any) -> None:
     with pytest.raises(EngineError, match=r"call env.reset\(\)"):
         pages.do("wait")
     assert "Well" in pages.show("<p>Well</p>")
+
+    async def crash(move: Any) -> Any:
+        await pages.tab.goto("chrome://crash")
+
+    pages._wait = crash
+    effect = pages.act(read_action("wait"))
+    del pages._wait
+    assert effect.refused.startswith("the page crashed; ") and "Well" in pages.text()
     first = pages.browser
     os.kill(first.pid, signal.SIGKILL)
     with pytest.raises(EngineError, match="the browser failed"):
@@ -289,7 +311,7 @@ def test_a_missing_browser_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", "/no/such")
     with pytest.raises(
-        MissingExtra, match=r"playwright install chromium.*apt-get install chromium"
+        MissingExtra, match=r"playwright install chromium.*apt-get install chromium-headless-shell"
     ):
         find_program(None)
 

@@ -31,7 +31,8 @@ def make(**options: Any) -> Any:
         ({"observation": 3}, "observation cannot be 3"),
         ({"split": "tests"}, "did you mean 'test'"),
         ({"level": 0}, "level must be a whole number from 1 to 3"),
-        ({"level": 1, "benchmark": "miniwob"}, "level is for benchmark='embedded'"),
+        ({"sites": ["shpo"]}, "did you mean 'shop'"),
+        ({"level": 1, "benchmark": "miniwob"}, "level and sites are for benchmark='embedded'"),
         ({"splits": "test"}, "did you mean 'split'"),
     ],
 )

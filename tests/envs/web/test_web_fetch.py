@@ -375,10 +375,10 @@ def test_a_start_that_does_not_open(env: Any, monkeypatch: pytest.MonkeyPatch) -
 
 def test_wrong_options(tasks: Path, browser: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for options, said in (
-        ({"allowed_hosts": ()}, rf"without 1 of them; write allowed_hosts=\('{LAMPS}',\)"),
-        ({"allowed_hosts": (HELP,)}, rf"write allowed_hosts=\('{HELP}', '{LAMPS}'\)"),
-        ({"allowed_hosts": LAMPS}, "must be a tuple of all hosts.* without 1"),
-        ({"allowed_hosts": (f"http://{LAMPS}/",)}, "must be a tuple of all hosts.* without 1"),
+        ({"allowed_hosts": ()}, rf'without 1 of them; write allowed_hosts=\["{LAMPS}"\]'),
+        ({"allowed_hosts": (HELP,)}, rf'write allowed_hosts=\["{HELP}", "{LAMPS}"\]'),
+        ({"allowed_hosts": LAMPS}, "must be a list of all hosts.* without 1"),
+        ({"allowed_hosts": (f"http://{LAMPS}/",)}, "must be a list of all hosts.* without 1"),
         ({"engine": "twin"}, "use engine='chromium'"),
     ):
         with pytest.raises(OptionError, match=said):
