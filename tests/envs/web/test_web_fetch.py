@@ -358,6 +358,18 @@ def test_what_scripts_may_read(env: Any) -> None:
     assert f"StaticText 'http://{FORBIDDEN}/: TypeError" in observation
 
 
+def test_a_page_that_crashes_costs_one_step(env: Any) -> None:
+    before, _ = env.reset(seed=0)
+
+    async def crash(move: Any) -> None:
+        await env.engine.tab.goto("chrome://crash")
+
+    env.engine._scroll = crash
+    observation, _, terminated, truncated, info = env.step("scroll [down]")
+    assert (observation, terminated, truncated) == (before, False, False)
+    assert info["refused"].startswith("the page crashed; ") and "error" not in info
+
+
 def test_a_check_for_humans_is_a_fault(env: Any) -> None:
     env.reset(seed=0)
     observation, reward, terminated, truncated, info = env.step("click [link 'Human']")

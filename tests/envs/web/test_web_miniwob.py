@@ -159,3 +159,19 @@ def test_wrong_options(browser: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingExtra, match="needs the extra 'web'"):
         make("test")
     miniwob._root.cache_clear()
+
+
+def test_a_page_that_crashes_is_played_again_up_to_there(browser: str) -> None:
+    env = gymnasium.make("comap/Web-v0", benchmark="miniwob", browser=browser).unwrapped
+    env.reset(options={"task": next(task for task in env.tasks.ids if "enter-text/" in task)})
+    before, *_ = env.step("type [textbox] [words] [0]")
+
+    async def crash(move: Any) -> None:
+        await env.engine.tab.goto("chrome://crash")
+
+    env.engine._scroll = crash
+    observation, _, terminated, truncated, info = env.step("scroll [down]")
+    assert (observation, terminated, truncated) == (before, False, False)
+    assert info["refused"].startswith("the page crashed; ")
+    assert env.step("wait")[4]["refused"] == "" and len(env.engine.save()[0]) == 2
+    env.close()
