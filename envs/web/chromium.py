@@ -256,7 +256,7 @@ class Chromium:
         except PageLost as lost:
             try:
                 back()
-            except (EngineError, SnapshotError):
+            except (EngineError, SnapshotError, Refused):
                 raise lost from None
             self.lost = True
             return Effect(f"{lost}; this is the page before the action, loaded again")

@@ -275,7 +275,10 @@ class WebEnv(TextEnv):
         self._settings = {"benchmark": benchmark, "engine": engine, "observation": observation}
         self._settings["dialect"] = dialect
         if self._file is None:
-            some = (sites,) if isinstance(sites, str) else tuple(sites)
+            some = (sites,) if isinstance(sites, str) else sites
+            if not isinstance(some, list | tuple) or {type(one) for one in some} - {str}:
+                raise OptionError(f"sites must be names, as in sites=['shop'], not {sites!r:.200}")
+            some = tuple(some)
             self._panel = tasks_of_miniwob(split) if miniwob else panel_of(split, level, some)
         else:
             self._panel = Panel.of(self._file.tasks, split, SPLITS)

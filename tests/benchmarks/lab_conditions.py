@@ -122,11 +122,7 @@ def differences(seeds: dict[str, Any]) -> dict[str, Any]:
         "no gate": "Without world-state gate",
     }
     return {
-        "sft": paired(COMAP, "SFT"),
-        "further": paired(COMAP, "SFT, further"),
-        "shut": paired(COMAP, SHUT),
         "best": paired(COMAP, "best"),
-        "sft, conditions met": paired(COMAP, "SFT", some=met),
         "best, conditions met": paired(COMAP, "best", some=met),
         **{name: paired(COMAP, other) for name, other in names.items()},
         "oracle, shut": paired(names["oracle"], SHUT),
@@ -134,7 +130,6 @@ def differences(seeds: dict[str, Any]) -> dict[str, Any]:
         "placebo, shut": paired(names["placebo"], SHUT),
         "saturation": paired("SFT, further", "SFT"),
         "best, and before": paired(COMAP, "best, and before"),
-        "before, shut": paired(BEFORE, BEFORE_SHUT),
         "shut, before shut": paired(SHUT, BEFORE_SHUT),
         "redraft": paired(COMAP, "4 drafts, filtered by the world model"),
         "executed, dagger": paired(EXECUTED, names["dagger"]),

@@ -105,16 +105,20 @@ def make(**options: Any) -> Any:
     return gymnasium.make("comap/Web-v0", engine="chromium", **options).unwrapped
 
 
-def test_a_page_that_hangs_costs_one_step(
-    pages: Any, browser: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def hurried(pages: Any, browser: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    """An environment that shows any page and waits a second for it, and what starts its episode."""
     monkeypatch.setattr(browsers, "CALL_SECONDS", 1.0)
     env = make(split="test", browser=browser)
     env._engine = pages
-    task = next(task for task in env.tasks if "/shop-detail/" in task)
+    return env, {"task": next(task for task in env.tasks if "/shop-detail/" in task)}
+
+
+def test_a_page_that_hangs_costs_one_step(pages: Any, hurried: Any) -> None:
+    env, start = hurried
     for loop in ("for (;;);", "for (;;) alert(1)"):
         pages.html = f"<button onclick='{loop}'>Go</button>"
-        before, _ = env.reset(options={"task": task})
+        before, _ = env.reset(options=start)
         began = time.monotonic()
         observation, _, terminated, truncated, info = env.step("click Go")
         assert time.monotonic() - began < 10
@@ -126,22 +130,17 @@ def test_a_page_that_hangs_costs_one_step(
     assert pages.browser.usable
 
 
-def test_an_episode_ends_by_a_fault_and_the_next_one_starts(
-    pages: Any, browser: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_episode_ends_by_a_fault_and_the_next_one_starts(pages: Any, hurried: Any) -> None:
     """A page that hangs at its start cannot be shown again."""
-    monkeypatch.setattr(browsers, "CALL_SECONDS", 1.0)
-    env = make(split="test", browser=browser)
-    env._engine = pages
-    task = next(task for task in env.tasks if "/shop-detail/" in task)
+    env, start = hurried
     pages.html = "<a href='/x'>Go</a>"
-    env.reset(options={"task": task})
+    env.reset(options=start)
     pages.html = "<script>for (;;);</script>"
     observation, reward, terminated, truncated, info = env.step("click Go")
     assert (observation, reward, terminated, truncated) == ("", 0.0, False, True)
     assert info["error"].startswith("PageLost: the page did not")
     pages.html = "<p>Well</p>"
-    assert "StaticText 'Well'" in env.reset(options={"task": task})[0]
+    assert "StaticText 'Well'" in env.reset(options=start)[0]
 
 
 def test_a_crash_of_a_page_or_of_the_browser(pages: Any) -> None:

@@ -32,6 +32,8 @@ def make(**options: Any) -> Any:
         ({"split": "tests"}, "did you mean 'test'"),
         ({"level": 0}, "level must be a whole number from 1 to 3"),
         ({"sites": ["shpo"]}, "did you mean 'shop'"),
+        ({"sites": 5}, "sites must be names"),
+        ({"sites": [["shop"]]}, "sites must be names"),
         ({"level": 1, "benchmark": "miniwob"}, "level and sites are for benchmark='embedded'"),
         ({"splits": "test"}, "did you mean 'split'"),
     ],
