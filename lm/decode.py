@@ -65,6 +65,7 @@ def until_unique(sequences: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
 
 _WORTH_SHARING = 64  # tokens; one more pass costs about as much as a small model's token
 _LOGITS = 2**27  # the most logits of one pass: 134 million, which are 268 MB in bfloat16
+_TOP = 1024  # tokens among which a nucleus is looked for first
 _SLICE = 2**24  # the most logits that are made single precision at a time
 
 
@@ -408,18 +409,48 @@ def _sample(scores: Any, rows: Sequence[Row]) -> Any:
     temperatures = column([row.sampling.temperature for row in rows])
     # First the maximum, then the division, so that no temperature is too small.
     weights = ((scaled - scaled.amax(-1, keepdim=True)) / temperatures).softmax(-1)
-    order = None
-    if rows[0].sampling.top_p < 1:
-        weights, order = weights.sort(stable=True, dim=-1, descending=True)
-        before = weights.cumsum(-1) - weights
-        weights = weights.where(before < column([row.sampling.top_p for row in rows]), 0.0)
+    draws = column([row.random.random() for row in rows])
+    if rows[0].sampling.top_p == 1:
+        return _drawn(weights, draws)
+    kept = column([row.sampling.top_p for row in rows])
+    if weights.shape[1] <= 16 * _TOP:
+        return _of_nucleus(weights, kept, draws)
+    # To sort 150,000 tokens takes longer than the model: the nucleus is mostly among the first few.
+    first = weights.topk(_TOP, sorted=False).indices.sort(-1).values  # equals stay in their order
+    few = weights.gather(1, first)
+    least = few.amin(
+        -1, keepdim=True
+    )  # of those that are as large, some may not be among the first
+    enough = few.where(few > least, 0.0).sum(-1, keepdim=True) >= kept
+    found = first[:, 0].clone()
+    if bool(enough.any()):
+        some = enough[:, 0].nonzero()[:, 0]
+        picked = _of_nucleus(few[some], kept[some], draws[some])
+        found[some] = first[some].gather(1, picked[:, None])[:, 0]
+    if not bool(enough.all()):
+        rest = (~enough[:, 0]).nonzero()[:, 0]
+        found[rest] = _of_nucleus(weights[rest], kept[rest], draws[rest])
+    return found
+
+
+def _of_nucleus(weights: Any, kept: Any, draws: Any) -> Any:
+    """Return which of each row's weights is drawn from the largest that have so much of the total."""
+    weights, order = weights.sort(stable=True, dim=-1, descending=True)
+    weights = weights.where(weights.cumsum(-1) - weights < kept, 0.0)
+    return order.gather(1, _drawn(weights, draws)[:, None])[:, 0]
+
+
+def _drawn(weights: Any, draws: Any) -> Any:
+    """Return which of each row's weights a number between 0 and 1 means."""
+    import torch
+
     cumulated = weights.cumsum(-1)
     total = cumulated[:, -1:]
     # Rounding must not lift the number to the total, beyond which there is no token.
     below = torch.nextafter(total, torch.zeros_like(total))
-    wanted = torch.minimum(column([row.random.random() for row in rows]) * total, below)
-    found = torch.searchsorted(cumulated, wanted, right=True).clamp_(max=scores.shape[1] - 1)
-    return (found if order is None else order.gather(1, found))[:, 0]
+    wanted = torch.minimum(draws * total, below)
+    found = torch.searchsorted(cumulated, wanted, right=True)
+    return found.clamp_(max=weights.shape[1] - 1)[:, 0]
 
 
 @dataclass(frozen=True, slots=True)
