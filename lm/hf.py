@@ -45,6 +45,7 @@ from .load import (
     context_of,
     device_of,
     ends_of,
+    limits_of,
     load_model,
     load_tokenizer,
     source_of,
@@ -90,8 +91,9 @@ class HFLanguageModel(BaseLanguageModel):
         device: ``auto`` (a GPU where there is one), ``cpu``, ``cuda`` or ``cuda:1``.
         dtype: ``auto``, ``float32``, ``float64``, ``bfloat16`` or ``float16``. With ``auto`` a model
             whose config says float64 is used so; others are bfloat16 on a GPU and float32 on a CPU.
-        batch_tokens: The most tokens of a batch, padding and answers included.
-        batch_rows: The most sequences of a batch.
+        batch_tokens: The most tokens of a batch, padding and answers included; None for 16,384 on a
+            CPU, on a GPU for those whose keys and values take an eighth of its memory.
+        batch_rows: The most sequences of a batch; None for 64 on a CPU, 256 on a GPU.
         max_length: The most tokens of prompt and answer together, if less than the model's own.
         cache_mb: Megabytes of keys and values that are kept from one call to the next, for prompts that
             begin like earlier ones; 0 keeps none. Answers do not depend on it.
@@ -121,8 +123,8 @@ class HFLanguageModel(BaseLanguageModel):
         adapter: str | None = None,
         device: str = "auto",
         dtype: str = "auto",
-        batch_tokens: int = 16_384,
-        batch_rows: int = 64,
+        batch_tokens: int | None = None,
+        batch_rows: int | None = None,
         max_length: int | None = None,
         cache_mb: int = 1000,
         name: str | None = None,
@@ -148,8 +150,8 @@ class HFLanguageModel(BaseLanguageModel):
         tokenizer: Any,
         *,
         adapter: str | None = None,
-        batch_tokens: int = 16_384,
-        batch_rows: int = 64,
+        batch_tokens: int | None = None,
+        batch_rows: int | None = None,
         max_length: int | None = None,
         cache_mb: int = 1000,
         name: str = "model",
@@ -182,8 +184,8 @@ class HFLanguageModel(BaseLanguageModel):
         self,
         model: Any,
         tokenizer: Any,
-        batch_tokens: int,
-        batch_rows: int,
+        batch_tokens: int | None,
+        batch_rows: int | None,
         max_length: int | None,
         cache_mb: int,
     ) -> None:
@@ -201,7 +203,8 @@ class HFLanguageModel(BaseLanguageModel):
         self.usage = Usage()
         check_usable(tokenizer, base)
         self._chat = ChatTokenizer(tokenizer, ends_of(base))
-        self._engine = Engine(base, base.device, batch_rows, batch_tokens)
+        rows, tokens = limits_of(base)
+        self._engine = Engine(base, base.device, batch_rows or rows, batch_tokens or tokens)
         self._cache_mb, self._weights = cache_mb, 0
         self._trees: dict[str | None, PrefixTree] = {}
         self._lock = threading.RLock()

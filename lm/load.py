@@ -169,6 +169,21 @@ def context_of(config: Any) -> int | None:
     return min((int(limit) for limit in limits if limit), default=None)
 
 
+def limits_of(model: Any) -> tuple[int, int]:
+    """Return how many rows and tokens a batch has if nobody says so: on a GPU as its memory allows."""
+    import torch
+
+    if model.device.type != "cuda":
+        return 64, 16_384
+    inner = model.config.get_text_config(decoder=True)
+    heads = inner.num_attention_heads
+    size = getattr(inner, "head_dim", None) or inner.hidden_size // heads
+    shared = getattr(inner, "num_key_value_heads", None) or heads
+    each = 2 * inner.num_hidden_layers * shared * size * model.dtype.itemsize
+    memory = torch.cuda.get_device_properties(model.device).total_memory
+    return 256, max(memory // 8 // each, 1024)
+
+
 def _unusable(config: Any) -> LanguageModelError:
     return LanguageModelError(
         "expected a model with attention in all layers that takes positions, found "

@@ -40,7 +40,7 @@ HEADS = {"tiny": (2, 2, 32), "0.6b": (16, 8, 128), "4b": (32, 8, 128)}
 EPISODES = int(os.environ.get("EPISODES", "64"))
 PAW = {"groups": EPISODES // 8, "members": 8, "concurrency": EPISODES, "max_episode_steps": 6}
 PAW |= {"draft_tokens": 24, "evaluation_tasks": 0, "save_updates": 0, "updates": 2}
-ROUND_STEPS = 4
+ROUND_STEPS = int(os.environ.get("ROUND_STEPS", "4"))
 ROUND = {
     "tasks_per_round": EPISODES // 2,
     "rounds": 1,
@@ -110,8 +110,6 @@ def rollouts(shape: str, context: str, cache_mb: str) -> dict[str, Any]:
     lm = HFLanguageModel(
         folder(shape),
         device=base.DEVICE,
-        batch_rows=128,
-        batch_tokens=400_000,
         cache_mb=int(cache_mb),
     )
     concat = {"context": "concat", **base.ASKS}

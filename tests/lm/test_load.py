@@ -8,17 +8,18 @@ import pickle
 import shutil
 import socket
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from comap.errors import LanguageModelError, MissingExtra
 from comap.lm import Completion, Encode, Generate, Message, Sampling, Score, Scores
 from comap.lm.hf import HFLanguageModel
-from comap.lm.load import context_of
+from comap.lm.load import context_of, limits_of
 
 torch = pytest.importorskip("torch")
 peft = pytest.importorskip("peft")
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 
 
 @pytest.fixture
@@ -346,3 +347,13 @@ def test_folders_that_are_no_adapters_are_refused(folder, saved, tmp_path):
     (broken / "adapter_model.safetensors").write_bytes(b"\x10" * 100)
     with pytest.raises(LanguageModelError, match="damaged"):
         lm.add_adapter("wm", broken)
+
+
+def test_a_batch_fills_an_eighth_of_a_gpu(monkeypatch):
+    memory = SimpleNamespace(total_memory=80 * 10**9)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: memory)
+    config = transformers.Qwen3Config(num_hidden_layers=28, num_key_value_heads=8, head_dim=128)
+    model = SimpleNamespace(device=torch.device("cuda"), dtype=torch.bfloat16, config=config)
+    rows, tokens = limits_of(model)
+    each = 2 * 2 * 28 * 8 * 128  # bytes: a key and a value of every head of every layer
+    assert rows == 256 and tokens * each <= 10**10 < (tokens + 1) * each
