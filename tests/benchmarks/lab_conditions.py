@@ -1,7 +1,7 @@
 """Entry conditions of the labs' seeds, and lab-comap's trained tokens, from the folders of their jobs.
 
 ``python tests/benchmarks/lab_conditions.py OUT FILE`` adds the seeds whose jobs are in OUT to FILE, and
-what lab-comap's hypotheses compare, from the committed rows.
+what both labs' hypotheses compare, from the committed rows.
 """
 
 from __future__ import annotations
@@ -83,28 +83,77 @@ COMAP, SHUT, EXECUTED = "CoMap", "CoMap, gate shut", "Executed actions as anchor
 BEFORE = "Reflection-init with its world model"
 BEFORE_SHUT = "Reflection-init, gate shut"
 PRIMARY = ("SFT", "SFT, further", SHUT)
-ROWS = Path(__file__).parents[2] / "benchmarks/results/experiments-lab-comap/rows.jsonl"
+ROWS = Path(__file__).parents[2] / "benchmarks/results"
+Won = dict[str, dict[str, float]]
+
+
+def successes_of(lab: str) -> Won:
+    """Return the success in percent of each method and seed, from the committed rows."""
+    won: Won = {}
+    for row in lines(ROWS / f"experiments-{lab}/rows.jsonl"):
+        if row["experiment"] == lab and row["metric"] == "success_rate":
+            won.setdefault(row["method"], {})[str(row["seed"])] = row["value"]
+    return won
+
+
+def difference(won: Won, signed: Iterable[str], some: Iterable[str]) -> dict[str, Any]:
+    """Return the first method's success less the second's, plus the third's less the fourth's, ...
+
+    In points, over some seeds, paired, with a 95 % interval.
+    """
+    values = {
+        seed: sum((-1) ** n * won[name][seed] for n, name in enumerate(signed)) for seed in some
+    }
+    low, high = t_interval(list(values.values()))
+    return {"mean": fmean(values.values()), "low": low, "high": high, "seeds": values}
+
+
+def paw_differences(seeds: dict[str, Any]) -> dict[str, Any]:
+    """Return the differences of lab-paw's hypotheses."""
+    won = successes_of("lab-paw")
+    met = [seed for seed, one in seeds.items() if paw_meets(**one["as planned"])]
+    usual = ("GRPO + PaW", "GRPO")
+    sparse = ("GRPO + PaW (sparse)", "GRPO (sparse)")
+    compared: dict[str, tuple[str, ...]] = {
+        "paw": usual,
+        "placebo": ("GRPO + PaW, placebo", "GRPO"),
+        "paw, placebo": ("GRPO + PaW", "GRPO + PaW, placebo"),
+        "answers": ("GRPO + PaW (answers)", "GRPO (answers)"),
+        "sparse": sparse,
+        "sparse less usual": (*sparse, *usual),
+        "gigpo": ("GiGPO + PaW", "GiGPO"),
+        "rloo": ("RLOO + PaW", "RLOO"),
+        "ce": ("GRPO + PaW with cross-entropy", "GRPO"),
+    }
+    found = {key: difference(won, names, won[names[0]]) for key, names in compared.items()}
+    if len(met) > 1:
+        found["paw, conditions met"] = difference(won, usual, met)
+    return found
+
+
+def paw_meets(
+    success: float,
+    solved_to_success: float,
+    grpo_gain: float,
+    nll: float,
+    moderate: float,
+    **_: Any,
+) -> bool:
+    return (
+        15 <= success <= 40
+        and solved_to_success >= 2
+        and grpo_gain >= 25
+        and nll < 3
+        and moderate >= 10
+    )
 
 
 def differences(seeds: dict[str, Any]) -> dict[str, Any]:
-    """Return the differences of lab-comap's hypotheses in points, paired by seed, with 95 % intervals."""
-    won: dict[str, dict[str, float]] = {}
-    for row in lines(ROWS):
-        if row["metric"] == "success_rate":
-            won.setdefault(row["method"], {})[str(row["seed"])] = row["value"]
+    """Return the differences of lab-comap's hypotheses."""
+    won = successes_of("lab-comap")
 
     def paired(*signed: str, some: Iterable[str] = won[COMAP]) -> dict[str, Any]:
-        """Return the first method's success less the second's, plus the third's less the fourth's..."""
-        values = [
-            sum((-1) ** n * won[name][seed] for n, name in enumerate(signed)) for seed in some
-        ]
-        low, high = t_interval(values)
-        return {
-            "mean": fmean(values),
-            "low": low,
-            "high": high,
-            "seeds": dict(zip(some, values, strict=True)),
-        }
+        return difference(won, signed, some)
 
     won["best"] = {seed: max(won[name][seed] for name in PRIMARY) for seed in won[COMAP]}
     won["best, and before"] = {
@@ -163,4 +212,5 @@ if __name__ == "__main__":
         paw[str(seed)] = of_paw(out, seed)
     comap, paw = (dict(sorted(some.items())) for some in (comap, paw))
     found = {"seeds": comap, "differences": differences(comap), "paw": paw}
+    found["paw_differences"] = paw_differences(paw)
     write_result(file, {**found, **circumstances()})
