@@ -71,6 +71,7 @@ def train_comap(model: str) -> dict[str, Any]:
     changes |= {"max_episode_steps": STEPS, "updates": UPDATES, "invalid_penalty": 0.0}
     changes |= {"mini_batch_rows": None, "micro_batch_tokens": 20_000, "old_logprobs": "sampled"}
     changes |= {"warmup_tokens": 0, "evaluation_tasks": 0, "save_updates": 0, "learning_rate": 3e-4}
+    changes |= {"entropy_bonus": 0.0}
     changes |= {"gradient_checkpointing": base.DEVICE != "cpu", "precision": "auto"}
     with tempfile.TemporaryDirectory() as out:
         config = paw_preset("tiny", **changes)

@@ -177,19 +177,26 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         read = [row.tokens(bool(shown)) for row, shown in zip(rows, update.selected, strict=True)]
         batches = []
         for part in deal(update.positions, update.total, limits.mini_batch_rows, seed):
+            some = [index for index in part if self._counts(update, index)]
             micro = grouped(
-                part,
-                [rows[index].group for index in part],
-                [read[index] for index in part],
+                some,
+                [rows[index].group for index in some],
+                [read[index] for index in some],
                 max_rows=limits.micro_batch_rows,
                 max_tokens=limits.micro_batch_tokens,
             )
             tokens = sum(len(rows[index].response_ids) for index in part)
-            everyone = gathered([(len(micro), len(part), tokens)])
+            everyone = gathered([(max(len(micro), 1), len(part), tokens)])
             micro += [()] * (max(counts[0] for counts in everyone) - len(micro))
             totals = [sum(counts[column] for counts in everyone) for column in (1, 2)]
             batches.append(MiniBatch(tuple(micro), *totals))
         return batches
+
+    def _counts(self, update: Update, index: int) -> bool:
+        """Return whether a row has a gradient: where a whole group wins or loses, none of its rows has."""
+        chosen, shown = self.config.optimization, bool(update.selected[index])
+        always = self.critic is not None or chosen.kl or chosen.entropy_bonus
+        return bool(always or shown or update.advantages[index])
 
     def _step_optimizer(self, model: Any) -> None:
         """Update the weights between two mini-batches as transformers' loop does after the last."""

@@ -19,7 +19,7 @@ from comap.errors import OptionError
 
 torch = pytest.importorskip("torch")
 
-from comap.trainers.paw.trainer import Functions  # noqa: E402
+from comap.trainers.paw.trainer import Functions, PaWTrainer  # noqa: E402
 
 SCRIPT = Path(__file__).with_name("kit.py")
 kit = load(f"{SCRIPT}:KIT")
@@ -55,6 +55,37 @@ def test_the_gradient_does_not_depend_on_micro_batches(algorithm, model, tmp_pat
     ):
         split = gradient(kit.changed(config, **change), model, tmp_path / str(number))
         assert apart(whole, split) < 1e-5, change
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "rloo"])
+def test_rows_without_an_advantage_are_not_read(algorithm, model, tmp_path, monkeypatch):
+    """Nothing else gives them a gradient, and the others' is the same; if all are so, it is zero."""
+    changes = {"kl": 0.0, "entropy_bonus": 0.0, "invalid_penalty": 0.0, "micro_batch_rows": 2}
+    config = kit.settings(algorithm=algorithm, save_updates=0, paw=False, **changes)
+
+    def of_groups(wins):
+        return lambda update: [
+            replace(row, episode_return=wins(row) * row.episode_return)
+            for row in kit.some_rows(update)
+        ]
+
+    def read(name, wins):
+        options = {"rows": of_groups(wins), "dtype": torch.float64}
+        trainer, _, found = kit.trained(
+            kit.changed(config, clip=1e9), model, tmp_path / name, **options
+        )
+        update = trainer._prepare(0)
+        (batch,) = trainer._mini_batches(update)
+        return update, sorted(chain(*chain(*batch.micro))), found
+
+    update, some, found = read("some", lambda row: row.group > 0)
+    assert some == [index for index, value in enumerate(update.advantages) if value]
+    assert {row.group for row in update.rows} - {update.rows[index].group for index in some} >= {0}
+    *_, nothing, zero = read("none", lambda row: False)
+    assert not nothing and not flat(zero).any()
+    monkeypatch.setattr(PaWTrainer, "_counts", lambda *_: True)
+    *_, everything, same = read("all", lambda row: row.group > 0)
+    assert len(everything) == len(update.rows) and apart(found, same) < 1e-12
 
 
 def test_a_sampled_quantity_has_its_mean_since_the_last_reading():
