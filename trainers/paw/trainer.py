@@ -194,9 +194,9 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _counts(self, update: Update, index: int) -> bool:
         """Return whether a row has a gradient: where a whole group wins or loses, none of its rows has."""
-        chosen, shown = self.config.optimization, bool(update.selected[index])
+        chosen = self.config.optimization
         always = self.critic is not None or chosen.kl or chosen.entropy_bonus
-        return bool(always or shown or update.advantages[index])
+        return bool(always or update.selected[index] or update.advantages[index])
 
     def _step_optimizer(self, model: Any) -> None:
         """Update the weights between two mini-batches as transformers' loop does after the last."""
