@@ -200,10 +200,8 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _step_optimizer(self, model: Any) -> None:
         """Update the weights between two mini-batches as transformers' loop does after the last."""
-        if self.config.optimization.clip:
-            norm = self.accelerator.clip_grad_norm_(
-                model.parameters(), self.config.optimization.clip
-            )
+        if clip := self.config.optimization.clip:
+            norm = self.accelerator.clip_grad_norm_(model.parameters(), clip)
             self.measures.add("grad_norm", norm, 1)
         self.optimizer.step()
         model.zero_grad()
@@ -259,9 +257,8 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         )
         self.measures.of_update(found, inputs, entropies.detach())
         if found.observed is not None:
-            self._probabilities.append(
-                logps.detach()[inputs["observation_mask"].bool()].exp().cpu()
-            )
+            seen = inputs["observation_mask"].bool()
+            self._probabilities.append(logps.detach()[seen].exp().cpu())
         return found.loss * self.accelerator.num_processes  # whose gradients are averaged
 
     def _read(self, model: Any, forest: Forest, *, entropy: bool) -> tuple[Tensor, Tensor]:
