@@ -102,9 +102,8 @@ def train_trl(model: str, tasks: list[list[str]]) -> dict[str, Any]:
     tokenizer: Any = AutoTokenizer.from_pretrained(model)
     tokenizer.chat_template, tokenizer.response_template = TEMPLATE, {"fields": {}}
     tokenizer.parse_response = lambda ids, prefix, **_: parsed(tokenizer, ids, prefix)
-    parts = (
-        1 if base.DEVICE == "cpu" else 8
-    )  # 96 rows of 152,000 logits a token do not fit in 80 GB
+    # 96 rows of 152,000 logits a token do not fit in 80 GB
+    parts = 1 if base.DEVICE == "cpu" else 8
     settings = {
         "per_device_train_batch_size": GROUPS * MEMBERS // parts,
         "num_generations": MEMBERS,
