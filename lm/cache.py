@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..errors import LanguageModelError
+from .ngrams import NGrams
 
 States: TypeAlias = list[Any]
 """Keys and values of some tokens of one sequence: two tensors ``(layers, heads, tokens, size)``."""
@@ -52,6 +53,7 @@ class PrefixTree:
     def clear(self) -> None:
         """Forget all: the weights have changed, or memory is short."""
         self._root, self._clock, self.size = Node((), [], None, 0), 0, 0
+        self.ngrams = NGrams()  # of the texts that the model wrote
 
     def find(self, tokens: Sequence[int]) -> list[tuple[Node, int]]:
         """Return the nodes that hold the longest known beginning, each with how many of its tokens."""
@@ -239,6 +241,21 @@ def cache_class() -> Any:
         def select(self, indices: Any) -> None:
             """Keep some rows, also several times."""
             self.rooms = [room.index_select(1, indices) for room in self.rooms]
+
+        def only(self, numbers: Sequence[int]) -> list[int]:
+            """Keep some rows, of ascending numbers; return their numbers in the new order.
+
+            Rows move to where others leave: a copy of all would be slower than the model.
+            """
+            count = len(numbers)
+            order = list(range(count))
+            late = (number for number in numbers if number >= count)
+            for free in sorted(set(order).difference(numbers)):
+                order[free] = next(late)
+                for room in self.rooms:
+                    room[:, free] = room[:, order[free]]
+            self.rooms = [room[:, :count] for room in self.rooms]
+            return order
 
     return RowCache
 

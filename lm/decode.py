@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import LanguageModelError
 from .base import Sampling
 from .cache import PrefixTree, cache_class, common, line_mask
+from .ngrams import LONG
 
 
 class TokenTrie:
@@ -131,12 +132,18 @@ class Engine:
             waiting += [chunk[half:], chunk[:half]]
         return results
 
-    def begin(self, prompts: Sequence[Sequence[int]], more: int) -> Rows:
+    def begin(
+        self,
+        prompts: Sequence[Sequence[int]],
+        more: int,
+        guesses: Sequence[Sequence[int]] | None = None,
+    ) -> Rows:
         """Return the beginning of prompts: what is known of them, and what is to be read.
 
         Args:
             prompts: Tokens; of each at least the last one will be read.
             more: How many slots each row needs beside its prompt.
+            guesses: Tokens that are read after each prompt, of those `more`.
         """
         layers = self.model.config.get_text_config(decoder=True).num_hidden_layers
         paths = [self.tree.find(prompt[:-1]) for prompt in prompts]
@@ -145,7 +152,8 @@ class Engine:
         cache = cache_class()(layers, rows, room, min(known), self.spare)
         for row, path in enumerate(paths):
             cache.fill(row, path)
-        return Rows(self, prompts, cache, known)
+        texts = [[*one, *some] for one, some in zip(prompts, guesses or [[]] * rows, strict=True)]
+        return Rows(self, texts, cache, known)
 
 
 def additive(allowed: Any, dtype: Any) -> Any:
@@ -160,10 +168,10 @@ def additive(allowed: Any, dtype: Any) -> Any:
 
 @dataclass(slots=True)
 class Rows:
-    """Prompts of any lengths in one batch, and the cache of what was read of them."""
+    """Texts of any lengths in one batch, and the cache of what was read of them."""
 
     engine: Engine
-    prompts: Sequence[Sequence[int]]
+    texts: Sequence[Sequence[int]]
     cache: Any
     known: list[int]
 
@@ -172,12 +180,12 @@ class Rows:
         import torch
 
         device = self.engine.device
-        parts = [prompt[known:] for prompt, known in zip(self.prompts, self.known, strict=True)]
+        parts = [text[known:] for text, known in zip(self.texts, self.known, strict=True)]
         width = max(map(len, parts))
         ids = torch.tensor(
             [[0] * (width - len(part)) + list(part) for part in parts], device=device
         )
-        lengths = torch.tensor([[len(prompt)] for prompt in self.prompts], device=device)
+        lengths = torch.tensor([[len(text)] for text in self.texts], device=device)
         positions = torch.arange(width, device=device) + lengths - width
         return ids, positions, positions >= torch.tensor(self.known, device=device)[:, None]
 
@@ -226,33 +234,38 @@ class Rows:
             **options,
         )
 
-    def last(self) -> Any:
-        """Return the logits after each prompt."""
+    def last(self, lengths: Sequence[int]) -> Any:
+        """Return the logits after each text's last token and so many before it, padded at the end."""
         import torch
 
-        model, cache = self.engine.model, self.cache
+        model, cache, rows = self.engine.model, self.cache, len(self.texts)
+        last = torch.tensor(lengths, device=self.engine.device)[:, None]
+        width = max(lengths) + 1
+        columns = torch.arange(width, device=self.engine.device).minimum(last) - last
         sdpa = model.config._attn_implementation == "sdpa"
-        if self.engine.device.type != "cpu" or not sdpa or len(self.prompts) == 1:
-            return self.read(*self.rest(), logits_to_keep=1).logits[:, -1]
+        if self.engine.device.type != "cpu" or not sdpa or rows == 1:
+            logits = self.read(*self.rest(), logits_to_keep=width).logits
+            return logits.gather(1, (columns + width - 1)[:, :, None].expand(logits.shape))
         places = [  # on a CPU in one line: padding costs as much as tokens
-            (prompt[slot], slot, row)
-            for row, (prompt, known) in enumerate(zip(self.prompts, self.known, strict=True))
-            for slot in range(known, len(prompt))
+            (text[slot], slot, row)
+            for row, (text, known) in enumerate(zip(self.texts, self.known, strict=True))
+            for slot in range(known, len(text))
         ]
         ids, slots, cache.numbers = torch.tensor(places).T[:, None]
-        lengths = [*map(len, self.prompts)]
-        cache.slots, cache.upto = slots, max(lengths)
-        mask = line_mask().of(self.known, lengths, model.dtype)
-        ends = torch.tensor([end - 1 for _, end, *_ in mask.parts])
-        options = {"past_key_values": cache, "use_cache": True, "logits_to_keep": ends}
-        return model(input_ids=ids, position_ids=slots, attention_mask=mask, **options).logits[0]
+        sizes = [*map(len, self.texts)]
+        cache.slots, cache.upto = slots, max(sizes)
+        mask = line_mask().of(self.known, sizes, model.dtype)
+        kept = torch.tensor([end - 1 for _, end, *_ in mask.parts])[:, None] + columns
+        options = {"past_key_values": cache, "use_cache": True, "logits_to_keep": kept.flatten()}
+        logits = model(input_ids=ids, position_ids=slots, attention_mask=mask, **options).logits[0]
+        return logits.view(rows, width, -1)
 
     def select(self, numbers: Sequence[int]) -> None:
         """Keep some rows, also several times."""
         import torch
 
         self.cache.select(torch.tensor(numbers, device=self.engine.device))
-        self.prompts = [self.prompts[number] for number in numbers]
+        self.texts = [self.texts[number] for number in numbers]
 
     def keep(self, row: int, tokens: Sequence[int]) -> None:
         """Keep what was computed for a row's first tokens."""
@@ -295,55 +308,94 @@ class Row:
 
 
 def decode(engine: Engine, rows: Sequence[Row]) -> Sequence[Row]:
+    """Generate texts; several of a text's tokens in one pass where they were guessed."""
     import torch
 
     for row in rows:
         row.restart()
-    device, active, batch = (
-        engine.device,
-        list(rows),
-        list(range(len(rows))),
-    )  # numbers in the batch
-    logits, begun = _read(engine, rows)
+    device, active = engine.device, list(rows)
+    widest = max(_LOGITS // (len(rows) * _vocabulary(engine)), 1)  # tokens of a row in a pass
+    guesses = [_guess(engine, row, widest) for row in rows]
+    logits, begun = _read(engine, rows, guesses)
     while True:
-        tokens, logprobs = _choose(logits, active)
-        for row, token, logprob in zip(active, tokens, logprobs, strict=True):
-            row.push(token, logprob)
-        for number, row in zip(batch, active, strict=True):
+        _push(engine, active, guesses, logits)
+        for number, row in enumerate(active):
             if row.finish:
                 begun.keep(number, [*row.prompt, *row.tokens[:-1]])
-        left = [i for i, row in enumerate(active) if not row.finish]
+        left = [number for number, row in enumerate(active) if not row.finish]
         if not left:
             engine.tree.shrink()
             return rows
-        active, batch = [active[i] for i in left], [batch[i] for i in left]
-        size = len(begun.prompts)
-        if 2 * len(batch) <= size:  # a copy of what is left costs less than to carry the others on
-            begun.select(batch)
-            size, batch = len(batch), list(range(len(batch)))
-        ids, positions = [0] * size, [-1] * size
-        for number, row in zip(batch, active, strict=True):
-            ids[number], positions[number] = row.tokens[-1], len(row.prompt) + len(row.tokens) - 1
-        places = torch.tensor(positions, device=device)[:, None]
-        given = torch.tensor(ids, device=device)[:, None]
-        logits = begun.read(given, places, places >= 0, logits_to_keep=1).logits[:, -1]
-        if len(batch) < size:
-            logits = logits[torch.tensor(batch, device=device)]
+        if len(left) < len(active):
+            active = [active[number] for number in begun.cache.only(left)]
+        guesses = [_guess(engine, row, widest) for row in active]
+        # A column is read if it is a guess in at least half of the rows.
+        width = 1 + sorted(map(len, guesses))[len(guesses) // 2]
+        guesses = [guess[: width - 1] for guess in guesses]
+        starts = [len(row.prompt) + len(row.tokens) - 1 for row in active]
+        ids = [[row.tokens[-1], *guess] for row, guess in zip(active, guesses, strict=True)]
+        valid = torch.tensor([[len(some)] for some in ids], device=device)
+        columns = torch.arange(width, device=device)
+        given = [some + [0] * (width - len(some)) for some in ids]
+        logits = begun.read(
+            torch.tensor(given, device=device),
+            torch.tensor(starts, device=device)[:, None] + columns,
+            columns < valid,
+            logits_to_keep=width,
+        ).logits
 
 
-def _read(engine: Engine, rows: Sequence[Row]) -> tuple[Any, Rows]:
-    """Return the first logits after each row's prompt, and the batch."""
-    number: dict[tuple[int, ...], int] = {}
-    which = [number.setdefault(tuple(row.prompt), len(number)) for row in rows]
-    prompts = list(number)
+def _guess(engine: Engine, row: Row, widest: int) -> list[int]:
+    """Return what probably follows a row, as far as it would be read."""
+    choices = row.trie and (row.trie, row.node)
+    text = [*row.prompt[-LONG:], *row.tokens[-LONG:]]
+    most = min(row.limit - len(row.tokens), widest) - 1
+    return engine.tree.ngrams.after(text, most, row.ends, choices)
+
+
+def _push(
+    engine: Engine, rows: Sequence[Row], guesses: Sequence[Sequence[int]], logits: Any
+) -> None:
+    """Choose the next tokens of rows: one, and one more after each that was guessed."""
+    import torch
+
+    some = list(range(len(rows)))
+    for column in range(logits.shape[1]):
+        scores = logits[:, column]
+        if len(some) < len(rows):
+            scores = scores[torch.tensor(some, device=engine.device)]
+        chosen = _choose(scores, [rows[i] for i in some])
+        right = []
+        for i, token, logprob in zip(some, *chosen, strict=True):
+            row = rows[i]
+            row.push(token, logprob)
+            if row.finish:
+                engine.tree.ngrams.learn([*row.prompt[-LONG:], *row.tokens], len(row.tokens))
+            elif guesses[i][column : column + 1] == [token]:
+                right.append(i)
+        if not right:
+            return
+        some = right
+
+
+def _read(
+    engine: Engine, rows: Sequence[Row], guesses: Sequence[Sequence[int]]
+) -> tuple[Any, Rows]:
+    """Return the logits after each row's prompt and guessed tokens, and the batch."""
+    number: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+    which = [
+        number.setdefault((tuple(row.prompt), tuple(guess)), len(number))
+        for row, guess in zip(rows, guesses, strict=True)
+    ]
+    prompts, ahead = map(list, zip(*number, strict=True))
     if shared := _shared_beginning(prompts):  # it is read once, for all rows
         start = prompts[0][:shared]
         if sum(count for _, count in engine.tree.find(start)) < shared - 1:
             alone = engine.begin([start], 0)
             alone.read(*alone.rest(), logits_to_keep=1)
             alone.keep(0, start)
-    begun = engine.begin(prompts, max(row.limit for row in rows))
-    logits = begun.last()
+    begun = engine.begin(prompts, max(row.limit for row in rows), ahead)
+    logits = begun.last([*map(len, ahead)])
     if len(number) < len(rows):
         import torch
 

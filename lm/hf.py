@@ -60,6 +60,9 @@ class HFLanguageModel(BaseLanguageModel):
     the last digit of a text; in lower precision a matrix product of another shape may round
     differently, and where two tokens are equally probable to within that, either may be chosen.
 
+    What mostly followed in its earlier texts is read ahead, several tokens in one pass (speculative
+    decoding with n-grams), and kept as far as the same tokens are then chosen: texts are as without.
+
     Completions, choices and words are tokenized by themselves, not together with the prompt, so that
     their tokens do not depend on it. A model that was trained on whole texts reads " shelf 1" after
     a prefix that ends without a space best with that space.

@@ -12,6 +12,7 @@ pytest.importorskip("transformers")
 from comap.errors import LanguageModelError  # noqa: E402
 from comap.lm import Encode, Generate, HFLanguageModel, Message, NextWord, Sampling, Score  # noqa: E402
 from comap.lm.cache import PrefixTree  # noqa: E402
+from comap.lm.ngrams import NGrams  # noqa: E402
 
 TEXTS = ("go to shelf 2", "take apple 1", "You see a cabinet 1", "open it", "nothing")
 
@@ -48,8 +49,10 @@ def play(lm, episodes=6, turns=5):
 
 @pytest.fixture(scope="module")
 def expected(folder):
-    """What is answered without a memory."""
-    return play(opened(folder, cache_mb=0))
+    """What is answered without a memory, token by token."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NGrams, "after", lambda *_: [])
+        return play(opened(folder, cache_mb=0))
 
 
 @pytest.mark.parametrize("rows", [1, 4, 64])
@@ -75,7 +78,7 @@ def test_only_what_is_new_is_read(folder, monkeypatch):
     assert first > 40 and read[0] < 25
     read[:] = []
     lm.generate([Generate(talk, Sampling(6, temperature=1.0, seed=4))])  # a branch: rewound
-    assert read[0] == 1
+    assert read[0] <= 6, "what may be guessed of the answer is read together with the prompt"
 
 
 def test_prompts_of_any_lengths_are_read_without_padding(folder, monkeypatch):
