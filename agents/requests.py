@@ -112,7 +112,7 @@ def call_of(
         text,
         reply.prompt_tokens,
         tokens,
-        tuple((role, content) for role, content in request.messages) if prompts else None,
+        tuple(request.messages) if prompts else None,
         request.prefix if prompts else "",
         ids if details else None,
         _finite(logprobs) if details else None,

@@ -329,16 +329,23 @@ def checked_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return a conversation whose roles are known and whose texts can be encoded, or raise."""
     if not messages:
         raise LanguageModelError("expected at least one message, found none")
-    for role, _ in messages:
-        if role not in ROLES:
-            raise LanguageModelError(f"expected a role of {', '.join(ROLES)}, found {role!r:.40}")
-    return tuple(Message(role, valid_text(content)) for role, content in messages)
+    return tuple(map(_checked, messages))
+
+
+def _checked(message: Message) -> Message:
+    role, content = message
+    if role not in ROLES:
+        raise LanguageModelError(f"expected a role of {', '.join(ROLES)}, found {role!r:.40}")
+    text = valid_text(content)
+    return message if text is content and isinstance(message, Message) else Message(role, text)
 
 
 def valid_text(value: Any) -> str:
     """Return a text that can be encoded: half a surrogate pair, which JSON can carry, is replaced."""
     if not isinstance(value, str):
         raise LanguageModelError(f"expected text, found {type(value).__name__}")
+    if value.isascii():  # known without a look at its letters
+        return value
     try:
         value.encode()
     except UnicodeEncodeError:

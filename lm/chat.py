@@ -146,6 +146,7 @@ class ChatTokenizer:
         self.ends = frozenset({self.end, *ends} | ({tokenizer.eos_token_id} - {None}))
         self.count = lru_cache(maxsize=8192)(lambda text: len(self.tokens([text])[0]))
         self._text = lru_cache(maxsize=65_536)(self._text_of)
+        self._texts = lru_cache(maxsize=8192)(self._texts_of)
         self._written = lru_cache(maxsize=65_536)(self._written_of)
         self._turn = lru_cache(maxsize=8192)(self._turn_of)
         self._opening = lru_cache(maxsize=1024)(self._opening_of)
@@ -240,6 +241,9 @@ class ChatTokenizer:
 
     def texts(self, tokens: Sequence[int]) -> tuple[str, ...]:
         """Return the text of each generated token, control tokens as they are written."""
+        return self._texts(tuple(tokens))
+
+    def _texts_of(self, tokens: tuple[int, ...]) -> tuple[str, ...]:
         found: list[str] = []
         start, before = 0, ""  # a tokenizer may drop a first token's space: decode its neighbor too
         for end in range(1, len(tokens) + 1):
