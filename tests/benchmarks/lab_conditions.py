@@ -97,7 +97,7 @@ def successes_of(lab: str) -> Won:
 
 
 def difference(won: Won, signed: Iterable[str], some: Iterable[str]) -> dict[str, Any]:
-    """Return the first method's success less the second's, plus the third's less the fourth's, ...
+    """Return the first method's success less the second's, plus the third's less the fourth's.
 
     In points, over some seeds, paired, with a 95 % interval.
     """
@@ -120,7 +120,7 @@ def paw_differences(seeds: dict[str, Any]) -> dict[str, Any]:
         "paw, placebo": ("GRPO + PaW", "GRPO + PaW, placebo"),
         "answers": ("GRPO + PaW (answers)", "GRPO (answers)"),
         "sparse": sparse,
-        "sparse less usual": (*sparse, *usual),
+        "sparse less usual": (*sparse, *reversed(usual)),
         "gigpo": ("GiGPO + PaW", "GiGPO"),
         "rloo": ("RLOO + PaW", "RLOO"),
         "ce": ("GRPO + PaW with cross-entropy", "GRPO"),
