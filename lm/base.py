@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from ..errors import LanguageModelError, OptionError, check_number
@@ -329,7 +330,10 @@ def checked_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return a conversation whose roles are known and whose texts can be encoded, or raise."""
     if not messages:
         raise LanguageModelError("expected at least one message, found none")
-    return tuple(map(_checked, messages))
+    try:
+        return tuple(map(_known, messages))
+    except TypeError:  # what cannot be hashed is no text, either
+        return tuple(map(_checked, messages))
 
 
 def _checked(message: Message) -> Message:
@@ -338,6 +342,9 @@ def _checked(message: Message) -> Message:
         raise LanguageModelError(f"expected a role of {', '.join(ROLES)}, found {role!r:.40}")
     text = valid_text(content)
     return message if text is content and isinstance(message, Message) else Message(role, text)
+
+
+_known = lru_cache(maxsize=4096)(_checked)  # a conversation is checked at each of its turns
 
 
 def valid_text(value: Any) -> str:

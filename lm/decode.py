@@ -458,9 +458,11 @@ def _sample(scores: Any, rows: Sequence[Row]) -> Any:
         return torch.tensor(values, dtype=torch.float64, device=scores.device)[:, None]
 
     scaled = scores.double()
-    temperatures = column([row.sampling.temperature for row in rows])
-    # First the maximum, then the division, so that no temperature is too small.
-    weights = ((scaled - scaled.amax(-1, keepdim=True)) / temperatures).softmax(-1)
+    temperatures = [row.sampling.temperature for row in rows]
+    if any(value != 1 for value in temperatures):
+        # First the maximum, then the division, so that no temperature is too small.
+        scaled = (scaled - scaled.amax(-1, keepdim=True)) / column(temperatures)
+    weights = scaled.softmax(-1)
     draws = column([row.random.random() for row in rows])
     if rows[0].sampling.top_p == 1:
         return _drawn(weights, draws)

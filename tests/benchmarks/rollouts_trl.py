@@ -150,7 +150,7 @@ def main(model: str, out: Path) -> None:
     measured: dict[str, list[Any]] = {"trl": [], "comap": []}
     about = {"benchmark": "rollouts", "model": base.describe(model)}
     about |= json.loads(out.read_bytes()) if out.exists() else {}
-    for _ in range(3):
+    for _ in range(5):
         measured["comap"].append(base.in_process([__file__, "comap", model]))
         tasks = json.dumps(measured["comap"][-1]["tasks"])
         measured["trl"].append(base.in_process([__file__, "trl", model, tasks]))
