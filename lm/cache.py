@@ -62,7 +62,8 @@ class PrefixTree:
         tokens = tuple(tokens)
         while done < len(tokens) and (child := node.children.get(tokens[done])):
             part = tokens[done : done + len(child.tokens)]
-            alike = len(part) if part == child.tokens else common(child.tokens, part)
+            known = child.tokens[: len(part)]
+            alike = len(part) if part == known else common(known, part)
             child.used = self._clock
             path.append((child, alike))
             done += alike

@@ -418,7 +418,7 @@ def _choose(logits: Any, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
     import torch
 
     scores = _single(logits)
-    chosen = scores.argmax(-1)  # documented to be the first of equals
+    chosen = torch.empty(len(rows), dtype=torch.long, device=scores.device)
     # A row's arithmetic must not depend on its neighbors: rows with top_p, whose probabilities
     # are added up in another order, are apart from rows without, and rows with a trie from others.
     groups: dict[tuple[bool, bool, bool], list[int]] = {}
@@ -426,14 +426,16 @@ def _choose(logits: Any, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
         kind = row.trie is not None, row.sampling.temperature > 0, row.sampling.top_p < 1
         groups.setdefault(kind, []).append(i)
     for (bound, sampled, _), some in groups.items():
-        if not (bound or sampled):
-            continue
         index = torch.tensor(some, device=scores.device)
-        options, group = scores[index], [rows[i] for i in some]
+        options, group = (
+            scores if len(some) == len(rows) else scores[index],
+            [rows[i] for i in some],
+        )
         if bound:
             tokens = _allowed(group, scores.device)
             options = options.gather(1, tokens.clamp(min=0))
             options.masked_fill_(tokens < 0, float("-inf"))
+        # argmax is documented to be the first of equals
         picked = _sample(options, group) if sampled else options.argmax(-1)
         chosen[index] = tokens.gather(1, picked[:, None])[:, 0] if bound else picked
     logprobs = scores.gather(1, chosen[:, None])[:, 0] - scores.logsumexp(-1)
