@@ -176,7 +176,7 @@ def test_a_link_leads_back(browser, page):
         assert text(browser, "#shown") == "3 of 10 episodes"
         assert browser.run("return document.getElementById('search').value") == "place"
         assert browser.run("return document.getElementById('scope').value") == "actions"
-        browser.run("location.reload()")
+        browser.page.reload()
         browser.wait("document.querySelector('#step .column')")
         browser.wait("document.getElementById('found')?.textContent.startsWith('15 hits')")
     browser.run("location.hash = '#2/1'")
