@@ -66,6 +66,7 @@ def until_unique(sequences: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
 
 _WORTH_SHARING = 64  # tokens; one more pass costs about as much as a small model's token
 _LOGITS = 2**27  # the most logits of one pass: 134 million, which are 268 MB in bfloat16
+_BY_LENGTH = ("dynamic", "longrope")  # rotary embeddings that look at a pass's last position
 _TOP = 1024  # tokens among which a nucleus is looked for first
 _SLICE = 2**24  # the most logits that are made single precision at a time
 
@@ -315,6 +316,9 @@ def decode(engine: Engine, rows: Sequence[Row]) -> Sequence[Row]:
         row.restart()
     device, active = engine.device, list(rows)
     widest = max(_LOGITS // (len(rows) * _vocabulary(engine)), 1)  # tokens of a row in a pass
+    text = engine.model.config.get_text_config(decoder=True)
+    if any(kind in str(getattr(text, "rope_parameters", "")) for kind in _BY_LENGTH):
+        widest = 1
     guesses = [_guess(engine, row, widest) for row in rows]
     logits, begun = _read(engine, rows, guesses)
     while True:
@@ -339,7 +343,7 @@ def decode(engine: Engine, rows: Sequence[Row]) -> Sequence[Row]:
         given = [some + [0] * (width - len(some)) for some in ids]
         logits = begun.read(
             torch.tensor(given, device=device),
-            torch.tensor(starts, device=device)[:, None] + columns,
+            torch.tensor(starts, device=device)[:, None] + columns.minimum(valid - 1),
             columns < valid,
             logits_to_keep=width,
         ).logits
@@ -426,11 +430,9 @@ def _choose(logits: Any, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
         kind = row.trie is not None, row.sampling.temperature > 0, row.sampling.top_p < 1
         groups.setdefault(kind, []).append(i)
     for (bound, sampled, _), some in groups.items():
-        index = torch.tensor(some, device=scores.device)
-        options, group = (
-            scores if len(some) == len(rows) else scores[index],
-            [rows[i] for i in some],
-        )
+        whole = len(some) == len(rows)
+        index = slice(None) if whole else torch.tensor(some, device=scores.device)
+        options, group = scores[index], [rows[i] for i in some]
         if bound:
             tokens = _allowed(group, scores.device)
             options = options.gather(1, tokens.clamp(min=0))

@@ -72,3 +72,52 @@ def test_what_is_written_again_takes_fewer_passes(folder, monkeypatch, temperatu
         count, *found = answers()
         assert found == expected
     assert count < singly
+
+
+@pytest.fixture
+def repeated(monkeypatch):
+    """Everything is guessed to be the last token again, and widths of passes are noted."""
+    widths = []
+
+    def passes(model):
+        forward = model.forward
+
+        def noted(*args, **options):
+            widths.append(options["input_ids"].shape[1])
+            return forward(*args, **options)
+
+        monkeypatch.setattr(model, "forward", noted)
+        return widths
+
+    monkeypatch.setattr(NGrams, "after", lambda _, text, most, *__: [text[-1]] * most)
+    return passes
+
+
+def test_nothing_is_read_beyond_the_context(folder, repeated):
+    """Learned positions end there, padding included."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    tokenizer = HFLanguageModel(folder, device="cpu").tokenizer
+    torch.manual_seed(0)
+    sizes = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 40}
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), **sizes)).double().eval()
+    lm, widths = HFLanguageModel.from_model(model, tokenizer), repeated(model)
+    talks = [(Message("user", text),) for text in ("open it", "take apple 1", "a " * 14)]
+    replies = lm.generate([Generate(talk, Sampling(60)) for talk in talks])
+    for talk, reply in zip(talks, replies, strict=True):
+        assert reply.token_ids == lm.generate([Generate(talk, Sampling(60))])[0].token_ids
+    assert max(widths[1:]) > 2
+
+
+def test_rotary_embeddings_that_look_at_the_last_position_get_no_guesses(folder, repeated):
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    tokenizer = HFLanguageModel(folder, device="cpu").tokenizer
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 8}
+    sizes |= {"num_attention_heads": 2, "num_key_value_heads": 2}
+    rope = {"rope_type": "dynamic", "rope_theta": 10_000.0, "factor": 2.0}
+    config = Qwen3Config(vocab_size=len(tokenizer), rope_parameters=rope, **sizes)
+    model = Qwen3ForCausalLM(config).double().eval()
+    lm, widths = HFLanguageModel.from_model(model, tokenizer), repeated(model)
+    lm.generate([Generate((Message("user", "open it"),), Sampling(8))])
+    assert set(widths[1:]) == {1}
