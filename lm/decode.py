@@ -316,8 +316,8 @@ def decode(engine: Engine, rows: Sequence[Row]) -> Sequence[Row]:
         row.restart()
     device, active = engine.device, list(rows)
     widest = max(_LOGITS // (len(rows) * _vocabulary(engine)), 1)  # tokens of a row in a pass
-    text = engine.model.config.get_text_config(decoder=True)
-    if any(kind in str(getattr(text, "rope_parameters", "")) for kind in _BY_LENGTH):
+    config = engine.model.config.get_text_config(decoder=True)
+    if any(kind in str(getattr(config, "rope_parameters", "")) for kind in _BY_LENGTH):
         widest = 1
     guesses = [_guess(engine, row, widest) for row in rows]
     logits, begun = _read(engine, rows, guesses)
