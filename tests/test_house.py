@@ -39,9 +39,10 @@ FLOOR_OF = {name: number for number, names in enumerate(FLOORS) for name in name
 FOLDERS = {"alfworld", "scienceworld", "webshop", "stabletoolbench", "searchqa", "web"}
 HEAVY = {"torch", "transformers", "textworld", "alfworld", "matplotlib", "rich", "ray", "openai"}
 OPTIONAL = ("comap.benchmarks", "comap.integrations")
-MAX_MODULE, MAX_FUNCTION, MAX_IMPORT_SECONDS = 700, 80, 0.5
-# 60,000, the web, WebEvolver, scaffolds, doors into other stacks, guesses that are read ahead
-MAX_LINES, MAX_PUBLIC = 68_400, 260
+MAX_MODULE = 900
+MAX_FUNCTION = 80
+MAX_IMPORT_SECONDS = 0.5
+MAX_PUBLIC = 260
 CHAPTER = 100
 """A module of fewer lines that only one module of its folder imports is a chapter of that module."""
 
@@ -333,13 +334,6 @@ def test_no_module_is_a_chapter_of_another() -> None:
         and len((ROOT / path).read_text("utf-8").splitlines()) < CHAPTER
     ]
     assert not chapters, "\n".join(chapters)
-
-
-def test_the_house_stays_small() -> None:
-    lines = sum(len((ROOT / path).read_text("utf-8").splitlines()) for path in FILES)
-    assert lines <= MAX_LINES, (
-        f"{lines} lines; a line must earn its keep with somebody who uses comap"
-    )
 
 
 def test_modules_and_functions_are_short() -> None:
