@@ -16,7 +16,7 @@ from ..trajectory import Step, Trajectory, Turn
 from .base import View, estimate_tokens
 from .config import AgentConfig
 from .parsing import clean_action, parse_action
-from .prompting import converse, instructions
+from .prompting import converse, instructions, load_template
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -35,7 +35,8 @@ def to_dataset(
 
     With ``messages`` a row is an episode: the agent's prompt at its start, then replies and
     observations by turns; what follows the last reply is left out, since nothing answers it. With
-    ``steps`` a row is a step: the prompt as the agent would be asked, and its reply. Both lose
+    ``steps`` a row is a step: the prompt as the agent would be asked, and its reply. A prompt asks
+    for a thought only where the replies have one: an expert's are the action line alone. Both lose
     rewards, facts, predictions and notes; `comap.trajectory.write_trajectories` keeps them.
 
     Args:
@@ -66,21 +67,53 @@ def to_dataset(
     for trajectory in trajectories:
         replies: dict[int, str] = {}
         for view, _, step in views_of(trajectory):
-            rows["prompt"].append(_plain(converse(view, settings, replies)))
-            replies[view.step] = reply_of(step)
-            rows["completion"].append(_plain([Message("assistant", replies[view.step])]))
+            reply = reply_of(step)
+            prompt = _prompt_for(converse(view, settings, replies), [reply])
+            rows["prompt"].append(_plain(prompt))
+            rows["completion"].append(_plain([Message("assistant", reply)]))
+            replies[view.step] = reply
     return Dataset.from_dict(rows)
 
 
 def conversation_of(trajectory: Trajectory, config: AgentConfig) -> list[dict[str, str]]:
     """Return an episode as one conversation, whole: how much of it fits is the trainer's affair."""
     first, _, _ = next(views_of(trajectory))
-    messages = list(converse(first, config))
-    for before, step in zip((None, *trajectory.steps), trajectory.steps, strict=False):
+    replies = [reply_of(step) for step in trajectory.steps]
+    messages = _prompt_for(converse(first, config), replies)
+    for before, reply in zip((None, *trajectory.steps), replies, strict=False):
         if before is not None:
             messages.append(Message("user", before.observation))
-        messages.append(Message("assistant", reply_of(step)))
+        messages.append(Message("assistant", reply))
     return _plain(messages)
+
+
+def _prompt_for(messages: Sequence[Message], replies: Sequence[str]) -> list[Message]:
+    """Return a prompt whose form is that of the replies.
+
+    Standard prompts ask for a thought and an action. Where no reply has a thought, the prompt asks
+    for the action line alone, and the turns that it shows have no other: otherwise a model would be
+    trained to do the contrary of what it is told.
+    """
+    if any(reply.partition("Action:")[0].strip() for reply in replies):
+        return list(messages)
+
+    with_thought, plain = (_form_of(name) for name in ("act", "act_plain"))
+    adapted = []
+    for message in messages:
+        content = message.content
+        if message.role == "system":
+            content = content.replace(with_thought, plain)
+        elif message.role == "assistant":
+            action = parse_action(content)
+            content = content if action is None else f"Action: {action}"
+        adapted.append(Message(message.role, content))
+    return adapted
+
+
+def _form_of(name: str) -> str:
+    """Return what a standard prompt says of the form of replies."""
+    (_, text), *_ = load_template("standard", name)
+    return text.partition("$instructions")[2]
 
 
 def _plain(messages: Iterable[Message]) -> list[dict[str, str]]:

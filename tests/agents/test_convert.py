@@ -108,6 +108,26 @@ def test_rows_for_trl() -> None:
     assert steps[0]["completion"][0]["content"] == f"Action: {episode.steps[0].action}"
 
 
+@pytest.mark.parametrize("form", ["messages", "steps"])
+def test_a_prompt_asks_for_a_thought_only_where_the_replies_have_one(form: Any) -> None:
+    pytest.importorskip("datasets", reason="Hugging Face datasets is not installed")
+    told = "Thought: I look around.\nAction: look"
+    by_expert = expert()
+    thoughtful = replace(
+        by_expert,
+        steps=tuple(
+            replace(step, action="look", calls=(Call("generate", (), text=told),))
+            for step in by_expert.steps
+        ),
+    )
+    for episode, has_thought in ((by_expert, False), (thoughtful, True)):
+        for row in to_dataset([episode], form):
+            talk = row["messages"] if form == "messages" else row["prompt"] + row["completion"]
+            assert "Action:" in talk[0]["content"]
+            said = [one["content"] for one in talk if one["role"] in ("system", "assistant")]
+            assert all(("Thought:" in text) == has_thought for text in said), said
+
+
 @given(trajectories())
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
 def test_sharegpt_keeps_what_was_done_and_seen(episode: Trajectory) -> None:
