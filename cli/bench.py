@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..errors import OptionError, check_number
 from .options import SETTINGS, WORD, Command, Pairs, Texts
-from .run import ModelOptions, Models, check_out
+from .run import SHIPPED_WORLD, ModelOptions, Models, check_out
 
 if TYPE_CHECKING:
     from ..benchmarks.scores import Answers
@@ -143,7 +143,18 @@ class ScoreWorldModel(ModelOptions):
     )
 
     former: ClassVar[Mapping[str, str]] = {"samples": "--n", "save_transitions": "--save"}
+    rare: ClassVar[str] = "model error_rate"
 
+    world_model: str | None = None
+    """World model to score: retrieval (fitted on the train split), null (nothing happens), FILE.jsonl (a
+    saved retrieval model), MODULE:CLASS (your own), or a language model, which is prompted: shipped (a
+    small trained one, part of comap), tiny, a folder of save_pretrained, a name on the Hub
+    (Qwen/Qwen3-4B), http://HOST:PORT/v1#NAME, or replay:FILE. Oracle and noisy need a live
+    episode, and are not scored."""
+    model: str | None = None
+    """The same as --world-model: no agent acts here."""
+    base_url: str | None = None
+    """Address of the server that has the model named by --world-model."""
     split: str | None = None
     """Split of the tasks (default: the environment's hardest test split)."""
     transitions: Path | None = None
@@ -168,7 +179,7 @@ class ScoreWorldModel(ModelOptions):
         from ..trainers.setup import Environments
         from ..worldmodel.create import create_world_model
 
-        self._check()
+        chosen = self._checked()
         environments = Environments(self.env, self.env_options(split="--split"))
         env_id = registered(self.env)
         split = self.split or next(reversed(env_class(env_id).test_splits), None)
@@ -179,8 +190,6 @@ class ScoreWorldModel(ModelOptions):
             transitions = read_transitions(self.transitions, env_id)
         if self.save_transitions is not None:
             save_transitions(self.save_transitions, transitions)
-        # the options of models are about the world model where there is no other
-        chosen = replace(self, model=self.model or self.world_model)
         with tempfile.TemporaryDirectory() as folder:
             models = Models(chosen, Path(folder), environments, self.seed)
             made = models.world_model()
@@ -188,22 +197,32 @@ class ScoreWorldModel(ModelOptions):
             model: Any = create_world_model(made) if isinstance(made, str | Mapping) else made
             result = world_model_result(model, environments, split, transitions)
         source = "half an expert's, half a random agent's" if self.transitions is None else "given"
-        result |= {"world_model": self.kind_of_world(), "source": source, "seed": self.seed}
+        result |= {"world_model": chosen.kind_of_world(), "source": source, "seed": self.seed}
         if self.out is not None:
             write_result(self.out, result)
-        print_table(world_model_table(f"{self.world_model} on {self.env}", result["scores"]))
+        print_table(world_model_table(f"{chosen.world_model} on {self.env}", result["scores"]))
         return 0
 
-    def _check(self) -> None:
-        if self.world_model is None:
+    def _checked(self) -> ScoreWorldModel:
+        """Return the same with the model that is scored under both of its names, or refuse it."""
+        scored = self.world_model or self.model
+        scored = SHIPPED_WORLD if scored == "shipped" else scored
+        if scored is None:
             raise OptionError("expected a world model to score, found none; add --world-model")
-        if self.world_model in ("oracle", "noisy"):
+        if self.model is not None and self.world_model not in (None, self.model):
             raise OptionError(
-                f"{self.world_model} tries actions out in a live episode, and recorded transitions "
+                f"expected one model to score, found --world-model {self.world_model} and --model "
+                f"{self.model}; give the one that is scored as --world-model"
+            )
+        if scored in ("oracle", "noisy"):
+            raise OptionError(
+                f"{scored} tries actions out in a live episode, and recorded transitions "
                 "have none; score another world model"
             )
         check_number("--samples", self.samples, 2)
         check_out(self.out, is_file=True)
+        # The options of models are about this one: it is both the world model and the model.
+        return replace(self, world_model=scored, model=scored)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,9 +63,17 @@ MakeEnv: TypeAlias = "Callable[[], gymnasium.Env[str, str]]"
 PACKAGES = ("gymnasium", "numpy", "rapidfuzz", "torch", "transformers", "openai")
 """The packages whose versions a run's record names."""
 
-_SHIPPED_AGENT, _SHIPPED_WORLD = "shipped:agent", "shipped:wm"
-_OWN = ("tiny", "shipped", _SHIPPED_AGENT, _SHIPPED_WORLD)
+SHIPPED_WORLD = "shipped:wm"
+"""The name of the world model that comap ships; as a world model, ``shipped`` alone means it."""
+
+_SHIPPED_AGENT = "shipped:agent"
+_OWN = ("tiny", "shipped", _SHIPPED_AGENT, SHIPPED_WORLD)
 _WORLDS = ("noisy", "null", "oracle", "retrieval", *_OWN)
+_IN_PYTHON = {
+    "language": "name the language model itself, as for --model: --world-model Qwen/Qwen3-4B",
+    "cached": "name the world model, and add --world-model-cache query",
+}
+"""The ids of `create_world_model` that are none of the command line's, and what to give instead."""
 _COMAP = ("comap", "comap-selective")
 _PROMPTS = ("prompts", "state_text", "history_turns")
 _SMALL = 100  # tasks: of so many the prompts are recorded, unless --keep says what is
@@ -175,13 +183,18 @@ class Models:
     def _language_world_model(self, spec: str) -> LanguageWorldModel:
         options = self._options
         if options.base_url is None:
+            if spec in _IN_PYTHON and not Path(spec).exists():
+                raise OptionError(
+                    f"the world model {spec!r} is an id of Python (comap.worldmodel.create_world_model) "
+                    f"alone; {_IN_PYTHON[spec]}"
+                )
             _check_name(spec, _WORLDS, "world model")
         named: dict[str, Any] = {
             "prompts": options.world_model_prompts,
             "state_text": options.world_model_state_text,
             "adapter": options.world_model_adapter,
         }
-        trained = shipped_models().settings["world_model"] if spec == _SHIPPED_WORLD else {}
+        trained = shipped_models().settings["world_model"] if spec == SHIPPED_WORLD else {}
         chosen = {name: value for name, value in named.items() if value is not None}
         chosen = {**trained, **chosen, **options.world_model_option}
         lm = self(spec)
@@ -468,7 +481,7 @@ class Play(ModelOptions):
     def _with_shipped(self) -> Play:
         """Return the same with the models that comap ships where none were named."""
         model, world = self.model, self.world_model
-        world = _SHIPPED_WORLD if world == "shipped" else world
+        world = SHIPPED_WORLD if world == "shipped" else world
         if self.base_url is not None:  # the server may have a model called shipped
             return replace(self, world_model=world)
         if model is not None:
@@ -484,7 +497,7 @@ class Play(ModelOptions):
                     flush=True,
                 )
         if model == _SHIPPED_AGENT and self.agent in _COMAP and world is None:
-            world = _SHIPPED_WORLD
+            world = SHIPPED_WORLD
         return replace(self, model=model, world_model=world)
 
     def _agent(self) -> tuple[Agent, dict[str, Any]]:

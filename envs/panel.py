@@ -40,6 +40,15 @@ class Panel:
     splits: tuple[str, ...]
     sha256: str
 
+    def __repr__(self) -> str:
+        """Return the panel in a line: there may be thousands of ids."""
+        shown = [repr(task) for task in self.ids[:3]]
+        more = ", ..." if len(self.ids) > len(shown) else ""
+        return (
+            f"<Panel {self.split!r}: {len(self.ids):,} tasks ({', '.join(shown)}{more}), "
+            f"sha256 {self.sha256[:8]}>"
+        )
+
     @classmethod
     def of(cls, ids: Iterable[str], split: str, splits: Iterable[str]) -> Panel:
         """Return the panel of these ids, sorted, each once."""

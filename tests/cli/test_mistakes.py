@@ -48,6 +48,10 @@ MISTAKES = [
     ("run --agent random --env-option split=dev", "give split as --split"),
     ("run --agent random --env-option max_episode_steps=x", "'max_episode_steps': 'x'"),
     ("run --agent random --world-model orcle", "did you mean 'oracle'"),
+    ("run --agent random --world-model language", "--world-model Qwen/Qwen3-4B"),
+    ("run --agent random --world-model cached", "--world-model-cache"),
+    ("score world-model --world-model language", "an id of Python"),
+    ("score world-model --world-model null --model tiny", "give the one that is scored"),
     ("run --agent react --model tny", "did you mean 'tiny'"),
     (
         "run --agent react --model 'http://127.0.0.1:9/v1#m' --decoding masked",

@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 
 from comap.cli import main
+from comap.cli.bench import ScoreWorldModel
+from comap.cli.options import Options
+from comap.cli.run import _IN_PYTHON, _WORLDS
 from comap.envs.conformance.transcripts import load
 from comap.facts import State
 from comap.trajectory import Trajectory, write_trajectories
+from comap.worldmodel import WORLD_MODELS
 
 HOSTILE = f"{Path(__file__).parents[1] / 'lm' / 'hostile_server.py'}:KIT"
 
@@ -261,3 +265,22 @@ def test_the_example_answers(official, tmp_path, kind, expected):
         assert result["sopr"]["mean"] == pytest.approx(expected)
         assert result["answers"]["groups"] == {"G1_instruction": 3}
         assert result["process"]["answered"] == pytest.approx(expected)
+
+
+def test_help_on_scoring_a_world_model_is_about_scoring(capsys):
+    assert main(["score", "world-model", "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "World model to score" in said
+    assert "agents that use one" not in said
+    assert "--model MODEL" not in said.replace("--world-model MODEL", "")
+
+
+def test_each_id_of_a_world_model_is_the_command_lines_or_says_what_is():
+    assert set(WORLD_MODELS) - {*_WORLDS} == set(_IN_PYTHON)
+
+
+def test_the_shipped_world_model_is_scored_and_not_the_shipped_policy(tmp_path):
+    for words in (["--world-model", "shipped"], ["--model", "shipped"]):
+        options = Options(ScoreWorldModel, words, "comap score world-model")
+        command = ScoreWorldModel(**options.read(words)[0])._checked()
+        assert command.world_model == "shipped:wm"

@@ -34,6 +34,13 @@ def test_it_is_a_collection() -> None:
         panel.split = "x"  # type: ignore[misc]
 
 
+def test_it_prints_as_a_line_however_many_tasks_it_has() -> None:
+    small, large = (Panel.of(map(str, range(n)), "dev", ("dev",)) for n in (2, 3_553))
+    assert "2 tasks ('0', '1')" in repr(small)
+    assert "3,553 tasks" in repr(large) and large.sha256[:8] in repr(large)
+    assert len(repr(large)) < 120
+
+
 def test_a_missing_task_is_explained() -> None:
     panel = Panel.of([f"dev/{i:04}" for i in range(500)], "dev", ("dev",))
     error = panel.missing("dev/042")
