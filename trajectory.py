@@ -23,6 +23,10 @@ READABLE = (1, 2)  # schema 1 has no calls, notes, settings and trials
 ENV_INFO = "env_info"
 """The note of a step that the environment's `info` gave, not the agent: see `Step.env_info`."""
 
+_PARTS = ("thought", "analysis", "probability", "depth")
+"""What purposes end with where a request asks for a part of a reply: the rest is asked for by itself, so
+that the part may end anywhere."""
+
 
 class Turn(NamedTuple):
     """An action and the text that followed; None as the action stands for the episode's start."""
@@ -83,6 +87,12 @@ class Call:
     finish: str = ""
     adapter: str | None = None
     tokens: tuple[str, ...] | None = None
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the reply ended at its limit of tokens, not where the model would have ended it."""
+        part = self.purpose.rpartition(": ")[2]
+        return self.finish == "length" and part not in _PARTS
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Call:

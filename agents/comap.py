@@ -177,7 +177,7 @@ def _chosen(
     if config.prompts == "standard":
         stop = (_LABEL, *STOP)
         asked = ask_text(view, config, messages, "reflect", config.reflect_tokens, stop)
-        analysis: Completion = yield asked
+        analysis: Completion = yield replace(asked, purpose="reflect: analysis")
         lead = analysis.text.strip()
     else:
         prefix, purpose = "Decision:", "reflect: decision"

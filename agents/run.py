@@ -330,6 +330,13 @@ def task_type(env_id: str, task: str, split: str = "") -> str:
 
 
 _SPENT = ("calls", "prompt_tokens", "completion_tokens")
+CUT = "cut_replies"
+"""The member of a summary that counts the replies which ended at their limit of tokens."""
+
+
+def _kind_of(purpose: str) -> str:
+    """Return what a reply was for without number and part: ``draft`` for "draft 2: retry"."""
+    return re.split(r"[\d:,]", purpose, maxsplit=1)[0].strip() or "other"
 
 
 @dataclass
@@ -350,6 +357,8 @@ class Tally:
     env_info: dict[str, Counter[str]] = field(default_factory=dict)
     language_model: Counter[str] = field(default_factory=Counter)
     world_model: Counter[str] = field(default_factory=Counter)
+    cut: dict[str, Counter[str]] = field(default_factory=dict)
+    """Of agent and world model: how many replies ended at their limit of tokens, by what they were for."""
     gate: Counter[tuple[Any, Any, bool]] = field(default_factory=Counter)
 
     @classmethod
@@ -386,6 +395,9 @@ class Tally:
             spent = self.world_model if call.kind == IMAGINE else self.language_model
             amounts = 1, call.prompt_tokens, call.completion_tokens
             spent.update(dict(zip(_SPENT, amounts, strict=True)))
+            if call.is_cut:
+                whose = "world_model" if call.kind == IMAGINE else "language_model"
+                self.cut.setdefault(whose, Counter())[_kind_of(call.purpose)] += 1
 
     def summary(self, seconds: float | None = None) -> dict[str, Any]:
         episodes, steps = len(self.scores), max(self.steps, 1)
@@ -403,6 +415,11 @@ class Tally:
             result[name] = {
                 "all": {part: spent[part] for part in _SPENT},
                 "per_step": {part: spent[part] / steps for part in _SPENT},
+            }
+        if self.cut:
+            result[CUT] = {
+                whose: {"all": counts.total(), "for": dict(sorted(counts.items()))}
+                for whose, counts in sorted(self.cut.items())
             }
         first_errors: dict[str, str] = {}
         counts: Counter[str] = Counter()

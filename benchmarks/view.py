@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..agents.run import LATENCY, RUN, TRAJECTORIES, Tally, check_count, differences, read_run
+from ..agents.run import CUT, LATENCY, RUN, TRAJECTORIES, Tally, check_count, differences, read_run
 from ..errors import DataNotFound, OptionError
 from ..metrics import Rate
 from ..trajectory import read_trajectories
@@ -193,6 +193,8 @@ def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
             for name, what in (("prompt", "tokens read"), ("completion", "tokens written")):
                 n, m = each[f"{name}_tokens"], every[f"{name}_tokens"]
                 rows[f"{whose}: {what}"] = f"{n:,.0f} in a step, {m:,} in all"
+        if cut := summary.get(CUT, {}).get(key):
+            rows[f"{whose}: replies cut off"] = _cut(cut, every["calls"])
     if "seconds" in summary:
         seconds = summary["seconds"]
         per_step = f"{seconds['per_step']:.3f} a step, " if summary["steps"]["all"] else ""
@@ -202,6 +204,33 @@ def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
         if values["p99"] > 5e-5:  # there is something to see
             rows[f"milliseconds of a step, {name}"] = ", ".join(listed)
     return rows
+
+
+def _cut(counts: Mapping[str, Any], calls: int) -> str:
+    """Return in words how many replies ended at their limit of tokens, and what they were for."""
+    purposes = ", ".join(f"{one_line(name, 40)} {n:,}" for name, n in counts["for"].items())
+    return f"{counts['all']:,} of {calls:,} calls ({purposes})"
+
+
+def cut_replies(summary: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
+    """Return a line for each model whose replies ended at their limit of tokens, with what to set.
+
+    Args:
+        summary: The summary of a run.
+        settings: The settings of its agent; those that limit tokens are named.
+    """
+    limits = {name: value for name, value in settings.items() if name.endswith("_tokens")}
+    listed = ", ".join(f"{name}={value}" for name, value in limits.items() if value)
+    advice = {
+        "language_model": f"set a limit higher, as --agent-option NAME=N; now {listed}",
+        "world_model": "set --world-model-option max_new_tokens=N higher",
+    }
+    lines = []
+    for key, counts in summary.get(CUT, {}).items():
+        whose = key.replace("_", " ")
+        found = _cut(counts, summary[key]["all"]["calls"])
+        lines.append(f"replies of the {whose} cut off at their limit: {found}; {advice[key]}")
+    return lines
 
 
 def failures(summary: Mapping[str, Any]) -> str:

@@ -24,6 +24,7 @@ from ..agents.create import AGENTS, agent_class, agent_options, create_agent, ti
 from ..agents.requests import Keep, is_grounded
 from ..agents.run import FORMAT as RUN_FORMAT
 from ..agents.run import RUN, SUMMARY, read_run
+from ..agents.runner import settings_of
 from ..envs.panel import evenly
 from ..envs.registry import env_class, registered
 from ..errors import DataNotFound, MissingExtra, OptionError, check_number
@@ -367,7 +368,7 @@ class Play(ModelOptions):
         from ..agents.run import run_to
         from ..benchmarks.display import print_table, run_progress
         from ..benchmarks.record import circumstances
-        from ..benchmarks.view import failures, summary_table, version_note
+        from ..benchmarks.view import cut_replies, failures, summary_table, version_note
         from ..trainers.tracking import check_tracker, tracked
 
         check_tracker(self.report_to)
@@ -400,6 +401,8 @@ class Play(ModelOptions):
         print_table(summary_table(f"{self.agent} on {played}", summary))
         if play is not None and play.restarts:
             print(f"\n{play.restarts} workers were lost and replaced")
+        for line in cut_replies(summary, settings_of(prepared.agent)):
+            print(f"\n{line}")
         if failures(summary):
             print(f"\n{failures(summary)}; play them again with --retry-failed")
         print(f"\nrun: {out} (to look at it: comap view {shlex.quote(str(out))})")

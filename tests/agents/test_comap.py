@@ -286,7 +286,7 @@ def test_masked_decoding_chooses_among_the_admissible() -> None:
     ]
     talk = converse_with(agent(decoding="masked"), view(), replies)
     assert talk.purposes[3:] == [
-        "reflect",
+        "reflect: analysis",
         "reflect: final action",
         "reflect: probability",
         "reflect: confidence",
