@@ -89,6 +89,7 @@ class Generate:
     adapter: str | None = None
     purpose: str = field(default="", compare=False)
     reply_ids: tuple[tuple[int, ...], ...] = ()
+    thinking: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class Score:
         completions: How the model's message might go on; each is scored by itself.
         prefix: The beginning of the model's message, which is given and not scored.
         ended: Score the end of the message too, so that "shelf 1" and "shelf 12" compare fairly.
-        adapter, purpose: As of `Generate`.
+        adapter, purpose, thinking: As of `Generate`.
     """
 
     messages: tuple[Message, ...]
@@ -109,6 +110,7 @@ class Score:
     ended: bool = True
     adapter: str | None = None
     purpose: str = field(default="", compare=False)
+    thinking: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ class NextWord:
         messages: The conversation.
         words: The words, with the space before them where there is one (``" KEEP"``).
         prefix: The beginning of the model's message.
-        adapter, purpose: As of `Generate`.
+        adapter, purpose, thinking: As of `Generate`.
     """
 
     messages: tuple[Message, ...]
@@ -130,6 +132,7 @@ class NextWord:
     prefix: str = ""
     adapter: str | None = None
     purpose: str = field(default="", compare=False)
+    thinking: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,7 @@ class Encode:
     prefix: str = ""
     adapter: str | None = None
     purpose: str = field(default="", compare=False)
+    thinking: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +151,8 @@ class Completion:
     """Generated text.
 
     Attributes:
-        text: What follows the request's prefix, without stop string and end token.
+        text: What follows the request's prefix, without stop string and end token. A thought before
+            the reply is in it, between ``<think>`` and ``</think>``, unless a server keeps it apart.
         token_ids: The generated tokens as they were sampled, end token included; None where the
             backend does not return them.
         logprobs: The natural log-probability of each of them under the model itself: temperature 1,
@@ -262,6 +267,10 @@ class LanguageModel(Protocol):
         name: How results call this model; no path of a machine, no key.
         capabilities: Which of `CAPABILITIES` it has; other requests get an error.
         usage: What it has done so far.
+
+    A backend may also have an attribute ``context`` (the most tokens of prompt and answer together, or
+    None) and a method ``thinks(asked)``, which returns whether its model thinks before it replies. Limits
+    of prompts and replies follow from them.
     """
 
     name: str
@@ -315,6 +324,18 @@ class BaseLanguageModel(ABC):
     @abstractmethod
     def _answer(self, requests: Sequence[LMRequest]) -> list[Any]:
         """Return one reply, or the error that stands for it, for each request, in order."""
+
+
+def context_tokens(model: LanguageModel | None) -> int | None:
+    """Return the most tokens of prompt and answer together; None where the backend does not say."""
+    context = getattr(model, "context", None)
+    return context if isinstance(context, int) and context > 0 else None
+
+
+def thinks(model: LanguageModel | None, asked: bool) -> bool:
+    """Return whether a model thinks before it replies, where a request asks for it or does not."""
+    method = getattr(model, "thinks", None)
+    return bool(method(asked)) if callable(method) else asked
 
 
 @runtime_checkable

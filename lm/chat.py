@@ -2,18 +2,56 @@
 
 from __future__ import annotations
 
+import datetime
+import inspect
+import json
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from ..errors import LanguageModelError
+from ..errors import LanguageModelError, OptionError
 from .base import Generate, LMRequest, Message, checked_messages, valid_text
+from .thoughts import ENDS, OPENS
 
 _REPLY, _TEXT = "Xyzzy7", "Plugh5"  # stand for texts, to see what a template puts around them
-_THOUGHT = ("<think>", "</think>")
 _LONGEST = 5  # tokens in a character that is cut up, and the one before them
+
+
+TODAY = datetime.datetime(2024, 7, 26)
+"""What templates that write today's date are told: Llama 3.2's own date where there is no clock. With the
+real one, a run that is gone on with tomorrow would have other prompts."""
+DATE_STRING = "26 Jul 2024"
+THINKING = "enable_thinking"
+_DATE, _CLOCK = "date_string", "strftime_now"  # what templates call them
+_UNUSED_BLOCK = f"\n{ENDS}\n\n"  # closes a thought that the template has begun
+
+
+def _stopped_clock() -> str:
+    """Return a macro that stands for ``strftime_now``: libraries pass no function to a template."""
+    directives = [f"%{letter}" for letter in "aAbBdHIjmMpSyY"] + ["%-d", "%-m", "%-I"]
+    values = [TODAY.strftime(one.replace("-", "")) for one in directives]
+    values[-3:] = [value.lstrip("0") for value in values[-3:]]
+    pairs = zip(directives, values, strict=True)
+    filters = "".join(f"|replace({name!r}, {value!r})" for name, value in pairs)
+    # What follows a block loses its first line break, what follows an expression does not.
+    return f"{{% macro {_CLOCK}(format) %}}{{{{ format{filters} }}}}{{% endmacro %}}{{{{ '' }}}}"
+
+
+def checked_template_kwargs(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return variables for a chat template, as a copy, or raise what is wrong with them."""
+    expected = "chat_template_kwargs must be a mapping of JSON data by name"
+    example = "such as {'enable_thinking': True}"
+    if given is None:
+        return {}
+    try:
+        copy = json.loads(json.dumps(dict(given), allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        raise OptionError(f"{expected}, {example}, not {given!r:.80}") from None
+    if wrong := [name for name in copy if not name.isidentifier()]:
+        raise OptionError(f"{expected}, {example}, found the name {wrong[0]!r:.80}")
+    return dict(copy)
 
 
 class Following(NamedTuple):
@@ -114,7 +152,7 @@ def control_tokens(tokenizer: Any) -> dict[str, int]:
     for number, token in tokenizer.added_tokens_decoder.items():
         text = str(token)
         signs = any(not (letter.isalnum() or letter.isspace()) for letter in text)
-        if text and (token.special or (signs and text not in _THOUGHT)):
+        if text and (token.special or (signs and text not in (OPENS, ENDS))):
             found[text] = number
     for number in tokenizer.all_special_ids:
         found[str(tokenizer.convert_ids_to_tokens(number))] = number
@@ -122,15 +160,35 @@ def control_tokens(tokenizer: Any) -> dict[str, int]:
 
 
 class ChatTokenizer:
-    """Makes prompts of requests, tokens of texts, and texts of tokens."""
+    """Makes prompts of requests, tokens of texts, and texts of tokens.
 
-    def __init__(self, tokenizer: Any, ends: Iterable[int] = ()) -> None:
+    Args:
+        tokenizer: One of the transformers library, with a chat template.
+        ends: Further tokens that end a message.
+        template: Variables for the chat template, such as ``{"enable_thinking": True}``. Those that are
+            not given have fixed values: a request says whether to think (no, if it does not), and
+            today's date is `TODAY`.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        ends: Iterable[int] = (),
+        template: Mapping[str, Any] | None = None,
+    ) -> None:
         if not getattr(tokenizer, "chat_template", None):
             raise LanguageModelError(
                 "expected a model with a chat template, found none in its tokenizer; use an "
                 "instruction-tuned model, or put a chat_template.jinja into its folder"
             )
         self.tokenizer = tokenizer
+        self._template: str = tokenizer.get_chat_template()
+        self._names = frozenset(re.findall(r"\w+", self._template))
+        if self._reads(_CLOCK):
+            self._template = _stopped_clock() + self._template
+        self._more_ends = tuple(ends)
+        self.given = checked_template_kwargs(template)
+        _refuse_reserved(self.given, tokenizer)
         self._control = control_tokens(tokenizer)
         # The unknown token stands for unknown words, which are no forgery.
         self._control_ids = frozenset(self._control.values()) - {tokenizer.unk_token_id}
@@ -143,7 +201,7 @@ class ChatTokenizer:
         except LanguageModelError:
             self._takes_system = False
         self.end = self._end_of_message()
-        self.ends = frozenset({self.end, *ends} | ({tokenizer.eos_token_id} - {None}))
+        self.ends = frozenset({self.end, *self._more_ends} | ({tokenizer.eos_token_id} - {None}))
         self.count = lru_cache(maxsize=8192)(lambda text: len(self.tokens([text])[0]))
         self._text = lru_cache(maxsize=65_536)(self._text_of)
         self._texts = lru_cache(maxsize=8192)(self._texts_of)
@@ -152,6 +210,60 @@ class ChatTokenizer:
         self._opening = lru_cache(maxsize=1024)(self._opening_of)
         self._skeleton = lru_cache(maxsize=1024)(self._control_tokens_of)
         self._turns: Turns | None = None
+
+    @cached_property
+    def template_kwargs(self) -> dict[str, Any]:
+        """The variables of the template that have a value here, as JSON data."""
+        fixed = {THINKING: False, _DATE: DATE_STRING}
+        return {name: value for name, value in fixed.items() if self._reads(name)} | self.given
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the template is told beside messages, for records; empty if it reads nothing."""
+        clock = {"chat_template_date": TODAY.date().isoformat()} if self._reads(_CLOCK) else {}
+        known = self.template_kwargs
+        return ({"chat_template_kwargs": dict(known)} if known else {}) | clock
+
+    def thinks(self, asked: bool | None = None) -> bool:
+        """Return whether the model thinks before it replies, if a request asks for it or does not."""
+        chat = self.chat_for(asked)
+        switched = self._reads(THINKING) and bool(chat.template_kwargs[THINKING])
+        return switched or bool(chat.opened)
+
+    def chat_for(self, thinking: bool | None) -> ChatTokenizer:
+        """Return what makes the prompts of requests that want a thought first, or want none."""
+        fixed = THINKING in self.given or not self._reads(THINKING)
+        if fixed or thinking in (None, self.template_kwargs[THINKING]):
+            return self
+        return self._thinking
+
+    @cached_property
+    def _thinking(self) -> ChatTokenizer:
+        return type(self)(self.tokenizer, self._more_ends, {**self.given, THINKING: True})
+
+    @cached_property
+    def opened(self) -> str:
+        """The beginning of a thought that the template itself writes: empty, or ``<think>`` and a line."""
+        prompt = self._render([Message("user", "Hello")])
+        if not prompt.rstrip().endswith(OPENS):
+            return ""
+        return prompt[prompt.rindex(OPENS) :]
+
+    def lead(self, request: LMRequest) -> str:
+        """Return the beginning of a reply that is given: the prefix, behind the end of a thought.
+
+        What continues a given reply does not think first; nor does what scores or chooses.
+        """
+        prefix = valid_text(request.prefix)
+        free = isinstance(request, Generate) and request.choices is None
+        if not self.opened or ENDS in prefix or (free and not prefix):
+            return prefix
+        return _UNUSED_BLOCK + prefix
+
+    def reply_text(self, request: Generate, tokens: Sequence[int]) -> str:
+        """Return the text of a generated reply, with the thought that its template has begun."""
+        chat = self.chat_for(request.thinking)
+        opened = "" if chat.lead(request) else chat.opened
+        return opened + self.text(tokens, request.prefix)
 
     @property
     def turns(self) -> Turns:
@@ -162,6 +274,19 @@ class ChatTokenizer:
 
     def prompts(self, requests: Sequence[LMRequest]) -> list[list[int] | LanguageModelError]:
         """Return the tokens of each request's conversation and prefix, or what is wrong with it."""
+        chats = [self.chat_for(request.thinking) for request in requests]
+        if all(chat is self for chat in chats):
+            return self._prompts(requests)
+
+        found: list[list[int] | LanguageModelError] = [[] for _ in requests]
+        for chat in (self, self._thinking):
+            indices = [index for index, one in enumerate(chats) if one is chat]
+            prompts = chat._prompts([requests[index] for index in indices])
+            for index, prompt in zip(indices, prompts, strict=True):
+                found[index] = prompt
+        return found
+
+    def _prompts(self, requests: Sequence[LMRequest]) -> list[list[int] | LanguageModelError]:
         whole = [request for request in requests if not getattr(request, "reply_ids", ())]
         found = iter(self._rendered(whole))
         return [
@@ -178,7 +303,7 @@ class ChatTokenizer:
         for request in requests:
             try:
                 messages = self._checked(request.messages)
-                key = messages, valid_text(request.prefix)
+                key = messages, self.lead(request)
                 if key not in written:
                     written[key] = self._render(messages) + self.defuse(key[1])
                 asked.append(key)
@@ -206,11 +331,12 @@ class ChatTokenizer:
                 found += self._turn(*turn)
         except LanguageModelError as error:
             return error
-        return found + self.tokens([request.prefix])[0] if request.prefix else found
+        lead = self.lead(request)
+        return found + self.tokens([lead])[0] if lead else found
 
     def _turn_of(self, reply: str, text: str, ids: Sequence[int]) -> list[int]:
         """Return the tokens of a reply, which may be given, and of the message after it."""
-        own, user = self.tokens([reply, self.turns.shown(text)])
+        own, user = self.tokens([reply.removeprefix(self.opened), self.turns.shown(text)])
         if self._controls(user):
             raise _forgery(text)
         return self.turns.after(ids or own, user)
@@ -274,9 +400,10 @@ class ChatTokenizer:
         try:
             rendered = self.tokenizer.apply_chat_template(
                 conversation,
+                chat_template=self._template,
                 add_generation_prompt=reply_begins,
                 tokenize=False,
-                enable_thinking=False,
+                **self.template_kwargs,
             )
         except Exception as error:  # a template is a program and may fail in any way
             roles = ", ".join(message.role for message in messages)
@@ -284,6 +411,10 @@ class ChatTokenizer:
                 f"the chat template refuses messages of {roles}: {str(error).strip()[:200]!r}"
             ) from error
         return str(rendered)
+
+    def _reads(self, variable: str) -> bool:
+        """Return whether the template's text names a variable."""
+        return variable in self._names
 
     def _checked(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         checked = checked_messages(messages)
@@ -332,6 +463,16 @@ class ChatTokenizer:
             "input_ids"
         ]
         return found
+
+
+def _refuse_reserved(given: Mapping[str, Any], tokenizer: Any) -> None:
+    """Refuse variables that are arguments of `apply_chat_template` itself."""
+    reserved = inspect.signature(tokenizer.apply_chat_template).parameters
+    if taken := sorted(set(given) & {*reserved, "messages"}):
+        raise OptionError(
+            f"chat_template_kwargs cannot set {taken[0]!r}, which comap sets; give variables of the "
+            "template alone, such as enable_thinking"
+        )
 
 
 def _without_system(messages: Sequence[Message]) -> tuple[Message, ...]:

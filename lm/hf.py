@@ -27,7 +27,7 @@ from .base import (
     WordProbabilities,
 )
 from .cache import PrefixTree
-from .chat import ChatTokenizer
+from .chat import ChatTokenizer, checked_template_kwargs
 from .decode import (
     Branches,
     Engine,
@@ -50,6 +50,7 @@ from .load import (
     load_tokenizer,
     source_of,
 )
+from .thoughts import first_stop
 
 
 class HFLanguageModel(BaseLanguageModel):
@@ -102,6 +103,10 @@ class HFLanguageModel(BaseLanguageModel):
             begin like earlier ones; 0 keeps none. Answers do not depend on it.
         name: How results shall call this model; else the last part of `model`.
         revision: Which version of a model on the hub: a branch, tag or commit.
+        chat_template_kwargs: Variables for the model's chat template, for all requests, such as
+            ``{"enable_thinking": True}`` (Qwen3) or ``{"date_string": "1 Mar 2026"}`` (Llama 3.2).
+            Without them a request says whether the model thinks first, which it does not by default,
+            and templates that write today's date are told the 26th of July 2024.
 
     Raises:
         LanguageModelError: The model or an adapter cannot be loaded.
@@ -132,14 +137,16 @@ class HFLanguageModel(BaseLanguageModel):
         cache_mb: int = 1000,
         name: str | None = None,
         revision: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         where, source = device_of(device), source_of(model)
         tokenizer = load_tokenizer(source, revision)
-        ChatTokenizer(tokenizer)  # before the weights, which may take minutes
+        template = checked_template_kwargs(chat_template_kwargs)
+        ChatTokenizer(tokenizer, (), template)  # before the weights, which may take minutes
         loaded = load_model(source, revision, where, dtype)
         self._source = source.name if isinstance(source, Path) else source
         self._revision = None if isinstance(source, Path) else revision
-        self._set_up(loaded, tokenizer, batch_tokens, batch_rows, max_length, cache_mb)
+        self._set_up(loaded, tokenizer, batch_tokens, batch_rows, max_length, cache_mb, template)
         self.name = name or self._source.rpartition("/")[2]
         for key, directory in (adapters or {}).items():
             self.add_adapter(key, directory)
@@ -158,6 +165,7 @@ class HFLanguageModel(BaseLanguageModel):
         max_length: int | None = None,
         cache_mb: int = 1000,
         name: str = "model",
+        chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> HFLanguageModel:
         """Return a language model around one that is in memory, such as one in training.
 
@@ -172,13 +180,15 @@ class HFLanguageModel(BaseLanguageModel):
             max_length: As of the class.
             cache_mb: As of the class.
             name: How results call it.
+            chat_template_kwargs: As of the class.
 
         Raises:
             LanguageModelError: The model is of a kind that cannot be used, or has no such adapter.
         """
         made = cls.__new__(cls)
         made._source, made._revision, made.name = name, None, name
-        made._set_up(model, tokenizer, batch_tokens, batch_rows, max_length, cache_mb)
+        template = checked_template_kwargs(chat_template_kwargs)
+        made._set_up(model, tokenizer, batch_tokens, batch_rows, max_length, cache_mb, template)
         made._adapters.check(adapter)
         made.adapter = adapter
         return made
@@ -191,6 +201,7 @@ class HFLanguageModel(BaseLanguageModel):
         batch_rows: int | None,
         max_length: int | None,
         cache_mb: int,
+        template: Mapping[str, Any],
     ) -> None:
         sizes = {"batch_tokens": batch_tokens, "batch_rows": batch_rows, "max_length": max_length}
         for what, value in sizes.items():
@@ -205,7 +216,7 @@ class HFLanguageModel(BaseLanguageModel):
         self.device = base.device
         self.usage = Usage()
         check_usable(tokenizer, base)
-        self._chat = ChatTokenizer(tokenizer, ends_of(base))
+        self._chat = ChatTokenizer(tokenizer, ends_of(base), template)
         rows, tokens = limits_of(base)
         self._engine = Engine(base, base.device, batch_rows or rows, batch_tokens or tokens)
         self._cache_mb, self._weights = cache_mb, 0
@@ -248,6 +259,10 @@ class HFLanguageModel(BaseLanguageModel):
         """Return the text of each token of a reply, control tokens as they are written."""
         return self._chat.texts(token_ids)
 
+    def thinks(self, asked: bool = False) -> bool:
+        """Return whether the model thinks before it replies, if a request asks for it or does not."""
+        return self._chat.thinks(asked)
+
     def config(self) -> dict[str, Any]:
         """Return JSON data that says how this model was made; no path of a machine."""
         import torch
@@ -268,6 +283,7 @@ class HFLanguageModel(BaseLanguageModel):
             "adapter": self.adapter,
             "transformers": transformers.__version__,
             "torch": str(torch.__version__),
+            **self._chat.describe(),
         }
 
     def _answer(self, requests: Sequence[LMRequest]) -> list[Any]:
@@ -367,7 +383,7 @@ class HFLanguageModel(BaseLanguageModel):
             return Row(prompt, sampling, max(trie.depths), chat.ends, trie=trie)
         self._check_length(prompt, 1, asked=sampling.max_new_tokens)
         room = math.inf if self.context is None else self.context - len(prompt)
-        stopped = _stop_test(chat, sampling.stop, request.prefix) if sampling.stop else None
+        stopped = _stop_test(chat, request) if sampling.stop else None
         limit = int(min(sampling.max_new_tokens, room))
         return Row(prompt, sampling, limit, chat.ends, stopped=stopped)
 
@@ -407,9 +423,9 @@ class HFLanguageModel(BaseLanguageModel):
             text = request.choices[row.trie.ends.index(row.node)]
         else:
             ended = row.tokens[-1] in row.ends
-            text = self._chat.text(row.tokens[:-1] if ended else row.tokens, request.prefix)
-            cuts = [text.find(stop) for stop in request.sampling.stop if stop in text]
-            text = text[: min(cuts, default=None)]
+            written = row.tokens[:-1] if ended else row.tokens
+            text = self._chat.reply_text(request, written)
+            text = text[: first_stop(text, request.sampling.stop)]
         return Completion(
             text,
             tuple(row.tokens),
@@ -437,9 +453,9 @@ def _question(request: LMRequest, adapter: str | None) -> LMRequest:
     return replace(request, adapter=adapter)
 
 
-def _stop_test(
-    chat: ChatTokenizer, stops: Sequence[str], prefix: str
-) -> Callable[[list[int]], bool]:
+def _stop_test(chat: ChatTokenizer, request: Generate) -> Callable[[list[int]], bool]:
+    """Return what says whether a stop text has come; one inside a thought does not count."""
+    stops = request.sampling.stop
     # Every token but a few adds a byte at least, so a stop text that has just come is among these.
     window = max(len(stop.encode("utf-8", "replace")) for stop in stops) + 8
 
@@ -448,8 +464,7 @@ def _stop_test(
             tail = chat.text(tokens[-window:])
             if not any(stop in tail for stop in stops):
                 return False
-        text = chat.text(tokens, prefix)
-        return any(stop in text for stop in stops)
+        return first_stop(chat.reply_text(request, tokens), stops) is not None
 
     return stopped
 

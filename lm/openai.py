@@ -16,6 +16,9 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cached_property
+from itertools import accumulate
 from pathlib import PureWindowsPath
 from typing import Any, Literal, NamedTuple
 
@@ -35,6 +38,8 @@ from .base import (
     checked_messages,
     valid_text,
 )
+from .chat import DATE_STRING, THINKING, checked_template_kwargs
+from .thoughts import first_stop
 
 CONTINUE = (
     "Your last message was cut off. Continue it from exactly where it stopped. Write only what "
@@ -49,11 +54,19 @@ _OURS = (
     "max_tokens messages model n presence_penalty seed stop stream structured_outputs temperature "
     "tools top_logprobs top_p"
 )
+_TEMPLATE = (
+    "chat_template_kwargs"  # vLLM's, SGLang's and llama.cpp's name for variables of the template
+)
+_OPENAI = "api.openai.com"
+_CONTEXTS = ("max_model_len", "context_length", "context_window")  # vLLM, SGLang; OpenRouter; Groq
+_LIST_SECONDS = 10
 _TOP_WORDS, _MOST_STOPS = 20, 4
 _NO_KEY = "none"
 _KEY_PART = 8  # characters of a key in a row that nobody writes by chance
 _FINISHES = dict.fromkeys(("stop", "eos", "eos_token", "stop_sequence", "end_turn"), "stop")
+_FINISHES |= dict.fromkeys(("tool_calls", "tool_use", "function_call"), "stop")
 _FINISHES |= dict.fromkeys(("length", "max_tokens"), "length")
+_REASONING = ("reasoning_content", "reasoning")  # vLLM and DeepSeek; newer vLLM, OpenRouter
 _ADVICE = {
     401: "check the key in the environment variable {variable}",
     403: "check that the key in the environment variable {variable} may use this model",
@@ -64,8 +77,9 @@ _ADVICE = {
 _CHECK_URL = "check that base_url is an OpenAI-compatible server's, and its log"
 _LOCAL_MODEL = "use a model that runs in this process, such as a Hugging Face one"
 _THINKS = (
-    "if the model thinks first, give it more tokens or switch that off, for vLLM with "
-    "extra_body={'chat_template_kwargs': {'enable_thinking': False}}"
+    "if the model thinks first, give it more tokens, or switch that off, as vLLM can: "
+    "chat_template_kwargs={'enable_thinking': False} (on the command line: --model-option "
+    """'chat_template_kwargs={"enable_thinking":false}')"""
 )
 _NO_SCORES = (
     "if they are for an agent's confidence in its action, the server returned no log-probabilities of "
@@ -90,6 +104,13 @@ class OpenAILanguageModel(BaseLanguageModel):
     * vLLM (tested against a stand-in only) applies the model's ``generation_config.json``; start it
       with ``--generation-config vllm`` for plain sampling. `Completion.token_ids` come with
       ``extra_body={"return_token_ids": True}``. Choices need vLLM 0.12 or newer.
+    * A thought that the server keeps apart (``reasoning_content`` or ``reasoning``) is not in
+      `Completion.text`; its tokens count. A reply that was cut while its model thought is an empty text
+      with the finish ``length``. Of a message's calls the first is JSON text behind its content:
+      ``{"name": ..., "arguments": {...}}``.
+    * All servers but OpenAI's own are sent ``chat_template_kwargs``: whether to think, as the request
+      says (no, if it does not), and the 26th of July 2024 as the ``date_string`` that Llama 3.2's
+      template writes. One that refuses them is not sent them again.
     * ``transformers serve`` (5.23, tested) ignores ``logprobs``, repeats seeded answers with
       ``concurrency=1`` only, and refuses ``prefix_mode="continue"`` with status 422.
 
@@ -106,6 +127,8 @@ class OpenAILanguageModel(BaseLanguageModel):
             as vLLM can. ``"ask"`` sends what there is and asks for the rest in a further message,
             which any model may misunderstand; a repetition is taken off.
         extra_body: Further fields of each request.
+        chat_template_kwargs: Variables for the model's chat template, for all requests, such as
+            ``{"enable_thinking": True}``: vLLM, SGLang and llama.cpp take them.
         choices_mode: ``"vllm"`` where the server restricts answers as vLLM does.
         adapters: What the server calls our adapters; vLLM serves each LoRA as a model.
         logprobs: Whether to ask for the log-probabilities of what is written.
@@ -116,6 +139,8 @@ class OpenAILanguageModel(BaseLanguageModel):
         capabilities: ``generate`` and ``prefix``; with ``prefix_mode="continue"`` also ``words``,
             with ``choices_mode="vllm"`` also ``choices``, and with ``logprobs`` also ``tokens``.
             Never ``score`` or ``encode``: chat completions offer neither.
+        context: The most tokens of prompt and answer together, as the server's list of models
+            (``/v1/models``) has it; None where it does not say.
         usage: Sums so far, of the tokens that the server counted, else of characters divided by four.
 
     Raises:
@@ -141,6 +166,7 @@ class OpenAILanguageModel(BaseLanguageModel):
         prices: tuple[float, float] = (0.0, 0.0),
         prefix_mode: Literal["ask", "continue"] = "ask",
         extra_body: Mapping[str, Any] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         choices_mode: Literal["none", "vllm"] = "none",
         adapters: Mapping[str, str] | None = None,
         logprobs: bool = True,
@@ -164,6 +190,9 @@ class OpenAILanguageModel(BaseLanguageModel):
         self._adapters, self._prices = dict(adapters or {}), prices
         self._address, self._variable = address_of(base_url), api_key_env
         self._extra = _checked_extra_body(extra_body or {}, key_from(api_key_env, self._address))
+        self._template = checked_template_kwargs(self._extra.pop(_TEMPLATE, None))
+        self._template |= checked_template_kwargs(chat_template_kwargs)
+        self._fixes_template = self._address.host != _OPENAI
         self._timeout, self._max_retries, self._concurrency = timeout, max_retries, concurrency
         self._slots, self._lock = threading.BoundedSemaphore(concurrency), threading.Lock()
         self._logprobs = self._ask_logprobs = logprobs
@@ -180,6 +209,7 @@ class OpenAILanguageModel(BaseLanguageModel):
 
     def config(self) -> dict[str, Any]:
         """Return JSON data: what answers may depend on, without key, URL and local paths."""
+        template = self._template_of(None, self._address.host != _OPENAI)
         return {
             "id": "openai",
             "model": public_name(self._model),
@@ -187,10 +217,26 @@ class OpenAILanguageModel(BaseLanguageModel):
             "prefix_mode": self._prefix_mode,
             "choices_mode": self._choices_mode,
             "extra_body": without_secrets(self._extra),
+            **({_TEMPLATE: without_secrets(template)} if template else {}),
             "adapters": {ours: public_name(theirs) for ours, theirs in self._adapters.items()},
             "logprobs": self._logprobs,
             "name": self.name,
         }
+
+    @cached_property
+    def context(self) -> int | None:
+        """The most tokens of prompt and answer together, by the server's list of models; asked once."""
+        with suppress(Exception):  # many servers have no such list, or another one
+            key = key_from(self._variable, self._address)
+            timeout = min(self._timeout, _LIST_SECONDS)
+            with _new_client(self._address, key, timeout, max_retries=0) as client:
+                answer = client.models.with_raw_response.list()
+            return context_in(answer.content, self._model)
+        return None
+
+    def thinks(self, asked: bool = False) -> bool:
+        """Return whether the model is told to think first, if a request asks for it or does not."""
+        return bool(self._template.get(THINKING, asked))
 
     def check_server(self) -> None:
         """Send one small request, without retries, and raise an error that retries would not mend.
@@ -264,13 +310,18 @@ class OpenAILanguageModel(BaseLanguageModel):
         """Return whether a refusal names a field of ours that can be sent otherwise, from now on."""
         text = error.response.text if error.status_code in (400, 422) else ""
         unsupported = re.search(r"unsupported|not supported|instead", text, re.IGNORECASE)
-        echoed = '"logprobs":' in text  # the server repeats the request, whatever is wrong with it
+        # A server may repeat the request, whatever is wrong with it.
+        echoed = '"logprobs":' in text
+        repeated = '"messages":' in text
+        fixed = _TEMPLATE in sent["extra_body"] and not self._template
         if "max_tokens" in sent and "max_completion_tokens" in text and unsupported:
             self._limit = "max_completion_tokens"
         elif (
             "logprobs" in sent and "top_logprobs" not in sent and "logprobs" in text and not echoed
         ):
             self._ask_logprobs = False
+        elif fixed and "chat_template" in text and not repeated:
+            self._fixes_template = False
         else:
             return False
         with self._lock:
@@ -312,6 +363,8 @@ class OpenAILanguageModel(BaseLanguageModel):
         else:
             # A model that is asked to continue may repeat the prefix first, and must not stop inside.
             repeated = "" if continues else request.prefix
+            if self.thinks(bool(request.thinking)):
+                return body  # a server would stop inside the thought; the reply is cut here
             if stops := [stop for stop in sampling.stop if stop not in repeated][:_MOST_STOPS]:
                 body["stop"] = stops
         return body
@@ -327,6 +380,8 @@ class OpenAILanguageModel(BaseLanguageModel):
                     f"{known}; name what the server calls it in the option adapters"
                 )
             model = self._adapters[request.adapter]
+        if template := self._template_of(request.thinking, self._fixes_template):
+            extra[_TEMPLATE] = template
         messages = [message._asdict() for message in checked_messages(request.messages)]
         if request.prefix:
             messages.append({"role": "assistant", "content": valid_text(request.prefix)})
@@ -336,11 +391,17 @@ class OpenAILanguageModel(BaseLanguageModel):
                 messages.append({"role": "user", "content": CONTINUE})
         return {"model": model, "messages": messages, "extra_body": extra}
 
+    def _template_of(self, thinking: bool | None, fixed: bool) -> dict[str, Any]:
+        """Return the variables of the chat template: those given, and else thinking and the date."""
+        values = {THINKING: bool(thinking), "date_string": DATE_STRING} if fixed else {}
+        return values | self._template
+
     def _reply(self, request: LMRequest, chat: Chat) -> Completion | WordProbabilities:
         if isinstance(request, NextWord):
             probabilities = word_probabilities(chat.likeliest_tokens(), request.words)
             return WordProbabilities(probabilities, self._count(request, chat)[0])
         assert isinstance(request, Generate)  # others have no body
+        chat = chat.without_reasoning_tokens()
         text, finish, token_ids = chat.text, chat.finish, chat.token_ids
         logprobs, tokens = chat.logprobs(), chat.tokens()
         if request.prefix and self._prefix_mode == "ask":
@@ -348,8 +409,8 @@ class OpenAILanguageModel(BaseLanguageModel):
             if text != chat.text:
                 logprobs = token_ids = tokens = None
         if request.choices is None:
-            starts = [start for stop in request.sampling.stop if (start := text.find(stop)) >= 0]
-            text, finish = (text[: min(starts)], "stop") if starts else (text, finish)
+            end = first_stop(text, request.sampling.stop)
+            text, finish = (text, finish) if end is None else (text[:end], "stop")
         elif text not in request.choices:
             if finish == "length":
                 raise BadAnswer("a choice that was cut off", "raise max_new_tokens")
@@ -366,7 +427,7 @@ class OpenAILanguageModel(BaseLanguageModel):
             texts = "".join(content for _, content in request.messages)
             prompt = self.count_tokens(texts + request.prefix)
         if completion is None:
-            completion = self.count_tokens(chat.text)
+            completion = self.count_tokens(chat.reasoning + chat.text)
         with self._lock:
             self.usage.requests += 1
             self.usage.prompt_tokens += prompt
@@ -514,9 +575,10 @@ class BadAnswer(Exception):
 
 
 class Chat(NamedTuple):
-    """A chat completion as a server gave it."""
+    """A chat completion as a server gave it; what the model thought first is not in its text."""
 
     text: str
+    reasoning: str
     finish: str
     entries: list[dict[str, Any]] | None
     token_ids: tuple[int, ...] | None
@@ -537,6 +599,18 @@ class Chat(NamedTuple):
             return None
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         return tuple(decoder.decode(_token_bytes(entry)) for entry in self.entries)
+
+    def without_reasoning_tokens(self) -> Chat:
+        """Return the same with the tokens of its text alone, as far as servers tell them apart."""
+        tokens = self.tokens() if self.reasoning else None
+        if tokens is None or self.entries is None:
+            return self
+        written = "".join(tokens)
+        start = written.rfind(self.text) if self.text else len(written)
+        ends = accumulate(map(len, tokens))
+        first = sum(end <= start for end in ends)
+        ids = None if self.token_ids is None else self.token_ids[first:]
+        return self._replace(entries=self.entries[first:], token_ids=ids)
 
     def likeliest_tokens(self) -> dict[bytes, float]:
         """Return the probabilities of the likeliest first tokens, by the tokens' bytes."""
@@ -568,10 +642,8 @@ def read_chat(body: bytes, key: str = "") -> Chat:
         raise BadAnswer("a text that the server's filter withheld", "change the prompt")
     if not isinstance(finish, str) or finish not in _FINISHES:
         raise _malformed("an unknown finish reason")
-    text = message.get("content") if isinstance(message, dict) else message
-    if not isinstance(text, str):
-        advice = _THINKS if text is None else _CHECK_URL
-        raise _malformed(f"a message whose content is {type(text).__name__}, not text", advice)
+    reasoning = _reasoning(message)
+    text = _text_of(message, bool(reasoning) or _FINISHES[finish] == "length")
     entries, token_ids = choices[0].get("logprobs"), choices[0].get("token_ids")
     entries = entries.get("content") if isinstance(entries, dict) else entries
     if entries is not None and not _is_list_of(dict, entries):
@@ -582,6 +654,7 @@ def read_chat(body: bytes, key: str = "") -> Chat:
     counts = usage if isinstance(usage, dict) else {}
     chat = Chat(
         valid_text(text),
+        valid_text(reasoning),
         _FINISHES[finish],
         entries,
         None if token_ids is None else tuple(token_ids),
@@ -591,6 +664,53 @@ def read_chat(body: bytes, key: str = "") -> Chat:
     if len(key) >= 2 * _KEY_PART and key in chat.text + "".join(chat.tokens() or ()):
         raise BadAnswer("an answer that repeats the key", "do not use this server; replace the key")
     return chat
+
+
+def _reasoning(message: Any) -> str:
+    """Return what a model thought before its message, where the server keeps the two apart."""
+    if not isinstance(message, dict):
+        return ""
+    texts = (message.get(name) for name in _REASONING)
+    return next((text for text in texts if isinstance(text, str) and text), "")
+
+
+def _text_of(message: Any, may_be_empty: bool) -> str:
+    """Return the text of a message, and behind it the first call that its model makes.
+
+    A model that had not ended its thought at the limit of tokens says nothing: an empty text.
+    """
+    content = message.get("content") if isinstance(message, dict) else message
+    call = _call_in(message) if isinstance(message, dict) else None
+    if isinstance(content, str):
+        return f"{content}\n{call}" if content and call else call or content
+    if content is None and (call or may_be_empty):
+        return call or ""
+    advice = _THINKS if content is None else _CHECK_URL
+    raise _malformed(f"a message whose content is {type(content).__name__}, not text", advice)
+
+
+def _call_in(message: Mapping[str, Any]) -> str | None:
+    """Return a message's first call as agents write calls: JSON with ``name`` and ``arguments``."""
+    calls = message.get("tool_calls")
+    first = calls[0] if calls and _is_list_of(dict, calls) else {}
+    function = first.get("function", message.get("function_call"))
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        return None
+
+    arguments = function.get("arguments") or {}
+    if isinstance(arguments, str):  # JSON in a text, which a model may have written badly
+        with suppress(ValueError, RecursionError):
+            arguments = json.loads(arguments)
+    call = {"name": function["name"], "arguments": arguments}
+    return json.dumps(call, ensure_ascii=False)
+
+
+def context_in(body: bytes, model: str) -> int | None:
+    """Return the context of a model in a server's list of models; None where it is not there."""
+    listed = json.loads(body)["data"]
+    named = [entry for entry in listed if entry.get("id") == model] or listed[:1]
+    lengths = [_whole_number(named[0].get(name)) for name in _CONTEXTS]
+    return next((length for length in lengths if length), None)
 
 
 def one_line(text: str, key: str = "", limit: int = 200) -> str:

@@ -29,9 +29,12 @@ from .base import (
     Usage,
     WordProbabilities,
     answer,
+    context_tokens,
+    thinks,
 )
 
 _SCHEMA = 2
+_CONTEXT, _THINKS = "context", "thinks"  # keys of what the recorded model is
 _KINDS = {kind: name for name, kinds in KINDS.items() for kind in kinds}
 
 
@@ -39,6 +42,8 @@ def request_to_json(request: LMRequest) -> dict[str, Any]:
     """Return what a request asks as JSON data: its kind and all fields except its purpose."""
     data = _data_of(request)
     del data["purpose"]
+    if request.thinking is None:  # as in records that were made before there was a choice
+        del data["thinking"]
     if isinstance(request, Generate):
         sampling = request.sampling
         numbers = {"temperature": float(sampling.temperature), "top_p": float(sampling.top_p)}
@@ -216,6 +221,27 @@ class ReplayLanguageModel(BaseLanguageModel):
                 self._calls.add([{"key": key, "value": self._model.count_tokens(text)}])
         return int(self._calls.get(key))
 
+    @property
+    def context(self) -> int | None:
+        """The context of the recorded model, so that prompts are cut as they were; None if it has none."""
+        if _CONTEXT not in self._calls:
+            if self._model is None:
+                return None
+            known = context_tokens(self._model) or 0
+            with _written(self._calls.path):
+                self._calls.add([{"key": _CONTEXT, "value": known}])
+        return int(self._calls.get(_CONTEXT)) or None
+
+    def thinks(self, asked: bool = False) -> bool:
+        """Return whether the recorded model thought before it replied, if asked to or not."""
+        key = f"{_THINKS} {asked}"
+        if key not in self._calls:
+            if self._model is None:
+                return False
+            with _written(self._calls.path):
+                self._calls.add([{"key": key, "value": int(thinks(self._model, asked))}])
+        return bool(self._calls.get(key))
+
     def config(self) -> dict[str, Any]:
         """Return JSON data: the file's name, and how the recorded model was made."""
         return {"id": "replay", "file": self._calls.path.name, "model": self._header["config"]}
@@ -300,7 +326,8 @@ def _answer_of(record: Mapping[str, Any]) -> LMReply | int:
     """Return the reply, or the number of tokens, of a line of the record."""
     value, request = record["value"], record.get("request")
     if request is None:
-        if not record["key"].startswith("tokens ") or type(value) is not int:
+        known = record["key"].startswith(("tokens ", _CONTEXT, _THINKS))
+        if not known or type(value) is not int:
             raise TypeError("no answer and no token count")
         return int(value)
     if request_key(request) != record["key"]:
@@ -335,6 +362,16 @@ class RoutedLanguageModel(BaseLanguageModel):
             *(model.capabilities for model in models.values())
         )
         self.usage: Usage = self._sum()
+
+    @property
+    def context(self) -> int | None:
+        """The least context of them all; None where none has one."""
+        known = [context_tokens(model) for model in self._models.values()]
+        return min((length for length in known if length), default=None)
+
+    def thinks(self, asked: bool = False) -> bool:
+        """Return whether the default model thinks before it replies, if asked to or not."""
+        return thinks(self._models[self.default], asked)
 
     def count_tokens(self, text: str) -> int:
         return self._models[self.default].count_tokens(text)

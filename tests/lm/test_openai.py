@@ -246,6 +246,155 @@ def test_messages_that_cannot_be_sent(messages, found):
     assert isinstance(replies[1], Completion)
 
 
+# Thoughts, calls, and variables of chat templates.
+
+
+def thought(**message):
+    said = hostile.completion(None, finish_reason=message.pop("finish", "stop"))
+    said["choices"][0]["message"] |= message
+    return said
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_a_thought_that_the_server_keeps_apart_is_not_read(name):
+    answered = thought(content="Action: go", **{name: "Action: stay, or not?"})
+    with hostile.HostileServer(hostile.sends(answered)) as server:
+        reply = ask(made(server))
+    assert (reply.text, reply.finish, reply.completion_tokens) == ("Action: go", "stop", 3)
+
+
+@pytest.mark.parametrize("content", [None, ""])
+def test_a_model_that_was_still_thinking_says_nothing_and_is_cut(content):
+    cut = thought(content=content, reasoning_content="Hm, " * 9, finish="length")
+    del cut["usage"]
+    with hostile.HostileServer(hostile.sends(cut), hostile.says(None, finish_reason="length")) as s:
+        model = made(s)
+        reply, hidden = ask(model), ask(model)
+    assert (reply.text, reply.finish) == (hidden.text, hidden.finish) == ("", "length")
+    assert reply.completion_tokens == model.count_tokens("Hm, " * 9), "a thought is paid for"
+
+
+def test_a_thought_without_a_reply_is_an_empty_reply():
+    with hostile.HostileServer(hostile.sends(thought(reasoning="Hm."))) as server:
+        reply = ask(made(server))
+    assert (reply.text, reply.finish) == ("", "stop")
+
+
+def test_tokens_are_those_of_the_reply_alone():
+    content = [
+        {"token": token, "logprob": -1.0} for token in ("go", "?", "</think>", "go", " north")
+    ]
+    said = thought(content="go north", reasoning_content="go?")
+    said["choices"][0] |= {"logprobs": {"content": content}, "token_ids": [1, 2, 3, 4, 5]}
+    with hostile.HostileServer(hostile.sends(said)) as server:
+        reply = ask(made(server))
+    assert (reply.tokens, reply.logprobs, reply.token_ids) == (("go", " north"), (-1, -1), (4, 5))
+
+
+def test_calls_are_text_that_an_agent_can_read():
+    function = {"name": "weather_for_x", "arguments": '{"city": "Zürich"}'}
+    calls = [{"type": "function", "function": function}, {"function": {"name": "later"}}]
+    call = '{"name": "weather_for_x", "arguments": {"city": "Zürich"}}'
+    replies = (
+        thought(tool_calls=calls, finish="tool_calls"),
+        thought(content="I look it up.", tool_calls=calls, finish="tool_calls"),
+        thought(function_call={"name": "look", "arguments": None}, finish="function_call"),
+        thought(tool_calls=[{"function": {"name": "f", "arguments": "{broken"}}]),
+    )
+    with hostile.HostileServer(*map(hostile.sends, replies)) as server:
+        model = made(server)
+        found = [ask(model).text for _ in replies]
+    assert found == [
+        call,
+        f"I look it up.\n{call}",
+        '{"name": "look", "arguments": {}}',
+        '{"name": "f", "arguments": "{broken"}',
+    ]
+
+
+@pytest.mark.parametrize(
+    "calls", [[], {}, ["f"], [{"function": "f"}], [{"function": {"name": 3}}], [[]], None]
+)
+def test_calls_that_are_none_are_no_reply(calls):
+    with hostile.HostileServer(hostile.sends(thought(tool_calls=calls))) as server:
+        assert "chat_template_kwargs" in error_of(made(server))
+
+
+FIXED = {"enable_thinking": False, "date_string": "26 Jul 2024"}
+
+
+def test_servers_are_told_whether_to_think_and_a_fixed_date():
+    stops = Sampling(stop=("\n",))
+    with hostile.HostileServer(GOOD) as server:
+        model = made(server)
+        ask(model, sampling=stops)
+        ask(model, sampling=stops, thinking=True)
+        own = made(server, chat_template_kwargs={"enable_thinking": True, "date_string": "today"})
+        ask(own, thinking=False)
+        old = made(server, extra_body={"chat_template_kwargs": {"x": 1}, "top_k": 5})
+        ask(old)
+        sent = [request["chat_template_kwargs"] for request in server.requests]
+        assert [request.get("stop") for request in server.requests[:2]] == [["\n"], None]
+    assert sent[0] == FIXED and sent[1] == FIXED | {"enable_thinking": True}
+    assert sent[2] == {"enable_thinking": True, "date_string": "today"} and sent[3] == {
+        **FIXED,
+        "x": 1,
+    }
+    assert own.config()["chat_template_kwargs"] == sent[2]
+    assert old.config()["extra_body"] == {"top_k": 5}
+    assert (model.thinks(), model.thinks(True), own.thinks(False)) == (False, True, True)
+
+
+def test_openais_own_server_is_not_sent_what_it_would_refuse():
+    model = OpenAILanguageModel("gpt")
+    assert "chat_template_kwargs" not in model._body(Generate(MESSAGES))["extra_body"]
+    assert "chat_template_kwargs" not in model.config()
+    own = OpenAILanguageModel("gpt", chat_template_kwargs={"x": 1})
+    assert own._body(Generate(MESSAGES))["extra_body"]["chat_template_kwargs"] == {"x": 1}
+
+
+def test_a_server_that_refuses_template_variables_is_asked_without_them():
+    refusal = "Unexpected keys in the request: {'chat_template_kwargs'}"
+    with hostile.HostileServer(refuses("chat_template_kwargs", refusal)) as server:
+        model = made(server, max_retries=0)
+        replies = model.generate([Generate(MESSAGES)] * 4)
+        assert [reply.text for reply in replies] == ["go north"] * 4
+        assert ask(model).text == "go north" and model.usage.retries >= 1
+        assert "chat_template_kwargs" not in server.requests[-1]
+        own = made(server, max_retries=0, chat_template_kwargs={"enable_thinking": True})
+        assert "Unexpected keys" in error_of(own), (
+            "what was asked for is not dropped without a word"
+        )
+
+
+def models_list(*entries):
+    return hostile.sends({"object": "list", "data": list(entries)})
+
+
+@pytest.mark.parametrize(
+    ("behavior", "context"),
+    [
+        (
+            models_list({"id": "other", "max_model_len": 9}, {"id": "tiny", "max_model_len": 4096}),
+            4096,
+        ),
+        (models_list({"id": "tiny", "context_length": 8000}), 8000),
+        (models_list({"id": "tiny"}), None),
+        (models_list({"id": "tiny", "max_model_len": "many"}), None),
+        (models_list(), None),
+        (hostile.sends({}, 404), None),
+        (hostile.raw(b"<html>"), None),
+        (hostile.slams, None),
+    ],
+    ids=str,
+)
+def test_the_context_is_what_the_server_lists(behavior, context):
+    with hostile.HostileServer(behavior) as server:
+        model = made(server)
+        assert model.context == context == model.context
+        assert len(server.requests) == 1, "it is asked once"
+
+
 # Options.
 
 
@@ -259,6 +408,8 @@ def test_messages_that_cannot_be_sent(messages, found):
         {"prefix_mode": "guess"},
         {"extra_body": {"model": "other"}},
         {"extra_body": {"x": math.nan}},
+        {"chat_template_kwargs": ["enable_thinking"]},
+        {"chat_template_kwargs": {"a b": 1}},
         {"base_url": "ftp://127.0.0.1"},
         {"base_url": "http://user:hunter22@127.0.0.1/v1"},
         {"base_url": "http://127.0.0.1/v1?key=hunter22"},

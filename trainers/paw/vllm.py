@@ -14,6 +14,7 @@ from ...lm import Completion, Generate, Usage
 from ...lm.base import BaseLanguageModel, LMRequest
 from ...lm.chat import ChatTokenizer
 from ...lm.openai import address_of, public_name
+from ...lm.thoughts import first_stop
 
 START = (
     "start one with VLLM_SERVER_DEV_MODE=1 vllm serve MODEL "
@@ -90,9 +91,15 @@ class _VLLM(BaseLanguageModel):
     _logprobs_mode: str
     _sender: Any = None
 
-    def __init__(self, tokenizer: Any, ends: Iterable[int]) -> None:
-        self.tokenizer, self._chat = tokenizer, ChatTokenizer(tokenizer, ends)
+    def __init__(
+        self, tokenizer: Any, ends: Iterable[int], template: Mapping[str, Any] | None
+    ) -> None:
+        self.tokenizer, self._chat = tokenizer, ChatTokenizer(tokenizer, ends, template)
         self.usage = Usage()
+
+    def thinks(self, asked: bool = False) -> bool:
+        """Return whether the model thinks before it replies, if a request asks for it or does not."""
+        return self._chat.thinks(asked)
 
     def count_tokens(self, text: str) -> int:
         """Return the number of tokens of a text, without what a chat template puts around it."""
@@ -107,6 +114,7 @@ class _VLLM(BaseLanguageModel):
             "logprobs_mode": self._logprobs_mode,
             "context": self.context,
             "adapters": [],
+            **self._chat.describe(),
         }
 
     def synchronize(self, model: Any, accelerator: Any = None, *, device: Any = None) -> None:
@@ -188,15 +196,15 @@ class _VLLM(BaseLanguageModel):
         except Exception as error:  # as above
             return failed(f"a completion in tokens from the vLLM {self.where}", error)
         ended = tokens[-1] in self._chat.ends
-        text = self._chat.text(tokens[:-1] if ended else tokens, request.prefix)
-        cuts = [text.find(stop) for stop in sampling.stop if stop in text]
+        text = self._chat.reply_text(request, tokens[:-1] if ended else tokens)
+        cut = first_stop(text, sampling.stop)
         at_one = sampling.temperature == 1 and sampling.top_p == 1
         exact = self._logprobs_mode == "raw_logprobs" or at_one
         return Completion(
-            text=text[: min(cuts, default=None)],
+            text=text[:cut],
             token_ids=tokens,
             logprobs=logprobs if exact else None,
-            finish="length" if len(tokens) >= limit and not (ended or cuts) else "stop",
+            finish="length" if len(tokens) >= limit and not ended and cut is None else "stop",
             prompt_tokens=len(prompt),
             completion_tokens=len(tokens),
             tokens=texts,
@@ -209,9 +217,15 @@ class ServerLanguageModel(_VLLM):
     where = "server"
 
     def __init__(
-        self, url: str, tokenizer: Any, *, ends: Iterable[int] = (), timeout: float = 240.0
+        self,
+        url: str,
+        tokenizer: Any,
+        *,
+        ends: Iterable[int] = (),
+        timeout: float = 240.0,
+        template: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(tokenizer, ends)
+        super().__init__(tokenizer, ends, template)
         self.client, self._host = connect(url, timeout), address_of(url).host
         try:
             info = self.client.get_server_info()["model_config"]
@@ -274,9 +288,16 @@ class ColocatedLanguageModel(_VLLM):
     _logprobs_mode = "processed_logprobs"  # as TRL sets it
 
     def __init__(
-        self, model: Any, tokenizer: Any, share: float, *, ends: Iterable[int] = (), context: int
+        self,
+        model: Any,
+        tokenizer: Any,
+        share: float,
+        *,
+        ends: Iterable[int] = (),
+        context: int,
+        template: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(tokenizer, ends)
+        super().__init__(tokenizer, ends, template)
         self.name, self.context, self._share = "policy", context, share
         self.synchronize(model)
 
