@@ -1,7 +1,7 @@
 # Two commands set everything up on a machine with Python and make:
 #   make demo    install, and run the main job on generated tasks
 #   make test    install what the tests need, and run them all
-# make docs builds the documentation, make lint runs the linters.
+# make pages renews the pages that code writes, make docs builds the site, make lint runs the linters.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 WORKERS ?= 2
 
-.PHONY: demo test lint types docs release-check extras-check interop constraints clean
+.PHONY: demo test lint types pages docs release-check extras-check interop constraints clean
 
 demo: $(VENV)/.demo
 	$(BIN)/comap demo
@@ -21,6 +21,11 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(MAKE) types
+
+# What docstrings, settings, options and results say in docs/; a test compares the committed pages.
+pages: $(VENV)/.test
+	$(BIN)/python docs/hooks/pages.py
+	$(BIN)/python docs/hooks/results.py
 
 # Built without the network into build/site; a warning is an error.
 docs: $(VENV)/.docs

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import inspect
+import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["ENVIRONMENTS", "REFERENCE", "documented", "linked", "names_of", "written"]
+__all__ = [
+    "DOCS",
+    "ENTRY",
+    "ENVIRONMENTS",
+    "REFERENCE",
+    "documented",
+    "linked",
+    "names_of",
+    "resolved",
+    "titles",
+    "written",
+]
 
 DOCS = Path(__file__).parents[1]
 
@@ -95,7 +107,11 @@ _FIRST = (
 """What readers come for: it stands first on its page."""
 
 _NAMED = re.compile(r"(?<![`\[\w])`([A-Za-z_][\w.]*)`(?![`\]])")
-_DIRECTIVE = re.compile(r"^::: (\S+)", re.MULTILINE)
+_REFERENCE_LINK = re.compile(r"\[([^\[\]]+)\]\[(comap[\w.]*)\]")
+_CODE = re.compile(r"(^```.*?^```$|^(?:    |>>> |\.\.\. )[^\n]*$)", re.DOTALL | re.MULTILINE)
+
+ENTRY = re.compile(r"^<!-- api: (\S+)(.*) -->$", re.MULTILINE)
+"""The mark under which a page written by hand has the entry of a public name."""
 
 
 def names_of(module: str) -> list[str]:
@@ -133,7 +149,7 @@ def documented() -> dict[str, str]:
     """
     homes: dict[str, str] = {}
     shorts: dict[str, set[str]] = {}
-    for name in _listed():
+    for name in _pages():
         home = homes.setdefault(_origin(name), name)
         homes.setdefault(name, home)
         shorts.setdefault(name.rpartition(".")[2], set()).add(home)
@@ -142,19 +158,27 @@ def documented() -> dict[str, str]:
 
 
 @cache
-def written() -> frozenset[str]:
-    """Return the full names of what pages written by hand document."""
-    pages = sorted(DOCS.glob("**/*.md"))
-    return frozenset(name for page in pages for name in _DIRECTIVE.findall(page.read_text("utf-8")))
+def written() -> dict[str, str]:
+    """Return the full names of what pages written by hand document, and those pages."""
+    pages: dict[str, str] = {}
+    for path in sorted(DOCS.glob("**/*.md")):
+        place = path.relative_to(DOCS).as_posix()
+        pages |= {name: place for name, _ in ENTRY.findall(path.read_text("utf-8"))}
+    return pages
 
 
-def _listed() -> Iterator[str]:
-    yield from sorted(written())
+@cache
+def _pages() -> dict[str, str]:
+    """Return the page of each public name."""
+    pages: dict[str, str] = dict(written())
     for folder in ENVIRONMENTS:
-        yield from names_of(f"comap.envs.{folder}")
-    for modules in REFERENCE.values():
+        for name in names_of(f"comap.envs.{folder}"):
+            pages.setdefault(name, f"environments/{folder}.md")
+    for page, modules in REFERENCE.items():
         for module in modules:
-            yield from names_of(module)
+            for name in names_of(module):
+                pages.setdefault(name, f"reference/{page}.md")
+    return pages
 
 
 def _origin(name: str) -> str:
@@ -172,14 +196,59 @@ def linked(text: str) -> str:
     Args:
         text: The Markdown; code blocks in it are left alone.
     """
-    parts = re.split(
-        r"(^```.*?^```$|^(?:    |>>> |\.\.\. ).*$)", text, flags=re.DOTALL | re.MULTILINE
-    )
-    return "".join(part if i % 2 else _link_all(part) for i, part in enumerate(parts))
+    return _outside_code(text, lambda prose: _NAMED.sub(_link, prose))
 
 
-def _link_all(text: str) -> str:
-    return _NAMED.sub(_link, text)
+def resolved(markdown: str, page: str) -> str:
+    """Return a page whose links to public names, ``[text][comap.NAME]``, are relative links.
+
+    Args:
+        markdown: The page.
+        page: Its place in the documentation, such as ``reference/lm.md``.
+    """
+
+    def written_out(found: re.Match[str]) -> str:
+        return f"[{found[1]}]({_address(found[2], page)})"
+
+    return _outside_code(markdown, lambda prose: _REFERENCE_LINK.sub(written_out, prose))
+
+
+@cache
+def titles() -> dict[str, str]:
+    """Return the title of each public name's entry: its short name, if that makes an anchor of its own.
+
+    Anchors are in lower case: of ``Snapshot`` and ``snapshot`` on one page the second has its full name.
+    """
+    taken: set[tuple[str, str]] = set()
+    found = {}
+    for name, page in _pages().items():
+        short = name.rpartition(".")[2]
+        if documented()[name] == name:
+            found[name] = name if (page, short.lower()) in taken else short
+            taken.add((page, short.lower()))
+    return found
+
+
+def _address(name: str, page: str) -> str:
+    """Return where a public name is documented, as seen from a page."""
+    home = documented()[name]
+    module, _, short = home.rpartition(".")
+    target = _pages()[home]
+    is_title = target.startswith("environments/") and short == _class_of(module)
+    anchor = "" if is_title else f"#{titles()[home].replace('.', '').lower()}"
+    if target == page and anchor:
+        return anchor
+    return posixpath.relpath(target, posixpath.dirname(page) or ".") + anchor
+
+
+def _class_of(module: str) -> str:
+    """Return the class whose page is that of the environment in a package."""
+    return ENVIRONMENTS.get(module.rpartition(".")[2], ("", ""))[1]
+
+
+def _outside_code(text: str, changed: Callable[[str], str]) -> str:
+    parts = _CODE.split(text)
+    return "".join(part if index % 2 else changed(part) for index, part in enumerate(parts))
 
 
 def _link(found: re.Match[str]) -> str:

@@ -1,12 +1,15 @@
-"""Parts of pages that are written from code when the site is built.
+"""Parts of pages that are written from code: what stands between a mark and ``<!-- end -->``.
 
+``<!-- api: NAME -->``
+    The entry of a public name: signature, docstring, methods. After the name may stand ``level=3``
+    (of its heading; 2 where nothing is said), ``members=a,b`` (these methods only) and ``source``.
 ``<!-- settings: MODULE:CLASS -->``
     The settings that a dataclass defines itself, with what their docstrings say.
 ``<!-- all settings: MODULE:CLASS -->``
     The same, with those that it inherits.
 ``<!-- presets: MODULE:NAME -->``
     What presets set.
-``<!-- commands -->``
+``<!-- commands: all -->``
     The commands of the command line, with all options.
 """
 
@@ -14,39 +17,66 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
-from typing import Any
 
+from apis import resolved
 from commands import commands_text
+from entries import entry
 from settings import preset_table, settings_table
 
-__all__ = ["fill", "on_page_markdown"]
+__all__ = ["END", "fill"]
 
-_MARK = re.compile(r"^<!-- (settings|all settings|presets): (\S+) -->$", re.MULTILINE)
-_COMMANDS = "<!-- commands -->"
+END = "<!-- end -->"
+
+_KINDS = "api|settings|all settings|presets|commands"
+_OPENING = re.compile(rf"^<!-- ({_KINDS}): ", re.MULTILINE)
+_PART = re.compile(
+    rf"^(?P<mark><!-- (?P<kind>{_KINDS}): (?P<what>[^\n]+) -->)\n.*?^{END}$",
+    re.DOTALL | re.MULTILINE,
+)
 
 
-def fill(markdown: str) -> str:
-    """Return a page with its marks replaced by what they name.
+def fill(markdown: str, page: str) -> str:
+    """Return a page with its marked parts written anew.
 
     Args:
         markdown: The page.
+        page: Its place in the documentation, from which links are relative.
 
     Raises:
+        ValueError: A mark has no end.
         ImportError, AttributeError: There is no such class or table.
     """
-    if _COMMANDS in markdown:
-        markdown = markdown.replace(_COMMANDS, commands_text())
-    return _MARK.sub(lambda found: _written(found[1], found[2]), markdown)
+
+    def written(part: re.Match[str]) -> str:
+        text = resolved(_written(part["kind"], part["what"]), page).strip()
+        return f"{part['mark']}\n\n{text}\n\n{END}"
+
+    filled, count = _PART.subn(written, markdown)
+    marks = _OPENING.findall(markdown)
+    if count != len(marks):
+        raise ValueError(f"{page}: expected {END} after each of {len(marks)} marks, found {count}")
+    return filled
 
 
-def _written(kind: str, name: str) -> str:
-    module, _, attribute = name.partition(":")
+def _written(kind: str, what: str) -> str:
+    if kind == "commands":
+        return commands_text()
+    if kind == "api":
+        return _entry(what)
+    module, _, attribute = what.partition(":")
     named = getattr(import_module(module), attribute)
     if kind == "presets":
         return preset_table(named)
     return settings_table(named, inherited=kind == "all settings")
 
 
-def on_page_markdown(markdown: str, **given: Any) -> str:
-    """Fill a page's marks; MkDocs calls this."""
-    return fill(markdown)
+def _entry(what: str) -> str:
+    name, *words = what.split()
+    options = dict(word.partition("=")[::2] for word in words)
+    members = options.get("members", "")
+    return entry(
+        name,
+        int(options.get("level", 2)),
+        source="source" in options,
+        members=members.split(",") if members else (),
+    )

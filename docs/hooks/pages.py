@@ -1,51 +1,30 @@
-"""Pages that are written from code: environments, the reference, examples and notebooks."""
+"""``python docs/hooks/pages.py`` writes what code says of itself into the documentation.
+
+These are whole pages (environments, the reference, examples and notebooks) and marked parts of pages
+written by hand (see `markers`). They are committed, so that they can be read without building anything;
+``make pages`` runs this program, and a test compares.
+"""
 
 from __future__ import annotations
 
 import ast
+import base64
 import inspect
 import json
 import re
-import textwrap
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from apis import ENVIRONMENTS, REFERENCE, documented, linked, names_of, written
+from apis import DOCS, ENVIRONMENTS, REFERENCE, documented, linked, names_of, resolved, written
+from entries import entry, fenced, items_of, sections_of
+from markers import END, fill
 
-__all__ = [
-    "environment_page",
-    "examples_page",
-    "generated",
-    "on_files",
-    "on_startup",
-    "reference_page",
-]
+__all__ = ["environment_page", "examples_page", "generated", "reference_page", "renewed"]
 
-ROOT = Path(__file__).parents[2]
-SOURCES = ROOT / "build" / "sources"
-RESULTS = ROOT / "benchmarks" / "results"
-REPORTS = {
-    "experiments-lab-comap": "lab-comap",
-    "experiments-lab-paw": "lab-paw",
-    "experiments-tiny": "Tiny scale",
-}
-"""Folders of reports that are pages, and what these are called."""
-
-
-def on_startup(**given: Any) -> None:
-    """Give the package its name, whatever the checkout's folder is called; MkDocs calls this.
-
-    The root of this repository is the package itself, and docstrings are collected from a folder
-    with the package's name (``paths`` in ``mkdocs.yml``).
-    """
-    SOURCES.mkdir(parents=True, exist_ok=True)
-    link = SOURCES / "comap"
-    if link.is_symlink() and link.resolve() != ROOT:
-        link.unlink()  # of a checkout that was moved
-    if not link.is_symlink():
-        link.symlink_to(Path("..", ".."), target_is_directory=True)
+EXAMPLES = DOCS.parent / "examples"
+NOTE = "<!-- Written by `make pages` from {}; edit those, not this page. -->"
 
 
 def generated() -> Iterator[tuple[str, str]]:
@@ -55,21 +34,29 @@ def generated() -> Iterator[tuple[str, str]]:
     for name in REFERENCE:
         yield f"reference/{name}.md", reference_page(name)
     yield "examples.md", examples_page()
-    for name, title in REPORTS.items():
-        report = (RESULTS / name / "report.md").read_text("utf-8")
-        yield f"{name}.md", report.replace("# Experiments", f"# {title}", 1)
 
 
-def on_files(files: Any, config: Any, **given: Any) -> Any:
-    """Add the pages to the site; MkDocs calls this."""
-    from mkdocs.structure.files import File
-
+def renewed() -> dict[Path, bytes]:
+    """Return the content that each written page, each page with marks and each picture should have."""
+    contents: dict[Path, bytes] = {}
     for place, markdown in generated():
-        files.append(File.generated(config, place, content=markdown))
-    for path in sorted(RESULTS.glob("experiments-*/figures/*")):
-        content = path.read_text("utf-8")
-        files.append(File.generated(config, f"figures/{path.name}", content=content))
-    return files
+        contents[DOCS / place] = resolved(markdown, place).encode()
+    for path in sorted(DOCS.glob("**/*.md")):
+        text = path.read_text("utf-8")
+        if path not in contents and END in text:
+            contents[path] = fill(text, path.relative_to(DOCS).as_posix()).encode()
+    for path in sorted(EXAMPLES.glob("*.ipynb")):
+        contents |= {DOCS / place: picture for place, picture in _pictures(path)}
+    return contents
+
+
+def main() -> None:
+    """Write all pages and pictures that differ, and say which."""
+    for path, content in renewed().items():
+        if not path.is_file() or path.read_bytes() != content:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            print(path.relative_to(DOCS.parent))
 
 
 # -- environments --------------------------------------------------------------------------------
@@ -83,30 +70,28 @@ def environment_page(folder: str) -> str:
     """
     title, name = ENVIRONMENTS[folder]
     module = f"comap.envs.{folder}"
-    made: type = getattr(import_module(module), name)
-    text, sections = _sections(inspect.cleandoc(made.__doc__ or ""))
+    made: Any = getattr(import_module(module), name)
+    text, sections = sections_of(inspect.cleandoc(made.__doc__ or ""))
     summary, _, body = text.partition("\n")
     body = body.replace("## Arguments\nThe constructor's, below.\n", _arguments(made, sections))
     parts = [
-        f"# {title} {{#{module}.{name}}}\n",
+        NOTE.format("docstrings") + "\n",
+        f"# {title}\n",
         f"{linked(summary)}\n",
-        f'`gymnasium.make("{made.env_id}", ...)` makes it; its class is `{module}.{name}`.\n',  # type: ignore[attr-defined]
+        f'`gymnasium.make("{made.env_id}", ...)` makes it; its class is `{module}.{name}`.\n',
         _headed(linked(body)).strip() + "\n",
-        f"## Example\n\n```pycon\n{sections['Example'].strip()}\n```\n",
+        f"## Example\n\n{fenced(sections['Example'])}",
         "## More in this package\n",
     ]
     home = documented()
     rest = [other for other in names_of(module) if other != f"{module}.{name}"]
-    others = [other for other in rest if home[other] == other]
-    parts += [f"::: {other}\n    options: {{heading_level: 3}}\n" for other in others]
-    return "\n".join(parts)
+    parts += [entry(other, 3) for other in rest if home[other] == other]
+    return _joined(parts)
 
 
-def _sections(doc: str) -> tuple[str, dict[str, str]]:
-    """Return a docstring's text, and what stands under ``Args:``, ``Raises:`` and ``Example:``."""
-    head, *rest = re.split(r"^(Args|Raises|Example):\n", doc, flags=re.MULTILINE)
-    found = {name: textwrap.dedent(text) for name, text in zip(rest[::2], rest[1::2], strict=True)}
-    return head.rstrip() + "\n", {"Args": "", "Raises": "", "Example": "", **found}
+def _joined(parts: list[str]) -> str:
+    """Return a page, without the blank lines that its parts have too many of."""
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).strip() + "\n"
 
 
 def _headed(text: str) -> str:
@@ -116,7 +101,7 @@ def _headed(text: str) -> str:
 
 def _arguments(made: type, sections: dict[str, str]) -> str:
     """Return the arguments of a constructor as a table, and what it raises."""
-    described = _items(sections["Args"])
+    described = items_of(sections["Args"])
     defaults = {
         name: parameter.default
         for name, parameter in inspect.signature(made).parameters.items()
@@ -126,14 +111,10 @@ def _arguments(made: type, sections: dict[str, str]) -> str:
     for name, text in described.items():
         default = f"`{defaults[name]!r}`" if name in defaults else ""
         lines.append(f"| `{name}` | {default} | {_escaped(text)} |")
-    raised = [f"- `{name}`: {text}" for name, text in _items(sections["Raises"]).items()]
-    return "\n".join([*lines, "", *(["It raises\n", *raised, ""] if raised else [])]) + "\n"
-
-
-def _items(text: str) -> dict[str, str]:
-    """Return the entries of a section of a docstring, each on one line."""
-    found = re.findall(r"^([\w*, ]+):((?:.*\n?)(?:[ \t]+.*\n?)*)", text, re.MULTILINE)
-    return {name: " ".join(said.split()) for name, said in found}
+    raised = items_of(sections.get("Raises", "")).items()
+    if raised:
+        lines += ["", "It raises\n", *(f"- `{name}`: {text}" for name, text in raised)]
+    return "\n".join([*lines, ""]) + "\n"
 
 
 def _escaped(text: str) -> str:
@@ -150,20 +131,22 @@ def reference_page(name: str) -> str:
         name: One of `REFERENCE`.
     """
     home = documented()
-    parts = [f"# {REFERENCE[name][0] if len(REFERENCE[name]) < 5 else f'comap.{name}'}\n"]
-    for module in REFERENCE[name]:
-        if len(REFERENCE[name]) > 1:
+    modules = REFERENCE[name]
+    title = modules[0] if len(modules) < 5 else f"comap.{name}"
+    parts = [NOTE.format("docstrings") + "\n", f"# {title}\n"]
+    for module in modules:
+        if len(modules) > 1:
             parts.append(f"## `{module}`\n")
         parts.append(_headed(linked(inspect.getdoc(import_module(module)) or "")) + "\n")
         elsewhere = []
         for public in names_of(module):
             if home[public] == public and public not in written():
-                parts.append(f"::: {public}\n    options: {{heading_level: 3}}\n")
+                parts.append(entry(public, 3))
             else:
                 elsewhere.append(f"[`{public.rpartition('.')[2]}`][{home[public]}]")
         if elsewhere:
             parts.append(f"Also here: {', '.join(elsewhere)}.\n")
-    return "\n".join(parts)
+    return _joined(parts)
 
 
 # -- examples and notebooks ----------------------------------------------------------------------
@@ -172,39 +155,62 @@ def reference_page(name: str) -> str:
 def examples_page() -> str:
     """Return the page of the example scripts and the notebooks."""
     parts = [
+        NOTE.format("the folder `examples`") + "\n",
         "# Examples and notebooks\n",
         "All run on generated tasks, on a CPU, in less than a minute each; the tests run them. "
         "They are in the folder `examples` of the repository, and need "
         '`pip install "comap-agents[viz,train]"`.\n',
     ]
-    for path in sorted((ROOT / "examples").glob("*.py")):
+    for path in sorted(EXAMPLES.glob("*.py")):
         source = path.read_text("utf-8")
         doc = ast.get_docstring(ast.parse(source)) or ""
-        rest = source[source.index('"""', source.index('"""') + 3) + 3 :].strip()
-        parts += [f"## {path.name}\n", linked(doc) + "\n", f'??? example "{path.name}"\n']
-        parts.append(textwrap.indent(f"```python\n{rest}\n```\n", "    "))
-    for path in sorted((ROOT / "examples").glob("*.ipynb")):
+        code = source[source.index('"""', source.index('"""') + 3) + 3 :].strip()
+        parts += [f"## {path.name}\n", linked(doc) + "\n", _folded(path.name, code)]
+    for path in sorted(EXAMPLES.glob("*.ipynb")):
         parts += [f"## {path.name}\n", _notebook(path)]
-    return "\n".join(parts)
+    return _joined(parts)
+
+
+def _folded(title: str, code: str) -> str:
+    """Return code that a click shows, here and where Markdown is rendered elsewhere."""
+    shown = f"```py\n{code}\n```\n"
+    return f'<details markdown="1">\n<summary>{title}</summary>\n\n{shown}\n</details>\n'
 
 
 def _notebook(path: Path) -> str:
     """Return a notebook's cells and their outputs as Markdown, its headings two levels down."""
-    lines = []
-    for cell in json.loads(path.read_text("utf-8"))["cells"]:
+    pictures = (place for place, _ in _pictures(path))
+    parts = []
+    for cell in _cells(path):
         text = "".join(cell["source"])
-        if cell["cell_type"] == "code":
-            lines.append(f"```python\n{text}\n```\n")
-            lines += [_output(output) for output in cell["outputs"]]
-        else:
-            lines.append(re.sub(r"^#", "###", text, flags=re.MULTILINE) + "\n")
-    return "\n".join(lines)
+        if cell["cell_type"] != "code":
+            parts.append(re.sub(r"^#", "###", text, flags=re.MULTILINE) + "\n")
+            continue
+        parts.append(f"```py\n{text}\n```\n")
+        for output in cell["outputs"]:
+            data = output.get("data", {})
+            if "image/png" in data:
+                parts.append(f"![Plot of the cell above]({next(pictures)})\n")
+            else:
+                printed = "".join(output.get("text") or data["text/plain"])
+                parts.append(f"```text\n{printed.rstrip()}\n```\n")
+    return "\n".join(parts)
 
 
-def _output(output: dict[str, Any]) -> str:
-    """Return an output as Markdown: a picture where there is one, else its text."""
-    data = output.get("data", {})
-    if "image/png" in data:
-        return f"![Plot of the cell above](data:image/png;base64,{data['image/png'].strip()})\n"
-    text = "".join(output.get("text") or data["text/plain"])
-    return f"```text\n{text.rstrip()}\n```\n"
+def _pictures(notebook: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the place and the content of each picture among a notebook's outputs."""
+    outputs = [output for cell in _cells(notebook) for output in cell.get("outputs", ())]
+    encoded = [
+        output["data"]["image/png"] for output in outputs if "image/png" in output.get("data", {})
+    ]
+    for number, picture in enumerate(encoded, 1):
+        yield f"images/{notebook.stem}-{number}.png", base64.b64decode(picture)
+
+
+def _cells(notebook: Path) -> list[dict[str, Any]]:
+    cells: list[dict[str, Any]] = json.loads(notebook.read_text("utf-8"))["cells"]
+    return cells
+
+
+if __name__ == "__main__":
+    main()

@@ -17,6 +17,8 @@ from comap.cli import main
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+WRITTEN = re.compile(r"^<!-- [a-z ]+: [^\n]+ -->\n.*?^<!-- end -->$", re.DOTALL | re.MULTILINE)
+"""A part of a page that docs/hooks writes from code; the code's own tests run what stands there."""
 FILE = re.compile(r"# ((\w+)\.py)\n")
 """The first line of a block that the reader saves as a file, and others import."""
 NOT_HERE = re.compile(r"(.*=)?(DIR|INDEX|CATALOG|FILE|NAME)|https?://.*|\w+/[A-Z].*")
@@ -26,8 +28,19 @@ KNOWN = {"comap/ALFWorld-v0", "comap/WebShop-v0", "comap/SearchQA-v0"}
 Command = tuple[list[str], str]
 
 
+def pages() -> list[Path]:
+    """Return the pages that people write."""
+    found = sorted(DOCS.glob("**/*.md"))
+    return [page for page in found if not page.read_text("utf-8").startswith("<!-- Written by")]
+
+
+def text_of(page: Path) -> str:
+    """Return what people wrote of a page."""
+    return WRITTEN.sub("", page.read_text("utf-8"))
+
+
 def blocks_of(page: Path) -> list[tuple[str, str]]:
-    return BLOCK.findall(page.read_text("utf-8"))
+    return BLOCK.findall(text_of(page))
 
 
 def commands_of(block: str) -> Iterator[Command]:
@@ -72,7 +85,7 @@ def follow(
     """
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)
-    text = page.read_text("utf-8")
+    text = text_of(page)
     for other in DOCS.glob("guides/*.md"):
         for name, block in files_of(other).items():
             if f"`{name}`" in text or f"{name[:-3]}:" in text:

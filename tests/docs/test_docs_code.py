@@ -23,7 +23,7 @@ kit = load(f"{HERE / 'page_kit.py'}:KIT")
 hostile = load(f"{HERE.parent / 'lm' / 'hostile_server.py'}:KIT")
 tool_model = load(f"{HERE.parent / 'integrations' / 'test_trl.py'}:tool_model")
 ROOT, DOCS, blocks_of, commands_of = kit.ROOT, kit.DOCS, kit.blocks_of, kit.commands_of
-PAGES = sorted(DOCS.glob("**/*.md"))
+PAGES = kit.pages()
 TASKS = {
     name: DOCS / "guides" / f"{name}.md"
     for name in (
@@ -115,7 +115,7 @@ def test_a_page_can_be_followed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Run a page's Python and short commands, in their order, in one folder."""
-    text = page.read_text("utf-8")
+    text = kit.text_of(page)
     code = "".join(block for _, block in blocks_of(page))
     if "shipped" in text or "run --agent comap" in code:
         pytest.importorskip("transformers")

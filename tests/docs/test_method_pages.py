@@ -20,11 +20,8 @@ def test_a_method_is_read_in_few_files(page: str, folder: str, most: int) -> Non
     named = re.findall(r"`((?:\w+/)*\w+\.py)`", text.partition("\n|")[0])
     files = {name if "/" in name else f"trainers/{folder}/{name}" for name in named}
     assert files and len(files) <= most and all((ROOT / name).is_file() for name in files)
-    linked = set(re.findall(r"\]\[comap\.((?:agents|trainers)(?:\.[a-z_]+)+)\.", text))
-    modules = {f"{name.replace('.', '/')}.py" for name in linked}
-    assert {path for path in modules if (ROOT / path).is_file()} - {
-        "trainers/comap/evaluation.py"
-    } <= files
+    entries = re.findall(r"^<!-- api: comap\.([a-z_.]+)\.", text, re.MULTILINE)
+    assert entries and {f"{name.replace('.', '/')}.py" for name in entries} <= files
 
 
 def test_each_test_of_the_fidelity_page_is_there() -> None:
