@@ -54,7 +54,14 @@ from ..worldmodel import (
 from ..worldmodel.language import LanguageWorldModel
 from .display import print_table, progress, tracked
 from .record import circumstances, write_result
-from .report import Episode, Section, render_page, report_line, write_whole
+from .report import (
+    Episode,
+    Section,
+    place_of_interest,
+    render_page,
+    report_line,
+    write_whole,
+)
 from .tables import Plot, Series, Table
 
 Env: TypeAlias = "gymnasium.Env[str, str]"
@@ -246,9 +253,9 @@ def learned_in(learned: Sequence[Mapping[str, Any]]) -> str:
 
 
 def chosen(episodes: Sequence[Trajectory], number: int = 2) -> list[Trajectory]:
-    """Return the episodes of CoMap's that show most: solved ones with a revised draft come first."""
+    """Return the episodes of CoMap's that show most: first those where a revision changed facts."""
     own = [episode for episode in episodes if episode.agent == _LEARNED]
-    return sorted(own, key=lambda e: (not (e.success and any(_gates(e))), not e.success))[:number]
+    return sorted(own, key=lambda one: place_of_interest(Episode("", one, None)))[:number]
 
 
 @dataclass(frozen=True)
@@ -514,16 +521,17 @@ def _delta_table(results: _Results) -> Table:
     every, expert, random = (results.one_step[name] for name in ("all", "expert", "random"))
     rows = []
     for name, report in every.items():
-        shares = (report.mean, report.stderr, report.nonempty_mean, expert[name].mean)
+        shares = (report.nonempty_mean, report.mean, report.stderr, expert[name].mean)
         further = (random[name].mean, report.exact_share, report.parse_failure_rate)
         rows.append((name, *(100 * share for share in (*shares, *further)), report.n))
     unchanged = 100 * next(iter(every.values())).no_op_share
     return Table(
         "World models: Delta-F1 of single predictions",
-        ("model", "Delta-F1", "s.e.", "changes only", "expert", "random", "exact", "unparsed", "n"),
+        ("model", "of changes", "of all", "s.e.", "expert", "random", "exact", "unparsed", "n"),
         tuple(rows),
-        f"Percent. In {unchanged:.1f} % of the transitions nothing changes. 'changes only' leaves those "
-        "out; 'exact' is the share of changes predicted without any error.",
+        f"Percent. 'of changes' leaves out the {unchanged:.1f} % of the transitions in which nothing "
+        "changes; the columns after it do not. 's.e.' is the standard error of 'of all', 'exact' the share "
+        "predicted without any error, 'unparsed' the share of predictions that fit no rule.",
     )
 
 

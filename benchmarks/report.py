@@ -41,6 +41,9 @@ _COMPRESSION = 6  # higher levels take twice the time for a few percent
 
 _Compared: TypeAlias = "tuple[float, int, int, int]"
 
+_INTEREST = ("revision", "misprediction", "prediction", "other revision", "other misprediction")
+"""What makes a step worth seeing first, the most telling first; all but the last two change facts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Section:
@@ -71,8 +74,19 @@ def render_page(
     episodes: Iterable[Episode] | Pack = (),
     folded: bool = False,
     lead: str = "",
+    opened: bool = False,
 ) -> str:
-    """Return a page, in HTML; the same arguments give the same page. ``lead`` says what was found."""
+    """Return a page, in HTML; the same arguments give the same page.
+
+    Args:
+        title: The page's title.
+        summary: Names and values under the title.
+        sections: Tables, plots and terms.
+        episodes: Episodes to browse.
+        folded: Whether the sections can be folded away, for the episodes.
+        lead: A sentence that says what was found.
+        opened: Whether sections that can be folded are open at first.
+    """
     environment = page_environment()
     from markupsafe import Markup  # a part of jinja2
 
@@ -101,6 +115,7 @@ def render_page(
             sections=shown,
             episodes=len(pack),
             folded=folded and any(section.tables or section.plots for section in sections),
+            opened=opened,
             style=Markup(style),
             style_hash=source_hash(style),
             script=Markup(script),
@@ -214,14 +229,65 @@ class Pack:
         }
         if real.trial > 1:
             entry["trial"] = real.trial
-        scores = [score for score in record["delta_f1"] if score is not None]
-        if scores:
-            entry["f1"] = round(sum(scores) / len(scores), 4)
-        return entry
+        of_changes = [
+            score
+            for score, delta in zip(record["delta_f1"], record["deltas"], strict=True)
+            if delta is not None and _changed_facts(delta)
+        ]
+        if of_changes:  # where nothing changed a failing agent's "Nothing happens." scores 1
+            entry["f1"] = round(sum(of_changes) / len(of_changes), 4)
+        rank, step = place_of_interest(episode)
+        return entry | {"opens": step, "interest": rank}
+
+
+def place_of_interest(episode: Episode) -> tuple[int, int]:
+    """Return how telling an episode's most telling step is, 0 for the most, and which step that is.
+
+    An episode opens there. A revision that changed facts comes first, in an episode that was solved
+    before others; then a prediction of facts that changed, a wrong one before a right one. Step 0
+    is the start, where there is nothing of that.
+    """
+    real = episode.real
+    places: dict[str, int] = {}
+    scored = zip(real.steps, _compared(real, episode.imagined), strict=False)
+    for number, (step, compared) in enumerate(scored, 1):
+        kind = _kind_of_interest(step, None if compared is None else compared[0])
+        if kind is not None:
+            places.setdefault(kind, number)
+
+    for rank, kind in enumerate(_INTEREST):
+        if kind in places:
+            return 2 * rank + (not real.success), places[kind]
+    return 2 * len(_INTEREST), 0
+
+
+def _kind_of_interest(step: Step, score: float | None) -> str | None:
+    """Return what makes a step worth seeing; None where it shows nothing of a world model."""
+    changed = len(step.delta) > 0
+    if was_revised(step.notes):
+        return "revision" if changed else "other revision"
+    if score is None:
+        return None
+    if score < 1:
+        return "misprediction" if changed else "other misprediction"
+    return "prediction" if changed else None
+
+
+def _changed_facts(delta: Sequence[int]) -> bool:
+    """Return whether facts really changed: some change was foreseen, or missed."""
+    foreseen, missed, _ = delta
+    return foreseen + missed > 0
 
 
 def was_revised(notes: Mapping[str, Any]) -> bool:
     return notes.get("gate") is True or notes.get("changed") is True
+
+
+def forecast_of_draft(step: Step) -> str | None:
+    """Return what the world model foresaw of a draft that another action took the place of."""
+    said = step.notes.get("predicted_next_state")
+    is_told = step.prediction is None and was_revised(step.notes) and isinstance(said, str)
+    return said if is_told else None
 
 
 def gates_of(notes: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -351,7 +417,7 @@ class _Writer:
         }
 
     def predictions(self, trajectory: Trajectory) -> dict[str, Any] | None:
-        if not any(step.prediction for step in trajectory.steps):
+        if not any(step.prediction or forecast_of_draft(step) for step in trajectory.steps):
             return None
         steps = [
             step.prediction and self.prediction(before, step.action, step.prediction)
@@ -378,6 +444,7 @@ class _Writer:
         optional = {
             "gates": gates
             and {key: self.text(v) if isinstance(v, str) else v for key, v in gates.items()},
+            "of_draft": self.of_draft(step),
             "told": self.pairs({k: v for k, v in step.env_info.items() if k != "screenshot"}),
             "screenshot": _screenshot(step.env_info.get("screenshot")),
             "notes": self.pairs({key: v for key, v in step.notes.items() if key != ENV_INFO}),
@@ -386,6 +453,13 @@ class _Writer:
             "flags": [name for name, is_set in flags.items() if is_set],
         }
         return record | {name: part for name, part in optional.items() if part}
+
+    def of_draft(self, step: Step) -> dict[str, int]:
+        """Return the draft that was not taken, and what was foreseen of it."""
+        foreseen, draft = forecast_of_draft(step), step.notes.get("draft_action")
+        if foreseen is None or not isinstance(draft, str):
+            return {}
+        return {"action": self.text(draft), "observation": self.text(foreseen)}
 
     def prediction(self, before: State, action: str, said: Predicted) -> dict[str, Any]:
         record: dict[str, Any] = {

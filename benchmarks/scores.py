@@ -387,8 +387,8 @@ def read_transitions(path: Path, env_id: str) -> list[Transition]:
 
 def world_model_table(title: str, scores: Mapping[str, Any]) -> Table:
     parts = {
-        "all": "all",
         "nonempty": "those that change a fact",
+        "all": "all",
         "predictable": "those whose facts can be foreseen",
         "unpredictable": "the others",
     }

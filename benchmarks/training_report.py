@@ -29,7 +29,12 @@ Point: TypeAlias = "tuple[float | None, ...]"
 
 _NOTHING = "—"
 _SETS = {"frozen": "frozen transitions", "on_policy": "the agent's own transitions"}
-_GROUPS = ("all", "nonempty", "predictable", "unpredictable")
+_GROUPS = {
+    "nonempty": "of changes",  # first: predicting no change is right of what changes nothing
+    "all": "all",
+    "predictable": "predictable",
+    "unpredictable": "unpredictable",
+}
 _ROLES = {"agent": "policy", "wm": "world model"}
 _LOSSES = {
     "nll": "negative log-likelihood",
@@ -132,8 +137,8 @@ def results_table(training: TrainingRecord) -> Table:
     times = {one.at for found in evaluated.values() for one in found}
     columns["success, rollouts"] = {int(at): f"{x:.1f} %" for at, x in shares if at in times}
     for name, label in (("frozen", "frozen"), ("on_policy", "on-policy")):
-        scored = {at: _score(get(result, "world_model", name, "all")) for at, result in rounds}
-        columns[f"Delta-F1, {label}"] = scored
+        scored = {at: _score(get(result, "world_model", name, "nonempty")) for at, result in rounds}
+        columns[f"Delta-F1 of changes, {label}"] = scored
     adopted = _Column("predictions adopted", "gates/adoption/run", "gates/agreement/n")
     columns[adopted.head] = {
         at: next(_cells(found, [adopted])) for at, found in training.rollouts() if at in times
@@ -207,8 +212,8 @@ def prediction_table(training: TrainingRecord) -> Table:
             if (scored := get(found, "world_model", name)) is not None:
                 scores = (_score(get(scored, group)) for group in _GROUPS)
                 rows.append((at, label, *scores, *_cells(scored, _PREDICTIONS)))
-    heads = "round|transitions|Delta-F1|something changed|predictable|unpredictable"
-    columns = (*heads.split("|"), *(one.head for one in _PREDICTIONS))
+    heads = [f"Delta-F1 {_GROUPS['nonempty']}", *list(_GROUPS.values())[1:]]
+    columns = ("round", "transitions", *heads, *(one.head for one in _PREDICTIONS))
     return Table("Predictions", columns, tuple(rows), "Delta-F1 and 'same words' times 100.")
 
 
@@ -483,10 +488,10 @@ def _success_plots(training: TrainingRecord) -> list[Plot]:
     plots += _plot("Score of evaluations", unit, "mean score", means)
     for name, label in _SETS.items():
         groups = []
-        for group in _GROUPS:
+        for group, shown in _GROUPS.items():
             scores = [(at, get(result, "world_model", name, group)) for at, result in rounds]
             n = _counted(number(score, "n") for _, score in scores)
-            groups.append(_series(f"{group} ({n})", (_delta_f1(at, one) for at, one in scores)))
+            groups.append(_series(f"{shown} ({n})", (_delta_f1(at, one) for at, one in scores)))
         plots += _plot(f"Delta-F1: {label}", unit, "Delta-F1", groups)
     return plots
 

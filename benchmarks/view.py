@@ -76,7 +76,8 @@ def view_run(
     table = _together_table(played) if together else summary_table("Results", played[0].summary)
     title = "comap runs" if together else f"comap run: {runs[0].name}"
     summary, sections = _page_summary(played, most), [Section("", [table])]
-    write_whole(page, render_page(title, summary, sections, pack, folded=True))
+    shown = render_page(title, summary, sections, pack, folded=True, opened=together)
+    write_whole(page, shown)
     return page
 
 
@@ -174,9 +175,10 @@ def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
         "refused actions": f"{100 * summary['invalid_actions']:.1f} %",
     }
     if foreseen := summary.get("predictions"):
-        shares = (100 * foreseen[name] for name in ("delta_f1", "nonempty"))
-        text = "{:.1f} %, of steps that changed something {:.1f} % (n={:,})"
-        rows["Delta-F1 of predictions"] = text.format(*shares, foreseen["n"])
+        # Of changes first: a failing agent that repeats a refused action has nearly 1 of all steps.
+        of_changes, of_all = (100 * foreseen[name] for name in ("nonempty", "delta_f1"))
+        text = f"{of_changes:.1f} %, of all steps {of_all:.1f} % (n={foreseen['n']:,})"
+        rows["Delta-F1 of predicted changes"] = text
     if gate := summary.get("gate"):
         shown = (one_line(gate[name], 40) for name in ("p_source", "q_source"))
         counts = f"opened at {gate['opened']:,} of {gate['reflections']:,} reflections"

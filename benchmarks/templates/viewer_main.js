@@ -48,7 +48,7 @@ async function openEpisode(number, step = null) {
   try {
     const record = await episodeOf(number);
     if (ticket !== opening) return;
-    Object.assign(state, { episode: number, record, step: step ?? firstOfInterest(record), beside: null });
+    Object.assign(state, { episode: number, record, step: step ?? entries[number].opens, beside: null });
     byId("moves").hidden = byId("steps").hidden = false;
     showEpisode();
   } catch (error) {

@@ -5,17 +5,11 @@ const state = { episode: -1, step: 0, record: null, beside: null };
 const lengthOf = (record) =>
   Math.max(record.real.steps.length, record.imagined ? record.imagined.steps.length : 0);
 
-// Where an episode is opened: at its first revised step, else the first whose changes were mispredicted.
-function firstOfInterest(record) {
-  const revised = record.real.steps.findIndex((step) => step.gates && step.gates.revised);
-  const wrong = record.delta_f1.findIndex((score) => typeof score === "number" && scoreClass(score) !== "exact");
-  return (revised < 0 ? wrong : revised) + 1;
-}
-
-// Which episode is opened first: one that has such a step, if one in the list has.
+// Which episode of the list is opened first: the one with the most telling step, where it then opens.
 function episodeOfInterest() {
-  const revised = shown.find((number) => entries[number].flags.includes("revised"));
-  return revised ?? shown.find((number) => entries[number].f1 < 1) ?? shown[0] ?? 0;
+  let best = shown[0] ?? 0;
+  for (const number of shown) if (entries[number].interest < entries[best].interest) best = number;
+  return best;
 }
 
 const OUTCOMES = { solved: ["solved", "✓"], "not solved": ["unsolved", "✗"], failed: ["unsolved", "!"] };
@@ -52,7 +46,9 @@ function column(view, other, step, kind) {
   const box = make("section", `column ${kind}`);
   if (!own) {
     const reason = view.side.predicted ? "Nothing was predicted here." : "This episode had ended by then.";
-    box.append(make("header", "", head), make("p", "nothing", reason));
+    const draft = view.side.predicted && otherOwn ? otherOwn.of_draft : undefined;
+    if (draft) box.append(...forecastOfDraft(view, draft));
+    else box.append(make("header", "", head), make("p", "nothing", reason));
     return box;
   }
   const score = step && own.reward !== undefined ? `reward ${decimal(own.reward)}, score ${decimal(own.score)}` : "";
@@ -66,6 +62,14 @@ function column(view, other, step, kind) {
   if (held) box.append(held);
   if (own.screenshot) box.append(screenshot(own.screenshot));
   return box;
+}
+
+// What was foreseen of a draft that was not taken: the reason, often, why another action was.
+function forecastOfDraft(view, draft) {
+  const head = make("h4", "", isolated(view.title), " ", make("span", "model", "of the draft, which was not taken"));
+  const action = make("p", "action", rich(textOf(view.record, draft.action), search.pattern));
+  const said = make("div", "observation", rich(textOf(view.record, draft.observation), search.pattern));
+  return [make("header", "", head), action, said, make("p", "nothing", "Nothing was predicted of the action that was taken.")];
 }
 
 function screenshot(jpeg) {
@@ -115,7 +119,7 @@ function aboutBox() {
   for (const [name, place] of Object.entries(rest))
     if (textOf(record, place)) facts.append(term(name, rich(textOf(record, place), name === "task" ? search.pattern : null)));
   if (nameOf(entry, "type")) facts.append(term("task type", isolated(nameOf(entry, "type"))));
-  if (entry.f1 !== undefined) facts.append(term(explain(make("span", "", "mean Delta-F1"), "Delta-F1"), decimal(entry.f1)));
+  if (entry.f1 !== undefined) facts.append(term(explain(make("span", "", "Delta-F1 of changes"), "Delta-F1 of changes"), decimal(entry.f1)));
   header.append(facts);
   for (const [name, side] of [["The episode", record.real], ["The imagined episode", record.imagined]])
     if (side && side.error !== undefined)

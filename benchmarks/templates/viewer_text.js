@@ -92,6 +92,7 @@ function badges(names) {
 // A number under its name, in a list of terms.
 const TERMS = {
   "Delta-F1": "How well the facts that a step changes were predicted: 1 is exactly, 0 not at all.",
+  "Delta-F1 of changes": "The mean Delta-F1 of the steps that changed a fact. In other steps it is 1 if no change was predicted.",
   p: "How probable it is that the reflected action is better than the draft.",
   q: "How confident the model is in the reflected action.",
   r: "How well the world model agrees with its teacher about what changes.",

@@ -66,6 +66,19 @@ def compared() -> Episode:
     return Episode("compared", real, imagined)
 
 
+def predicted(t: int, before: State, after: State, guess: State | None = None) -> Step:
+    """Return a step whose outcome was predicted; by default rightly."""
+    guess = after if guess is None else guess
+    said = Predicted("It opens.", guess, diff(before, guess), "a model", 0.75)
+    return step(t, before, after, prediction=said)
+
+
+def revision(t: int, before: State, after: State, action: str = "", seen: str = "") -> Step:
+    """Return a step at which a reflection took another action than the draft."""
+    notes = {**GATES, "predicted_next_state": "Nothing happens."}
+    return step(t, before, after, action, seen, notes=notes)
+
+
 def foreseen() -> Episode:
     """An episode whose first step was predicted."""
     said = Predicted("It opens.", OPENED, diff(START, OPENED), "a model", 0.75)

@@ -197,20 +197,20 @@ def folder(name, request):
 def test_results_have_their_numbers_and_n(comap):
     training = read_training(comap)
     table = results_table(training)
-    heads = ("round", "success, valid_seen", "Delta-F1, frozen", "Delta-F1, on-policy")
-    assert table.columns == (*heads, "predictions adopted")
+    heads = [f"Delta-F1 of changes, {label}" for label in ("frozen", "on-policy")]
+    assert table.columns == ("round", "success, valid_seen", *heads, "predictions adopted")
     assert table.rows == (
-        (0, "25.0 % [10.0, 90.0] (n=16)", "50.0 ± 2.0 (n=40)", "99.5 ± 2.0 (n=40)", "—"),
+        (0, "25.0 % [10.0, 90.0] (n=16)", "50.0 ± 2.0 (n=30)", "99.5 ± 2.0 (n=30)", "—"),
         (
             1,
             "50.0 % [10.0, 90.0] (n=16)",
-            "60.0 ± 2.0 (n=40)",
-            "99.5 ± 2.0 (n=40)",
+            "60.0 ± 2.0 (n=30)",
+            "99.5 ± 2.0 (n=30)",
             "75.0 % (n=80)",
         ),
     )
     first = prediction_table(training).rows[0]
-    assert first[:4] == (0, "frozen transitions", "50.0 ± 2.0 (n=40)", "50.0 ± 2.0 (n=30)")
+    assert first[:4] == (0, "frozen transitions", "50.0 ± 2.0 (n=30)", "50.0 ± 2.0 (n=40)")
     assert first[4:] == ("50.0 ± 2.0 (n=25)", "—", "12.5 (n=40)", "5.0 % (n=40)", "1.500 (n=120)")
     told = (0, 8, 1, "40.0 % (n=5)", "20.0 % (n=5)", "25.0 % (n=4)")
     assert revision_table(training).rows[0] == told
@@ -227,7 +227,7 @@ def test_curves_have_their_points_and_n(comap):
     (success,) = plots["Success of evaluations, with 95 % intervals"].series
     assert success.name == "valid_seen (n=16)" and success.y == (25.0, 50.0)
     assert success.low == (10.0, 10.0) and success.high == (90.0, 90.0)
-    every, changed, predictable = plots["Delta-F1: frozen transitions"].series
+    changed, every, predictable = plots["Delta-F1: frozen transitions"].series
     assert every.name == "all (n=40)" and every.y == (50.0, 60.0) and changed.name.endswith("n=30)")
     assert every.low is not None and every.low[0] == pytest.approx(50 - 1.959964 * 2)
     assert predictable.name == "predictable (n=25)"  # no line for what there is nothing of

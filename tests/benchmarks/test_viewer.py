@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,7 @@ def test_the_list_is_filtered(browser, page):
 
 def test_texts_are_found_and_marked(browser, page):
     shown(browser, page)
+    browser.click(".folded > summary")  # so that hits are in sight
     told = looked_for(browser, "PLACE 3")
     assert told.startswith("18 hits in 9 episodes") and "actions 9, observations 9" in told
     assert text(browser, "#shown") == "9 of 10 episodes"
@@ -223,16 +225,56 @@ def test_a_step_shows_what_was_behind_it(browser, page):
     assert "refused" in text(browser, "#steps [aria-selected=true]")
 
 
-def test_it_opens_where_something_was_revised_or_mispredicted(browser, tmp_path):
-    plain_first = [Episode("plain", plain(1), None), KIT.foreseen()]
+def test_it_opens_where_a_revision_changed_facts_else_at_a_prediction_of_changes(browser, tmp_path):
+    in_vain = KIT.trajectory(KIT.revision(1, KIT.START, KIT.START))
+    helped = KIT.trajectory(
+        KIT.revision(1, KIT.START, KIT.START), KIT.revision(2, KIT.START, KIT.FILLED)
+    )
+    repeated = KIT.trajectory(KIT.predicted(1, KIT.START, KIT.START, guess=KIT.OPENED))
+    first = [Episode("plain", plain(1), None), Episode("in vain", in_vain, None)]
+    predicted = [*first, Episode("no change", repeated, None), KIT.foreseen()]
     for name, episodes, place in (
-        ("revised", [*plain_first, Episode("revised", KIT.thought_of(), None)], "#3/1"),
-        ("mispredicted", plain_first, "#2/1"),
-        ("plain", plain_first[:1], "#1/0"),
+        ("helped", [*predicted, Episode("helped", helped, None)], "#5/2"),
+        ("mispredicted", predicted, "#4/1"),
+        ("in vain", first, "#2/1"),
+        ("plain", first[:1], "#1/0"),
     ):
         write_whole(tmp_path / f"{name}.html", render_page("", {}, (), episodes))
         shown(browser, tmp_path / f"{name}.html")
         browser.wait(f"location.hash === '{place}'")
+
+
+def test_at_a_revised_step_the_forecast_of_the_draft_is_shown(browser, tmp_path):
+    steps = (
+        KIT.revision(1, KIT.START, KIT.FILLED, "open safe 1", "You open the safe 1."),
+        KIT.step(2, KIT.FILLED, KIT.START),
+    )
+    episode = Episode("revised", KIT.trajectory(*steps), None)
+    write_whole(tmp_path / "one.html", render_page("", {}, (), [episode]))
+    shown(browser, tmp_path / "one.html", "#1/1")
+    column = text(browser, ".column.predicted")
+    for told in (
+        "of the draft",
+        "go to desk 1",
+        "Nothing happens.",
+        "of the action that was taken",
+    ):
+        assert told in column, told
+    assert "missed" not in text(browser, ".changes"), "nothing was predicted of these changes"
+    browser.press("j")
+    assert "Nothing was predicted here." in text(browser, ".column.predicted")
+
+
+def test_delta_f1_of_an_episode_is_of_its_changes(browser, tmp_path):
+    nothing_happens = (KIT.predicted(t, KIT.START, KIT.START, guess=KIT.START) for t in range(1, 5))
+    changed = KIT.predicted(5, KIT.START, KIT.FILLED, guess=KIT.OPENED)
+    episode = Episode("", KIT.trajectory(*nothing_happens, changed), None)
+    unchanged = Episode("", KIT.trajectory(KIT.predicted(1, KIT.START, KIT.START)), None)
+    write_whole(tmp_path / "two.html", render_page("", {}, (), [episode, unchanged]))
+    shown(browser, tmp_path / "two.html")
+    first, second = texts(browser, "#episodes .row")
+    assert "ΔF1 0.80" in first and "ΔF1" not in second
+    assert "Delta-F1 of changes\n0.80" in text(browser, "#about")
 
 
 def test_red_is_for_what_was_wrong_and_terms_are_explained(browser, tmp_path):
@@ -259,7 +301,8 @@ def test_red_is_for_what_was_wrong_and_terms_are_explained(browser, tmp_path):
         ".map((one) => [one.textContent, one.title === one.ariaDescription && one.title])"
     )
     words = {name.strip(): meaning for name, meaning in explained}
-    for name in ("p = 0.800", "> 0.50", "q = 0.750", "Delta-F1 0.50", "mean Delta-F1", "made up"):
+    head = "Delta-F1 of changes"
+    for name in ("p = 0.800", "> 0.50", "q = 0.750", "Delta-F1 0.50", head, "made up"):
         assert len(words[name]) > 30, name
     browser.press("?")
     assert words["p = 0.800"] in text(browser, "#help")
@@ -301,8 +344,8 @@ def test_two_runs_of_a_task_are_shown_side_by_side(browser, page):
     browser.click(".others .link")
     browser.wait("/^#8\\/2/.test(location.hash)")
     assert browser.run("return document.querySelector('.column.beside')") is None
-    browser.run("document.querySelector('.folded').open = true")
-    assert "Boil" not in text(browser, ".folded") and "second" in text(browser, ".folded table")
+    assert "Boil" not in text(browser, ".folded")
+    assert "second" in text(browser, ".folded table"), "the results of two runs are open"
 
 
 def test_of_many_episodes_only_those_in_sight_are_rows(browser, tmp_path):
@@ -420,6 +463,29 @@ def test_every_width_will_do(browser, page, width):
     browser.run("for (const box of document.querySelectorAll('details')) box.open = true")
     assert browser.run("return document.documentElement.scrollWidth <= innerWidth"), width
     assert browser.run("return document.getElementById('steps').clientHeight") > 90
+
+
+def test_on_a_narrow_page_filters_stand_in_rows(browser, page):
+    browser.look(500, 900)
+    shown(browser, page)
+    rows = browser.run(
+        "return [...document.querySelectorAll('.searching, .facet')]"
+        ".map((one) => one.getBoundingClientRect()).map(({top, bottom}) => [top, bottom])"
+    )
+    for (top, bottom), (next_top, next_bottom) in pairwise(rows):
+        assert next_top >= bottom or abs(next_bottom - bottom) < 1, (top, bottom, next_top)
+
+
+@pytest.mark.parametrize("width", [500, 1280])
+def test_the_list_of_one_episode_takes_no_more_room_than_it_needs(browser, tmp_path, width):
+    browser.look(width, 900)
+    write_whole(tmp_path / "one.html", render_page("", {}, (), [Episode("", plain(1), None)]))
+    shown(browser, tmp_path / "one.html")
+    list_height, row_height = browser.run(
+        "return ['#episodes', '#episodes .row']"
+        ".map((name) => document.querySelector(name).getBoundingClientRect().height)"
+    )
+    assert list_height < row_height + 4
 
 
 def test_what_has_no_text_has_a_name(browser, page):
