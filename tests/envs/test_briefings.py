@@ -59,24 +59,27 @@ def forms_of(row: dict[str, Any]) -> list[str]:
 
 def pattern_of(form: str) -> str:
     """Return the regular expression of a form, whose words in capitals stand for anything."""
+    if form == "NUMBER":
+        return r"\d+"
     return re.sub(r"[A-Z]{2,}(?:\\ [A-Z]{2,})*", ".+", re.escape(form))
 
 
 @pytest.fixture
 def make(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A function that makes the environment of a row, closed after the test."""
-    opened: list[gym.Env[str, str]] = []
+    """A function that makes the environment of a row, once for each choice of options."""
+    opened: dict[str, gym.Env[str, str]] = {}
 
     def made(row: dict[str, Any], **options: Any) -> gym.Env[str, str]:
         for fixture in row.get("needs", ()):
             request.getfixturevalue(fixture)
         options = {"split": "train", **row["options"], **options}
-        env: gym.Env[str, str] = gym.make(row["env"], **options)
-        opened.append(env)
-        return env
+        name = json.dumps([row["env"], options])
+        if name not in opened:
+            opened[name] = gym.make(row["env"], **options)
+        return opened[name]
 
     yield made
-    for env in opened:
+    for env in opened.values():
         env.close()
 
 
@@ -146,7 +149,7 @@ def test_each_form_that_is_told_can_be_taken(row: dict[str, Any], make: Any) -> 
 @EACH_ROW
 def test_each_admissible_action_has_a_form_that_is_told(row: dict[str, Any], make: Any) -> None:
     patterns = [re.compile(pattern_of(form)) for form in forms_of(row)]
-    env, draw = make(row), random.Random(7)
+    env, draw = make(row, **row.get("listing", {})), random.Random(7)
     ids = env.get_wrapper_attr("tasks").ids
 
     for _ in range(row.get("episodes", 6)):
