@@ -58,10 +58,11 @@ def forms_of(row: dict[str, Any]) -> list[str]:
 
 
 def pattern_of(form: str) -> str:
-    """Return the regular expression of a form, whose words in capitals stand for anything."""
+    """Return the regular expression of a form: capitals stand for anything, blanks may be missing."""
     if form == "NUMBER":
         return r"\d+"
-    return re.sub(r"[A-Z]{2,}(?:\\ [A-Z]{2,})*", ".+", re.escape(form))
+    pattern = re.sub(r"[A-Z]{2,}(?:\\ [A-Z]{2,})*", ".*", re.escape(form))
+    return pattern.replace("\\ ", " ?")
 
 
 @pytest.fixture
