@@ -18,6 +18,8 @@ import gymnasium as gym
 import pytest
 
 from comap.agents.parsing import parse_action
+from comap.envs.web.browser import find_program
+from comap.errors import MissingExtra
 from comap.lm.prompts import load_template
 
 ROWS: list[dict[str, Any]] = json.loads(
@@ -63,6 +65,16 @@ def pattern_of(form: str) -> str:
         return r"\d+"
     pattern = re.sub(r"[A-Z]{2,}(?:\\ [A-Z]{2,})*", ".*", re.escape(form))
     return pattern.replace("\\ ", " ?")
+
+
+@pytest.fixture
+def chromium() -> None:
+    """A browser, and the pages of MiniWoB++."""
+    pytest.importorskip("miniwob")
+    try:
+        find_program(None)
+    except MissingExtra as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture
