@@ -166,13 +166,23 @@ asked; a list of replies for a list. A request that failed raises its error at t
 
 
 class Agent(Protocol):
-    """Decides on actions; `name` is its name in results."""
+    """Decides on actions; `name` is its name in results.
+
+    An agent may have an attribute or property `asks_world_model`, which says whether it yields
+    `Imagine`: then runs name the world model before they begin (see `asks_world_model`).
+    """
 
     name: str
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Yield requests, receive their replies, and return the decision."""
         ...
+
+
+def asks_world_model(agent: object) -> bool | None:
+    """Return whether an agent asks a world model; None where it does not say so."""
+    says = getattr(agent, "asks_world_model", None)
+    return says if isinstance(says, bool) else None
 
 
 @runtime_checkable

@@ -401,6 +401,11 @@ class CoMapAgent:
         self.config, self.gate = (config or CoMapConfig()).resolved(head is not None), gate
         self.head = RefinementHead.load(head) if isinstance(head, str | Path) else head
 
+    @property
+    def asks_world_model(self) -> bool:
+        """Whether drafts are looked at ahead: not in the ablation without a future state."""
+        return self.config.future_state
+
     def check_settings(self) -> None:
         """Raise `OptionError` if the gate could never open: p or q cannot be above its threshold."""
         constant = self.config.p_source == "head" and self.head is None

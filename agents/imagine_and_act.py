@@ -51,6 +51,7 @@ class ImagineAndActAgent:
     """
 
     name = "imagine-and-act"
+    asks_world_model = False
 
     def __init__(self, config: ImagineAndActConfig | None = None):
         self.config = config or ImagineAndActConfig()

@@ -127,6 +127,11 @@ class ITPAgent:
         if self.config.k_source == "head" and k_head is None:
             raise OptionError("k_source='head' needs a K head; pass k_head=KHead.load(path)")
 
+    @property
+    def asks_world_model(self) -> bool:
+        """Whether foresight is rolled out in a world model; else the policy's own model writes it."""
+        return self.config.foresight == "rollout"
+
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Choose K, imagine, reflect and act."""
         config, replies = self.config, replies_in(view)

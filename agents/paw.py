@@ -283,6 +283,7 @@ class PaWAgent:
     """
 
     name = "paw"
+    asks_world_model = False
 
     def __init__(self, config: PaWConfig | None = None):
         self.config = config or PaWConfig()

@@ -293,6 +293,7 @@ class RAPAgent:
     """
 
     name = "rap"
+    asks_world_model = True
 
     def __init__(self, config: RAPConfig | None = None):
         self.config = config or RAPConfig()

@@ -39,6 +39,7 @@ class ReActAgent:
     """
 
     name = "react"
+    asks_world_model = False
 
     def __init__(self, config: AgentConfig | None = None):
         self.config = config or ReActConfig()

@@ -38,6 +38,7 @@ class RedraftAgent:
     """
 
     name = "redraft"
+    asks_world_model = True
 
     def __init__(self, config: RedraftConfig | None = None):
         self.config = config or RedraftConfig()

@@ -58,6 +58,7 @@ class ReflexionAgent:
     """
 
     name = "reflexion"
+    asks_world_model = False
 
     def __init__(self, config: ReflexionConfig | None = None):
         self.config = config or ReflexionConfig()

@@ -10,7 +10,7 @@ import math
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import gymnasium
@@ -45,6 +45,7 @@ from ..worldmodel import (
 )
 from ..worldmodel.language import LanguageWorldModel, prediction_of
 from ..worldmodel.lookahead import imagined_layer
+from ..worldmodel.naming import in_words
 from .base import Imagine, ProbeResult
 
 Keep: TypeAlias = Literal["replies", "prompts", "tokens"]
@@ -177,6 +178,8 @@ class EnvSlot:
         self.env, self.inner = env, inner
         self.layer = imagined_layer(env)
         self.model = asked_model(env, world_model)
+        self.model_was_named = world_model is not None or self.layer is not None
+        self.model_was_asked = False  # in this episode
         self.fingerprint = inner.fingerprint()
         self.moment = object()
         self.broken = False
@@ -191,6 +194,7 @@ class EnvSlot:
     def reset(self, task: str | None, seed: int | None) -> tuple[str, dict[str, Any]]:
         self.moment = object()
         self._before = self._probed = None
+        self.model_was_asked = False
         with self._noting():
             answer = self.env.reset(seed=seed, options=None if task is None else {"task": task})
         if task is not None and answer[1]["task"] != task:
@@ -257,6 +261,10 @@ class EnvSlot:
         """Return the question that an agent's request comes to."""
         self.rewind()
         query = query_about(self.env, request.action, request.after)
+        if request.observation is None:
+            self.model_was_asked = True
+            if not self.model_was_named:
+                _warn_of_oracle()
         return ImagineRequest(self.model, query, self, request.observation)
 
     def _try(self, action: str) -> None:
@@ -281,6 +289,17 @@ class EnvSlot:
         except Exception as fault:
             self.broken = self.broken or not isinstance(fault, CoMapError)
             raise
+
+
+@cache
+def _warn_of_oracle() -> None:
+    """Warn, once in a process, that nobody has named the world model that an agent asks."""
+    warnings.warn(
+        f"an agent asks a world model, and none was given: {in_words('oracle')}; pass "
+        'world_model=..., or world_model="oracle" if that is meant',
+        UserWarning,
+        stacklevel=2,
+    )
 
 
 class EnvPool:

@@ -19,6 +19,7 @@ import numpy as np
 
 from .. import jsonl
 from ..envs.alfworld.rooms import Difficulty
+from ..envs.generated import GENERATED, is_generated
 from ..envs.storage import locked
 from ..errors import CoMapError, DataCorrupt, DownloadError, OptionError, check_number
 from ..lm import LanguageModel
@@ -27,7 +28,8 @@ from ..redaction import without_secrets
 from ..trajectory import Trajectory, read_trajectories
 from ..worldmodel import Configured, WorldModel
 from ..worldmodel.language import LanguageWorldModel
-from .base import Agent, Retrying
+from ..worldmodel.naming import in_words, words_of
+from .base import Agent, Retrying, asks_world_model
 from .requests import IMAGINE, EnvSlot, Keep
 from .runner import settings_of, stream_episodes
 
@@ -134,6 +136,7 @@ _NO_MATTER = {
     f"language_model.{name}"
     for name in ("concurrency", "timeout", "max_retries", "batch_tokens", "batch_rows")
 }  # may change when a run is gone on with: answers do not depend on them
+_NO_MATTER |= {"world_model_in_words", "tasks.generated"}  # follow from what stands beside them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,20 +218,40 @@ class Run:
         if layer is not None:
             limits = {"horizon": layer.horizon, "real_every": layer.real_every}
             imagined = {"world_model": _config_of(layer.world_model), **limits}
+        asked = self.asked_world_model(is_imagined=layer is not None)
+        answering = None if asks_world_model(self.agent) is False else asked
+        if layer is not None:
+            answering = layer.world_model
         listed = "".join(f"{task}\n" for task in self.tasks).encode("utf-8", "replace")
         described = {
             "config": {**self.config, **({"seeds": self.seeds} if self.seeds > 1 else {})},
             "environment": dict(slot.fingerprint),
             "imagined": imagined,
-            "tasks": {"number": len(self.tasks), "sha256": hashlib.sha256(listed).hexdigest()},
+            "tasks": {
+                "number": len(self.tasks),
+                "generated": sum(map(is_generated, self.tasks)),
+                "sha256": hashlib.sha256(listed).hexdigest(),
+            },
             "agent": {"name": self.agent.name, **settings_of(self.agent)},
             "language_model": self.lm and {"name": self.lm.name, **self.lm.config()},
-            "world_model": _config_of(self.world_model),
+            "world_model": _config_of(asked),
+            "world_model_in_words": None if answering is None else words_of(answering),
             "seed": self.seed,
             "keep": self.keep,
         }
         plain: dict[str, Any] = without_secrets(json.loads(json.dumps(described)))
         return plain
+
+    def asked_world_model(
+        self, *, is_imagined: bool = False
+    ) -> WorldModel | str | Mapping[str, Any] | None:
+        """Return the world model that was given, or the oracle where the agent asks and none was.
+
+        In imagined episodes the agent asks the model that imagines them.
+        """
+        if self.world_model is None and asks_world_model(self.agent) and not is_imagined:
+            return "oracle"
+        return self.world_model
 
 
 def _config_of(model: Any) -> Any:
@@ -256,13 +279,28 @@ def known_sessions(path: Path, described: Mapping[str, Any]) -> list[Any]:
     if not path.exists():
         return []
     known = read_run(path)
-    if changed := differences({key: known.get(key) for key in described}, described, _NO_MATTER):
+    before = _as_recorded_now({key: known.get(key) for key in described}, described)
+    if changed := differences(before, described, _NO_MATTER):
         raise OptionError(
             f"expected to go on with the run in {path.parent}, found other settings ({changed}); give "
             "the settings that are there, or begin anew in another folder"
         )
     sessions: list[Any] = known["sessions"]
     return sessions
+
+
+def _as_recorded_now(before: dict[str, Any], described: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an earlier version recorded in today's words.
+
+    The oracle that answered since nobody had named a world model was null.
+    """
+    if before.get("world_model") is not None or described.get("world_model") != "oracle":
+        return before
+    config = before.get("config")
+    if isinstance(config, Mapping) and config.get("world_model", "") is None:
+        before["config"] = {**config, "world_model": "oracle"}
+    before["world_model"] = "oracle"
+    return before
 
 
 def read_run(path: Path) -> dict[str, Any]:
@@ -318,7 +356,7 @@ _GENERATED_GAME = re.compile(
 
 def task_type(env_id: str, task: str, split: str = "") -> str:
     """Return the kind of a task; empty where the id does not say it."""
-    parts = task.removeprefix("generated/").split("/")
+    parts = task.removeprefix(GENERATED).split("/")
     if env_id != "comap/ALFWorld-v0":
         return parts[0] if len(parts) > 1 and parts[0] != split else ""
     if generated := _GENERATED_GAME.fullmatch(task):  # its number gives the family
@@ -332,6 +370,8 @@ def task_type(env_id: str, task: str, split: str = "") -> str:
 _SPENT = ("calls", "prompt_tokens", "completion_tokens")
 CUT = "cut_replies"
 """The member of a summary that counts the replies which ended at their limit of tokens."""
+ADDED = frozenset({"generated_tasks", "world_models", CUT})
+"""The members of a summary that earlier versions did not write: `comap verify` does not miss them."""
 
 
 def _kind_of(purpose: str) -> str:
@@ -359,6 +399,8 @@ class Tally:
     world_model: Counter[str] = field(default_factory=Counter)
     cut: dict[str, Counter[str]] = field(default_factory=dict)
     """Of agent and world model: how many replies ended at their limit of tokens, by what they were for."""
+    world_models: set[str] = field(default_factory=set)
+    """The names of the world models that were asked, or that imagined episodes."""
     gate: Counter[tuple[Any, Any, bool]] = field(default_factory=Counter)
 
     @classmethod
@@ -375,6 +417,8 @@ class Tally:
         self.won.setdefault(task, {}).setdefault(seed, []).append(trajectory.success)
         self.scores[item] = trajectory.score
         self.types[task] = task_type(trajectory.env_id, task, trajectory.split)
+        if trajectory.world_model is not None:
+            self.world_models.add(trajectory.world_model)
         self.errors.pop(item, None)
         if trajectory.error is not None:
             self.errors[item] = trajectory.error
@@ -403,6 +447,8 @@ class Tally:
         episodes, steps = len(self.scores), max(self.steps, 1)
         result: dict[str, Any] = {
             "n": len(self.won),
+            "generated_tasks": sum(map(is_generated, self.won)),
+            "world_models": {name: in_words(name) for name in sorted(self.world_models)},
             "success": asdict(self._success(-1, self.won)),
             "by_type": self._by_type(),
             "score": sum(self.scores.values()) / max(episodes, 1),

@@ -19,6 +19,7 @@ from ..lm import Encode, Generate, LanguageModel, NextWord, Score
 from ..redaction import without_secrets
 from ..trajectory import ENV_INFO, Call, Predicted, Step, Trajectory, Turn
 from ..worldmodel import Imagined, Prediction, WorldModel, imagined_of
+from ..worldmodel.naming import name_of
 from .base import Agent, Decision, Imagine, Probe, Retrying, View, estimate_tokens
 from .config import check_capabilities
 from .requests import (
@@ -373,11 +374,16 @@ def play_episode(
     history = (Turn(None, observation),)
     played = yield from play_on(player, slot, history, first, seed, memory, trial)
     record: dict[str, Any] = {key: first[key] for key in ("task", "split", "goal", "facts")}
-    layer, asked = slot.layer, any(step.prediction is not None for step in played.steps)
-    model = slot.model if asked or layer is None else layer.world_model
-    name = type(model).__name__ if asked or layer is not None else None
     record |= {"observation": observation, "steps": played.steps, "review": played.calls}
-    return _record(player, slot, seed, trial, played.error, world_model=name, **record)
+    record["world_model"] = _asked_or_imagining(slot)
+    return _record(player, slot, seed, trial, played.error, **record)
+
+
+def _asked_or_imagining(slot: EnvSlot) -> str | None:
+    """Return the name of the world model that the agent asked, or that imagined the episode."""
+    if slot.model_was_asked:
+        return name_of(slot.model)
+    return None if slot.layer is None else name_of(slot.layer.world_model)
 
 
 def play_on(

@@ -22,6 +22,7 @@ class ExpertAgent:
     """
 
     name = "expert"
+    asks_world_model = False
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Return the expert's action; give up where it has none."""
@@ -54,6 +55,7 @@ class RandomAgent:
     """
 
     name = "random"
+    asks_world_model = False
 
     def __init__(self, seed: int = 0, mixed: float = 0.0):
         if not 0 <= mixed <= 1:
@@ -96,11 +98,11 @@ class ReplayAgent:
     def __init__(self, trajectory: Trajectory, imagine: bool = False):
         self.name = trajectory.agent
         self._actions = tuple(step.action for step in trajectory.steps)
-        self._imagine = imagine
+        self.asks_world_model = imagine
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Return the recorded action of this step; give up where the record ends."""
         if view.step >= len(self._actions):
             return Decision(None)
         action = self._actions[view.step]
-        return Decision(action, (yield Imagine(action)) if self._imagine else None)
+        return Decision(action, (yield Imagine(action)) if self.asks_world_model else None)

@@ -109,6 +109,11 @@ class WebEvolverAgent:
     def __init__(self, config: WebEvolverConfig | None = None):
         self.config = config or WebEvolverConfig()
 
+    @property
+    def asks_world_model(self) -> bool:
+        """Whether candidates are simulated: not at depth 0."""
+        return self.config.depth > 0
+
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Draft; from `start_step` on gather candidates, simulate, score, and take the best."""
         config, replies = self.config, replies_in(view)

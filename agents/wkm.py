@@ -334,6 +334,7 @@ class WKMAgent:
     """
 
     name = "wkm"
+    asks_world_model = False
 
     def __init__(
         self, config: WKMConfig | None = None, knowledge: KnowledgeBase | str | Path | None = None

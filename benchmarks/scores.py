@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..agents.run import RUN, TRAJECTORIES, recorded
+from ..envs.generated import is_generated
 from ..envs.stabletoolbench import StableToolBenchEnv
 from ..envs.stabletoolbench.scoring import (
     VERDICTS,
@@ -158,7 +159,7 @@ def _of_run(name: str, played: Path) -> Answers:
     if not last:
         raise DataNotFound(f"expected episodes in {played}, found none; has a task ended yet?")
     attempts = {task: replace(attempt_of(one), query_id=task) for task, one in last.items()}
-    checked = {task: one.success for task, one in last.items() if task.startswith("generated/")}
+    checked = {task: one.success for task, one in last.items() if is_generated(task)}
     return Answers(name, "run", attempts, checked)
 
 

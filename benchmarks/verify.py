@@ -16,9 +16,10 @@ from typing import Any
 import gymnasium
 
 from .. import __version__
-from ..agents.run import DIGESTS, LATENCY, RUN, SUMMARY, TRAJECTORIES, Tally
+from ..agents.run import ADDED, DIGESTS, LATENCY, RUN, SUMMARY, TRAJECTORIES, Tally
 from ..agents.run import FORMAT as RUN_FORMAT
 from ..envs import TextEnv
+from ..envs.generated import is_generated
 from ..envs.registry import env_class, not_ours
 from ..errors import CoMapError, DataCorrupt, DataNotFound, OptionError, TaskNotFound
 from ..facts import Delta, State, diff
@@ -452,11 +453,18 @@ class _File:
             key: value for key, value in record.summary.items() if key not in (DIGESTS, LATENCY)
         }
         again = tally.summary(number(numbers, "seconds", "all"))
+        again = {key: value for key, value in again.items() if key in numbers or key not in ADDED}
         _compare(0, "summary", json.loads(json.dumps(again)), numbers)
         if planned := members(record.run, "tasks"):
             listed = "".join(f"{task}\n" for task in tasks).encode("utf-8", "replace")
-            digest = hashlib.sha256(listed).hexdigest()
-            _compare(0, "tasks", planned, {"number": len(tasks), "sha256": digest})
+            counted: dict[str, Any] = {
+                "number": len(tasks),
+                "generated": sum(map(is_generated, tasks)),
+                "sha256": hashlib.sha256(listed).hexdigest(),
+            }
+            if "generated" not in planned:  # as earlier versions wrote it
+                del counted["generated"]
+            _compare(0, "tasks", planned, counted)
         if wrong := wrong_file(self.path.parent, record.summary.get(DIGESTS, {})):
             raise Difference(0, "files", f"as {SUMMARY} has them", wrong)
 
@@ -487,7 +495,7 @@ class _File:
             config |= members(record.run, "config")  # None: the environment has no such option
             split = None if config["split"] is None else str(config["split"])
             horizon = get(record.run, "imagined", "horizon")
-            generated = str(trajectory.task).startswith("generated/")
+            generated = is_generated(str(trajectory.task))
             env = self.environments.get(env_id, options, split, generated)
             inner = env.unwrapped
             if not isinstance(inner, TextEnv):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..agents.run import CUT, LATENCY, RUN, TRAJECTORIES, Tally, check_count, differences, read_run
+from ..envs.generated import tasks_in_words
 from ..errors import DataNotFound, OptionError
 from ..metrics import Rate
 from ..trajectory import read_trajectories
@@ -73,7 +74,10 @@ def view_run(
             f"expected trajectories in {files[0]}, found no whole line of one; name a run that has ended "
             "an episode"
         )
-    table = _together_table(played) if together else summary_table("Results", played[0].summary)
+    if together:
+        table = _together_table(played)
+    else:
+        table = summary_table(f"Results: {played_tasks(played[0].summary)}", played[0].summary)
     title = "comap runs" if together else f"comap run: {runs[0].name}"
     summary, sections = _page_summary(played, most), [Section("", [table])]
     shown = render_page(title, summary, sections, pack, folded=True, opened=together)
@@ -113,10 +117,17 @@ def _page_summary(played: Sequence[_Played], most: int) -> dict[str, str]:
         "agent": ", ".join(sorted(set().union(*(one.agents for one in played)))),
         "episodes": f"{sum(counts):,}{cut if max(counts) > most else ''}",
     }
-    failed = [(one.name, failures(one.summary)) for one in played if one.summary["errors"]]
-    if failed:
-        summary["failed"] = "; ".join(f"{name}: {text}" if name else text for name, text in failed)
+    parts = (("tasks", played_tasks), ("world model", world_models), ("failed", failures))
+    for heading, describe in parts:
+        if text := _of_each(played, describe):
+            summary[heading] = text
     return summary
+
+
+def _of_each(played: Sequence[_Played], describe: Callable[[Mapping[str, Any]], str]) -> str:
+    """Return what there is to say of each run, with its name where there are several."""
+    texts = [(one.name, describe(one.summary)) for one in played]
+    return "; ".join(f"{name}: {text}" if name else text for name, text in texts if text)
 
 
 def _files_of(runs: Sequence[Path]) -> list[Path]:
@@ -153,7 +164,12 @@ def summary_table(title: str, summary: Mapping[str, Any]) -> Table:
 def _together_table(played: Sequence[_Played]) -> Table:
     """Return the results of several runs as a table, a run in a column."""
     columns = [
-        {"agent": ", ".join(sorted(one.agents)), **_summary_rows(one.summary)} for one in played
+        {
+            "agent": ", ".join(sorted(one.agents)),
+            "tasks": played_tasks(one.summary),
+            **_summary_rows(one.summary),
+        }
+        for one in played
     ]
     names = dict.fromkeys(name for column in columns for name in column)
     rows = ((name, *(column.get(name) for column in columns)) for name in names)
@@ -161,7 +177,10 @@ def _together_table(played: Sequence[_Played]) -> Table:
 
 
 def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
-    rows = {"success": str(Rate(**summary["success"]))}
+    rows = {}
+    if asked := world_models(summary):
+        rows["world model"] = asked
+    rows["success"] = str(Rate(**summary["success"]))
     if "trials" in summary:
         rows["success in the first trial"] = str(Rate(**summary["trials"]["first"]))
     for k, share in [*summary.get("pass_at_k", {}).items()][1:]:  # pass@1 is the success
@@ -233,6 +252,16 @@ def cut_replies(summary: Mapping[str, Any], settings: Mapping[str, Any]) -> list
         found = _cut(counts, summary[key]["all"]["calls"])
         lines.append(f"replies of the {whose} cut off at their limit: {found}; {advice[key]}")
     return lines
+
+
+def played_tasks(summary: Mapping[str, Any]) -> str:
+    """Return how many tasks were played, and whether they were generated."""
+    return tasks_in_words(summary["n"], summary.get("generated_tasks", 0))
+
+
+def world_models(summary: Mapping[str, Any]) -> str:
+    """Return in words which world models were asked; summaries of before do not say it."""
+    return one_line("; ".join(summary.get("world_models", {}).values()), 400)
 
 
 def failures(summary: Mapping[str, Any]) -> str:

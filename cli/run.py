@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 import docstring_parser
 
 from ..agents import ExpertAgent, RandomAgent, run_episodes
+from ..agents.base import asks_world_model
 from ..agents.config import check_adapter, check_capabilities
 from ..agents.create import AGENTS, agent_class, agent_options, create_agent, tiny_folder
 from ..agents.requests import Keep, is_grounded
 from ..agents.run import FORMAT as RUN_FORMAT
 from ..agents.run import RUN, SUMMARY, read_run
 from ..agents.runner import settings_of
+from ..envs.generated import tasks_in_words
 from ..envs.panel import evenly
 from ..envs.registry import env_class, registered
 from ..errors import DataNotFound, MissingExtra, OptionError, check_number
@@ -48,6 +50,7 @@ from ..worldmodel import (
     transitions_of,
 )
 from ..worldmodel.language import LanguageWorldModel
+from ..worldmodel.naming import NOT_TO_REPORT
 from .options import SETTINGS, WORD, Command, EnvOptions, Pairs, Texts, flag
 
 if TYPE_CHECKING:
@@ -368,7 +371,13 @@ class Play(ModelOptions):
         from ..agents.run import run_to
         from ..benchmarks.display import print_table, run_progress
         from ..benchmarks.record import circumstances
-        from ..benchmarks.view import cut_replies, failures, summary_table, version_note
+        from ..benchmarks.view import (
+            cut_replies,
+            failures,
+            played_tasks,
+            summary_table,
+            version_note,
+        )
         from ..trainers.tracking import check_tracker, tracked
 
         check_tracker(self.report_to)
@@ -377,11 +386,19 @@ class Play(ModelOptions):
         note = version_note(out, about)
         if note:
             print(f"comap: {note}", file=sys.stderr)
+        described = prepared.describe()
+        about_tasks, world_model = described["tasks"], described["world_model_in_words"] or ""
+        if NOT_TO_REPORT in world_model:
+            print(f"world model: {world_model}", flush=True)
+        followed = self.options() | {  # what a tracker shows beside the curves
+            "tasks played": tasks_in_words(about_tasks["number"], about_tasks["generated"]),
+            "world model asked": world_model or "none",
+        }
         kept = env_class(self.env).engine_pool(self.concurrency)
         with (
             kept,
             run_progress(len(prepared.items)) as shown,
-            tracked(shown.show, self.report_to, out, self.options()) as tell,
+            tracked(shown.show, self.report_to, out, followed) as tell,
         ):
             summary = run_to(
                 out,
@@ -398,7 +415,8 @@ class Play(ModelOptions):
             tell({"event": "done", "stage": "run", "result": summary})
         print()
         played = ", ".join(filter(None, (self.env, prepared.config["split"])))
-        print_table(summary_table(f"{self.agent} on {played}", summary))
+        title = f"{self.agent} on {played}: {played_tasks(summary)}"
+        print_table(summary_table(title, summary))
         if play is not None and play.restarts:
             print(f"\n{play.restarts} workers were lost and replaced")
         for line in cut_replies(summary, settings_of(prepared.agent)):
@@ -437,6 +455,9 @@ class Play(ModelOptions):
         lm = models(chosen.model) if chosen.model is not None and asks else None
         check_capabilities(agent, lm)
         world_model = models.world_model()
+        kind = chosen.kind_of_world()
+        if world_model is None and not self.imagined and asks_world_model(agent):
+            world_model = kind = "oracle"
         if self.retry_failed or not (self.folder / SUMMARY).exists():
             models.check_servers()
         played: MakeEnv = make_env
@@ -468,7 +489,7 @@ class Play(ModelOptions):
                 "split": split,
                 "env_options": {k: v for k, v in options.items() if k != "data_dir"},
                 "agent": agent_config,
-                "world_model": chosen.kind_of_world(),
+                "world_model": kind,
             },
         )
 

@@ -8,15 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import __version__
 from ..agents.run import RUN, TRAJECTORIES, Tally, recorded
+from ..envs.generated import tasks_in_words
 from ..errors import DataCorrupt, needs_extra
 from ..jsonl import read, read_json
 from ..metrics import Rate
 from ..redaction import public_words
 from ..trajectory import Trajectory
+from ..worldmodel.naming import NOT_TO_REPORT, in_words
 
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _PLAIN = re.compile(r"[A-Za-z0-9][\w./-]{0,95}", re.ASCII)
@@ -28,56 +30,105 @@ def library(name: str) -> Any:
         return import_module(name)
 
 
+class _Group(NamedTuple):
+    """The episodes that are a row of a card's results."""
+
+    env_id: str
+    split: str
+    agent: str
+    world_model: str
+
+
 class Results:
     """Counts over episodes, for a card."""
 
     def __init__(self) -> None:
         self.count = 0
-        self._tallies: dict[tuple[str, str, str], Tally] = {}
-        self._models: dict[str, set[str]] = {"model": set(), "world model": set()}
+        self._tallies: dict[_Group, Tally] = {}
+        self._models: set[str] = set()
 
     def add(self, episode: Trajectory) -> None:
         self.count += 1
-        group = (episode.env_id, episode.split, episode.agent)
+        group = _Group(episode.env_id, episode.split, episode.agent, episode.world_model or "")
         self._tallies.setdefault(group, Tally()).add(episode)
-        self._models["model"].add(str(episode.settings.get("model") or ""))
-        self._models["world model"].add(episode.world_model or "")
+        self._models.add(str(episode.settings.get("model") or ""))
 
-    def _summaries(self) -> list[tuple[tuple[str, str, str], dict[str, Any]]]:
+    def _summaries(self) -> list[tuple[_Group, dict[str, Any]]]:
         return [(group, tally.summary()) for group, tally in sorted(self._tallies.items())]
 
     def parts(self) -> list[str]:
         rows = []
-        for group, found in self._summaries():
-            faults = _listed(f"{kind} {n}" for kind, n in found["errors"].items())
-            numbers = (str(found["n"]), str(Rate(**found["success"])))
-            steps = f"{found['steps']['per_episode']:.1f}"
-            rows.append((*map(shown, group), *numbers, steps, faults))
-        heads = ("environment", "split", "agent", "tasks", "success, 95 % interval", "steps")
-        models = [(name, _listed(found - {""})) for name, found in self._models.items()]
-        return ["## Results\n\n" + table((*heads, "faults"), rows), table(("", ""), models)]
+        summaries = self._summaries()
+        for group, summary in summaries:
+            world_model = shown(in_words(group.world_model))
+            tasks = tasks_in_words(summary["n"], summary["generated_tasks"])
+            success = str(Rate(**summary["success"]))
+            steps = f"{summary['steps']['per_episode']:.1f}"
+            faults = _listed(f"{kind} {n}" for kind, n in summary["errors"].items())
+            rows.append((*map(shown, group[:3]), world_model, tasks, success, steps, faults))
+        heads = ("environment", "split", "agent", "world model", "tasks", "success, 95 % interval")
+        models = [("model", _listed(self._models - {""}))]
+        return [
+            "## Results\n\n" + table((*heads, "steps", "faults"), rows),
+            *_cautions(summaries),
+            table(("", ""), models),
+        ]
 
     def evaluated(self) -> list[Any]:
-        """Return the Hub's ``EvalResult`` of each environment and split whose names are plain."""
+        """Return the Hub's ``EvalResult`` of each environment and split whose names are plain.
+
+        What an agent reached with the oracle is no result to report, and has none.
+        """
         result = library("huggingface_hub").EvalResult
         return [
             result(
                 task_type="reinforcement-learning",
-                dataset_type=env_id.rpartition("/")[2],
-                dataset_name=env_id,
-                dataset_split=split,
+                dataset_type=group.env_id.rpartition("/")[2],
+                dataset_name=f"{group.env_id}{', generated tasks' if summary['generated_tasks'] else ''}",
+                dataset_split=group.split,
                 metric_type=name,
                 metric_name=name.replace("_", " "),
                 metric_value=round(value, 4),
-                metric_args={"agent": agent, "tasks": found["n"]},
+                metric_args=_metric_args(group, summary),
             )
-            for (env_id, split, agent), found in self._summaries()
-            if all(map(_PLAIN.fullmatch, (env_id, split, agent)))
+            for group, summary in self._summaries()
+            if all(map(_PLAIN.fullmatch, group[:3])) and not _asked_oracle(group)
             for name, value in (
-                ("success_rate", found["success"]["value"]),
-                ("score", found["score"]),
+                ("success_rate", summary["success"]["value"]),
+                ("score", summary["score"]),
             )
         ]
+
+
+def _metric_args(group: _Group, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a metric is of: who played which tasks."""
+    about: dict[str, Any] = {"agent": group.agent, "tasks": summary["n"]}
+    if summary["generated_tasks"]:
+        about["generated_tasks"] = summary["generated_tasks"]
+    if _PLAIN.fullmatch(group.world_model):
+        about["world_model"] = group.world_model
+    return about
+
+
+def _asked_oracle(group: _Group) -> bool:
+    return NOT_TO_REPORT in in_words(group.world_model)
+
+
+def _cautions(summaries: Iterable[tuple[_Group, Mapping[str, Any]]]) -> list[str]:
+    """Return what a reader must know before these numbers are compared with others."""
+    found = list(summaries)
+    cautions = []
+    if any(summary["generated_tasks"] for _, summary in found):
+        cautions.append(
+            "Generated tasks are comap's own, in the format of the benchmark. They are not its tasks, and "
+            "results on them cannot be compared with published ones."
+        )
+    if any(_asked_oracle(group) for group, _ in found):
+        cautions.append(
+            "The oracle tries actions in the real environment. What agents reach with it is not a result "
+            "to report."
+        )
+    return cautions
 
 
 def origin(folder: Path) -> str:

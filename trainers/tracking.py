@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -39,8 +40,8 @@ def tracked(
 ) -> Iterator[Callable[[Mapping[str, Any]], object]]:
     """Return a callback for events that also logs their numbers, on the first process.
 
-    The project is ``comap``, the run has the folder's name. TensorBoard's files are in the folder's
-    ``tensorboard``.
+    The project is ``comap``, the run has the folder's name, and the settings are its config (TensorBoard:
+    a text). TensorBoard's files are in the folder's ``tensorboard``.
     """
     check_tracker(name)
     if name == "none" or not is_first():
@@ -63,7 +64,7 @@ def tracked(
 
 def _open(name: str, out: Path, settings: Mapping[str, Any]) -> Any:
     if name == "tensorboard":
-        return _TensorBoard(out / name)
+        return _TensorBoard(out / name, settings)
     options = {"dir": str(out)} if name == "wandb" else {}
     about = {"project": "comap", "name": out.resolve().name, "config": dict(settings)}
     return import_module(name).init(**about, **options)
@@ -72,11 +73,25 @@ def _open(name: str, out: Path, settings: Mapping[str, Any]) -> Any:
 class _TensorBoard:
     """Writes files of TensorBoard's, without torch or TensorFlow."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, settings: Mapping[str, Any]):
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         self._writer = EventFileWriter(str(folder))
         self.finish = self._writer.close
+        self._write_text("settings", settings)
+
+    def _write_text(self, name: str, values: Mapping[str, Any]) -> None:
+        """Show names and values on the page of texts, a line each."""
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+        from tensorboard.compat.proto.tensor_pb2 import TensorProto
+        from tensorboard.compat.proto.types_pb2 import DT_STRING
+
+        lines = [f"    {key}: {json.dumps(value, default=str)}" for key, value in values.items()]
+        text = TensorProto(dtype=DT_STRING, string_val=["\n".join(lines).encode()])
+        shown_as = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
+        value = Summary.Value(tag=name, metadata=shown_as, tensor=text)
+        self._writer.add_event(Event(wall_time=time.time(), step=0, summary=Summary(value=[value])))
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
@@ -103,7 +118,7 @@ class Curves:
         elif kind == "played":  # a task of a run
             self._before += 1
             found = Tally.of(event["trials"]).summary()
-            del found["n"]
+            del found["n"], found["generated_tasks"]
             self._log("episode", found | {"success": found["success"]["value"]}, self._before)
         elif kind in ("done", "known"):
             self._before += event["result"].get("updates", 0)

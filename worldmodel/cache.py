@@ -11,6 +11,7 @@ import gymnasium
 from ..envs.registry import canonical_action
 from ..errors import check_choice, check_number
 from .base import Configured, Grounded, Prediction, Query, WorldModel, ask, checked
+from .naming import name_of
 
 CacheKey: TypeAlias = Literal["query", "belief"]
 
@@ -60,6 +61,11 @@ class CachedWorldModel:
         self.model, self.max_size, self.key = checked(model), max_size, key
         self._answers: OrderedDict[Hashable, Prediction] = OrderedDict()
         self._hits = self._misses = 0
+
+    @property
+    def name(self) -> str:
+        """What records call it: the model behind, and how its answers are remembered."""
+        return f"{name_of(self.model)}, cached by {self.key}"
 
     def ground(self, env: gymnasium.Env[str, str]) -> None:
         """Tell the model behind, where it wants to know."""

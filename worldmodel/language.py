@@ -109,6 +109,11 @@ class LanguageWorldModel:
         """What predictions name as their source."""
         return f"language:{self.lm.name}"
 
+    @property
+    def name(self) -> str:
+        """What records call it."""
+        return self.source
+
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
         """Return one prediction for each query.
 

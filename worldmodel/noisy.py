@@ -13,6 +13,7 @@ from ..envs import Canonicalizer, Describer, TextEnv
 from ..errors import OptionError, WorldModelError, suggest
 from ..facts import Fact, State, diff
 from .base import Configured, Grounded, Prediction, Query, WorldModel, ask, checked
+from .naming import name_of
 from .oracle import OracleWorldModel
 
 ERROR_KINDS = ("drop", "swap", "invent")
@@ -67,6 +68,12 @@ class NoisyWorldModel:
         self.error_rate, self.kinds, self.seed = error_rate, tuple(kinds), seed
         self.model: WorldModel = OracleWorldModel() if model is None else checked(model)
         self._canonicalizer: Canonicalizer | None = None
+
+    @property
+    def name(self) -> str:
+        """What records call it: with its error rate, and the model behind unless that is the oracle."""
+        behind = "" if isinstance(self.model, OracleWorldModel) else f" of {name_of(self.model)}"
+        return f"noisy {self.error_rate:g}{behind}"
 
     def ground(self, env: gymnasium.Env[str, str]) -> None:
         """Take note of the environment's canonicalizer, and pass it to the model behind."""

@@ -21,6 +21,8 @@ class NullWorldModel:
         'Nothing happens.'
     """
 
+    name = "null"
+
     def __init__(self, text: str | None = None):
         self.text = text
 

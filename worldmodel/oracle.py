@@ -35,6 +35,8 @@ class OracleWorldModel:
         'You are not carrying anything.'
     """
 
+    name = "oracle"
+
     def __init__(self) -> None:
         self._env: TextEnv | None = None
         self._moments: OrderedDict[tuple[str, ...], Snapshot] = OrderedDict()

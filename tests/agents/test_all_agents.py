@@ -31,7 +31,7 @@ from comap.agents import (
     run_episode,
     run_episodes,
 )
-from comap.agents.base import Imagine
+from comap.agents.base import Imagine, asks_world_model
 from comap.agents.config import AgentConfig
 from comap.agents.prompting import choose_action, converse
 from comap.agents.wkm import Knowledge
@@ -105,6 +105,8 @@ def test_each_agent_plays(env_id: str, name: str, imagined: bool) -> None:
         assert Trajectory.from_json(json.loads(json.dumps(found.to_json()))) == found
         if agent_options(name) is not None:
             assert all(step.calls for step in found.steps)
+        if not imagined and found.world_model is not None:
+            assert asks_world_model(create_agent(name)), "who asks says so"
         if not slow:
             assert played(env_id, name, imagined, style) == found
 

@@ -344,7 +344,7 @@ def test_replaying_repeats_and_compares() -> None:
     assert [s.observation for s in again.steps] == [s.observation for s in first.steps]
     assert all(s.prediction is not None for s in again.steps)
     imagined = run_episode(ImaginedEnv(real(), "null"), ReplayAgent(first), task=first.task)
-    assert imagined.imagined and not imagined.success and imagined.world_model == "NullWorldModel"
+    assert imagined.imagined and not imagined.success and imagined.world_model == "null"
 
 
 # Overlapped rounds: the same episodes, while two models answer at the same time.

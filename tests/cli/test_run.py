@@ -16,6 +16,7 @@ from comap.cli.run import Play
 from comap.envs.alfworld import ALFWorldEnv
 from comap.envs.conformance.transcripts import load
 from comap.trajectory import Trajectory, write_trajectories
+from comap.worldmodel.naming import NOT_TO_REPORT
 
 kit = load(f"{Path(__file__).with_name('cli_kit.py')}:KIT")
 run, episodes, viewed = kit.run, kit.episodes, kit.viewed
@@ -118,7 +119,7 @@ def test_a_language_agent_and_world_model(tmp_path, capsys):
     dream = ["--agent", "random", "--imagined", "--world-model", str(tmp_path / "model")]
     dream += ["--world-model-prompts", "brief", "--horizon", "2"]
     assert run(*dream, "--out", str(tmp_path / "dream")) == 0
-    assert {t.world_model for t in episodes(tmp_path / "dream")} == {"LanguageWorldModel"}
+    assert {t.world_model for t in episodes(tmp_path / "dream")} == {"language:model"}
 
 
 def test_prompts_of_small_runs_are_recorded_and_an_older_run_stays_as_it_was(
@@ -221,3 +222,25 @@ def test_options_come_from_files_too(tmp_path, capsys):
         assert told in line
     assert main(["run", "--config", str(tmp_path / "none.yaml")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [[], ["--world-model", "oracle"]], ids=["unnamed", "named"])
+def test_the_oracle_is_named_wherever_its_numbers_stand(words, tmp_path, capsys):
+    pytest.importorskip("torch")
+    model = ["--model", "tiny", "--tiny-parameters", "200000", "--max-episode-steps", "2"]
+    assert run("--agent", "redraft", *model, *words, "--out", str(tmp_path)) == 0
+    oracle = f"the oracle, {NOT_TO_REPORT}"
+    before, table = capsys.readouterr().out.split("redraft on comap/ALFWorld-v0")
+    assert f"world model: {oracle}" in before
+    assert table.startswith(", valid_unseen: 4 generated tasks") and oracle in table
+    for name in ("run.json", "summary.json"):
+        assert oracle in (tmp_path / name).read_text()
+    assert main(["view", str(tmp_path), "--no-open"]) == 0
+    markup = (tmp_path / "view.html").read_text("utf-8")
+    assert markup.count(oracle) >= 2, "at the head and among the results"
+    assert markup.count("4 generated tasks") >= 2
+
+
+def test_an_agent_that_asks_no_world_model_is_silent_about_it(tmp_path, capsys):
+    assert run("--agent", "random", "--world-model", "oracle", "--out", str(tmp_path)) == 0
+    assert "oracle" not in capsys.readouterr().out

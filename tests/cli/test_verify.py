@@ -12,6 +12,7 @@ import pytest
 
 import comap  # noqa: F401
 from comap.agents import Decision, RandomAgent, Run, run_to
+from comap.agents.run import ADDED
 from comap.benchmarks.verify import verify
 from comap.cli import main
 from comap.envs.registry import env_class
@@ -181,6 +182,22 @@ def test_other_numbers_and_lost_episodes_are_found(copy):
     )
     assert main(["verify", str(copy)]) == 3
     (copy / "summary.json").write_text(json.dumps(again))
+
+
+def test_a_summary_of_before_lacks_what_was_added_and_no_more(copy):
+    forget(copy)
+    summary, run = (json.loads((copy / f"{name}.json").read_text()) for name in ("summary", "run"))
+    for name in ADDED:
+        del summary[name]
+    del run["tasks"]["generated"]
+    (copy / "summary.json").write_text(json.dumps(summary))
+    (copy / "run.json").write_text(json.dumps(run))
+    assert verify(copy)["agree"]
+    (copy / "summary.json").write_text(json.dumps(summary | {"generated_tasks": 0}))
+    assert first_of(verify(copy))["field"] == "summary.generated_tasks"
+    del summary["score"]
+    (copy / "summary.json").write_text(json.dumps(summary))
+    assert first_of(verify(copy))["field"] == "summary.score"
 
 
 def test_another_version_is_told_as_such(copy, capsys):

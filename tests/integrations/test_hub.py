@@ -12,9 +12,10 @@ from typing import ClassVar
 
 import pytest
 
+from comap.agents.run import TRAJECTORIES
 from comap.cli import main
 from comap.errors import CoMapError, DataCorrupt, DataNotFound, OptionError
-from comap.integrations.cards import shown
+from comap.integrations.cards import Results, shown
 from comap.integrations.hub import (
     load_model,
     load_trajectories,
@@ -23,6 +24,7 @@ from comap.integrations.hub import (
 )
 from comap.lm import shipped_models
 from comap.trajectory import Trajectory, read_trajectories, write_trajectories
+from comap.worldmodel.naming import NOT_TO_REPORT
 
 TOKEN = "hf_" + "Secret0Token" * 2
 HOSTILE = (
@@ -65,6 +67,32 @@ def test_a_run_comes_back_byte_for_byte(played, tmp_path):
     ):
         assert part in text, part
     assert str(tmp_path) not in text and str(played.parent) not in text
+
+
+def test_a_card_says_that_tasks_were_generated_and_that_the_oracle_answered(played, tmp_path):
+    def card(name, **changes):
+        run = tmp_path / name
+        run.mkdir()
+        episodes = [replace(one, **changes) for one in read_trajectories(played / TRAJECTORIES)]
+        write_trajectories(run / TRAJECTORIES, episodes)
+        push_trajectories(run, f"local:{tmp_path / 'card' / name}", license="mit")
+        return (tmp_path / "card" / name / "README.md").read_text("utf-8")
+
+    generated = card("generated")
+    assert "| 3 generated tasks |" in generated and "cannot be compared" in generated
+    assert "oracle" not in generated
+    for name in ("oracle", "OracleWorldModel"):  # as records of before call it
+        assert f"the oracle, {NOT_TO_REPORT}" in card(f"asked-{name}", world_model=name)
+    of_others = Results()
+    for world_model in ("retrieval", "oracle"):
+        for one in read_trajectories(played / TRAJECTORIES):
+            task = one.task.removeprefix("generated/")
+            of_others.add(replace(one, task=task, world_model=world_model))
+    parts = "\n".join(of_others.parts())
+    assert parts.count("| 3 tasks |") == 2 and "cannot be compared" not in parts
+    reported = of_others.evaluated()
+    assert {one.metric_args["world_model"] for one in reported} == {"retrieval"}
+    assert {one.dataset_name for one in reported} == {"comap/ALFWorld-v0"}
 
 
 def test_a_card_names_the_command_that_made_the_run(played, tmp_path):
@@ -217,13 +245,13 @@ def test_models_come_back_without_pickles_and_places(trained, played, tmp_path, 
     won, score = data.eval_results
     assert (won.task_type, won.dataset_name, won.dataset_split) == (
         "reinforcement-learning",
-        "comap/ALFWorld-v0",
+        "comap/ALFWorld-v0, generated tasks",
         "valid_unseen",
     )
     summary = json.loads((played / "summary.json").read_text())
     assert won.metric_type == "success_rate" and score.metric_type == "score"
     assert won.metric_value == round(summary["success"]["value"], 4)
-    assert won.metric_args == {"agent": "random", "tasks": 3}
+    assert won.metric_args == {"agent": "random", "tasks": 3, "generated_tasks": 3}
     assert data.model_name == trained.name
     loaded = load_model(place, tmp_path / "back")
     back = loaded.path

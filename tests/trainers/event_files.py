@@ -21,5 +21,15 @@ def curves_of(out: Path) -> dict[str, list[tuple[int, float]]]:
     }
 
 
+def text_of(out: Path) -> str:
+    """Return the settings as TensorBoard's page of texts shows them."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = EventAccumulator(str(out / "tensorboard"))
+    found.Reload()
+    (event,) = found.Tensors("settings")
+    return event.tensor_proto.string_val[0].decode()
+
+
 KIT = sys.modules[__name__]
 """This module, for tests: ``load("event_files.py:KIT")``."""

@@ -14,8 +14,12 @@ from comap.cli import main
 from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.trainers.tracking import Curves, check_tracker, tracked
+from comap.worldmodel.naming import NOT_TO_REPORT
 
-curves_of = load(f"{Path(__file__).with_name('event_files.py')}:curves_of")
+curves_of, text_of = (
+    load(f"{Path(__file__).with_name('event_files.py')}:{name}")
+    for name in ("curves_of", "text_of")
+)
 
 EVENTS = [
     {"event": "known", "stage": "warmup-policy", "result": {"updates": 4, "success": 1.0}},
@@ -105,12 +109,14 @@ def test_a_run_reports_each_episode_and_its_summary(tmp_path):
         "latency/model/p90": summary["latency"]["model"]["p90"],
     }.items():
         assert curves[f"run/{name}"] == [(3, pytest.approx(value, rel=1e-6))], name
-    assert 0 < summary["predictions"]["delta_f1"] < 1
-    for name in ("success", "predictions/delta_f1", "gate/opened", "invalid_actions"):
+    assert summary["predictions"]["n"] > 0
+    assert curves["episode/predictions/delta_f1"], "of episodes with a prediction of what was done"
+    for name in ("success", "invalid_actions"):
         assert [step for step, _ in curves[f"episode/{name}"]] == [1, 2, 3], name
     mean = sum(value for _, value in curves["episode/invalid_actions"]) / 3
     assert mean == pytest.approx(summary["invalid_actions"])
     assert not [name for name in curves if "trajectories.jsonl" in name]
+    assert "3 generated tasks" in text_of(out) and NOT_TO_REPORT in text_of(out)
     assert main(["verify", str(out)]) == 0
 
 
