@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ README = ROOT / "README.md"
 TEXT = README.read_text("utf-8")
 kit = load(f"{Path(__file__).parent / 'docs' / 'page_kit.py'}:KIT")
 BLOCKS = kit.blocks_of(README)
+PYTHON_BLOCKS = sum(kind == "python" for kind, _ in BLOCKS)
 
 
 def commands() -> list[list[str]]:
@@ -24,14 +27,59 @@ def commands() -> list[list[str]]:
 
 
 def test_it_is_short() -> None:
-    assert len(TEXT.splitlines()) <= 180
+    assert len(TEXT.splitlines()) <= 195
 
 
-def test_python_blocks_run_in_order_and_print_what_is_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    kit.follow(README, tmp_path, monkeypatch, capsys, commands=False)
-    assert len(re.findall(r"^```\n\n```text\n", TEXT, re.MULTILINE)) >= 3
+@pytest.mark.parametrize("number", range(PYTHON_BLOCKS))
+def test_each_python_block_runs_alone_and_prints_what_is_shown(number: int, tmp_path: Path) -> None:
+    """In a process of its own: a reader may copy any of them."""
+    places = [index for index, (kind, _) in enumerate(BLOCKS) if kind == "python"]
+    place = places[number]
+    if "integrations.trl" in BLOCKS[place][1]:
+        pytest.importorskip("trl")
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKS[place][1]], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    follows = BLOCKS[place + 1 : place + 2]
+    if follows and follows[0][0] == "text":
+        kit.check_output(follows[0][1], done.stdout)
+    else:
+        assert done.stdout == ""
+
+
+COMPARED = {
+    "imitation of an expert alone (SFT)": "CoMap against SFT",
+    "the same without its reflections": "CoMap against CoMap, gate shut",
+    "the same before its rounds of co-evolution": (
+        "CoMap against Reflection-init with its world model"
+    ),
+    "its corrections as demonstrations (DAgger)": "CoMap against Labels as drafts (DAgger)",
+    "GRPO alone": "GRPO + PaW against GRPO",
+}
+"""What the table of findings compares, and what the page of evidence calls it."""
+
+
+def test_findings_are_those_of_the_evidence() -> None:
+    evidence = (ROOT / "docs" / "evidence.md").read_text("utf-8")
+    rates = dict(re.findall(r"^\| ([^|]+) \| \**(\d+\.\d) ± ", evidence, re.MULTILINE))
+    rows = re.findall(
+        r"^\| [^|]+, and ([^|]+) \| (.+), (.+) \| (.+) \| (\d+) \|$", TEXT, re.MULTILINE
+    )
+    assert [row[0] for row in rows] == list(COMPARED)
+    for compared, first, second, difference, seeds in rows:
+        methods = COMPARED[compared].split(" against ")
+        assert [rates[method] for method in methods] == [first, second], compared
+        point, low, high = re.findall(r"[+-][\d.]+", difference)
+        written = f"| {COMPARED[compared]} | \\{point} | \\{low} to {high} |"
+        (line,) = [line for line in evidence.splitlines() if line.startswith(written)]
+        assert line.endswith(f"| {seeds} |")
+
+
+def test_the_speed_is_the_measured_one() -> None:
+    (times,) = re.findall(r"is ([\d,]+) times as fast as TextWorld's", TEXT)
+    results = (ROOT / "docs" / "results.md").read_text("utf-8")
+    assert re.search(rf"^\| `comap/ALFWorld-v0` \| [^|]+ \| {times} \|", results, re.MULTILINE)
 
 
 def test_make_commands_are_targets() -> None:

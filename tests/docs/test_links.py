@@ -22,7 +22,7 @@ PAGES = sorted(
 MARKDOWN = MarkdownIt().enable("table")
 
 RAW = re.compile(
-    r"^:::|^!!!|^\?\?\?|^=== \"|\{[#:.][\w-]+|\]\[[\w. ]+\]|^<!-- \w+: .*-->\s*<!-- end -->",
+    r"^:::|^:   |^!!!|^\?\?\?|^=== \"|\{[#:.][\w-]+|\]\[[\w. ]+\]|^<!-- \w+: .*-->\s*<!-- end -->",
     re.MULTILINE,
 )
 """What only a site's extensions understand: directives, admonitions, attributes, undefined references."""
@@ -74,7 +74,12 @@ def test_broken_links_and_raw_syntax_are_noticed() -> None:
     assert leads_somewhere("docs/index.md#where-to-begin", ROOT / "README.md")
     for target in ("docs/nowhere.md", "docs/index.md#nowhere", "../elsewhere.md", "docs"):
         assert not leads_somewhere(target, ROOT / "README.md")
-    for text in ("::: comap.facts.diff", "[`diff`][comap.facts.diff]", "# Title {#title}"):
+    for text in (
+        "::: comap.facts.diff",
+        "[`diff`][comap.facts.diff]",
+        "# Title {#title}",
+        ":   text",
+    ):
         assert RAW.search(text)
 
 
