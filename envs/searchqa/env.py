@@ -108,7 +108,7 @@ class SearchQAEnv(TextEnv):
     is no Wikipedia: `data_dir` names an index of one.
 
     Args:
-        split: See *Task panel*; None for ``all`` of a file, and else ``train``.
+        split: ``train``, ``dev``, ``test`` or ``all``; None for ``all`` of a file, and else ``train``.
         data_dir: Folder of an index (``comap data build searchqa``), of any kind; for ``hybrid`` a
             folder of several. None looks in ``COMAP_HOME/searchqa/index``.
         questions: File or folder of questions; None looks in ``COMAP_HOME/searchqa/questions``.
@@ -122,7 +122,7 @@ class SearchQAEnv(TextEnv):
         style: ``"search_r1"`` or ``"verl"``.
         reward: One of ``"em"``, ``"sub_em"``, ``"f1"``, ``"format"``.
         retrieval_score: Of the reward ``format``: what showing a golden answer is worth.
-        invalid_penalty: See *Rewards*.
+        invalid_penalty: What is taken off the reward at each turn whose form was not kept.
         timeout: Seconds that a remote retriever may take for a search.
         admissible_actions: Whether `info` suggests actions.
         source: ``"auto"``, ``"official"`` (data that are there) or ``"generated"``.

@@ -235,14 +235,15 @@ class StableToolBenchEnv(TextEnv):
     cannot be compared. Generated tasks are no part of StableToolBench.
 
     Args:
-        split: See *Task panel*.
+        split: One of ToolBench's groups, such as ``G1_instruction``, or ``all``; generated tasks also
+            have ``train``.
         data_dir: Folder with ``test_instruction/`` and, if any, ``tool_response_cache/``; None looks in
             ``COMAP_HOME/stabletoolbench``.
         source: ``"auto"``, ``"official"``, ``"generated"``, or ``"mixed"``: generated ``train``, and
             official groups.
-        compat: ``"strict"`` or ``"reference"``, see *Known deviations*.
+        compat: ``"strict"``, without upstream's defects, or ``"reference"``, with them.
         max_calls: How many calls an episode has, ``Finish`` included.
-        max_observation_length: See *Observation Space*.
+        max_observation_length: Most characters of a call's result; a longer one is cut.
         functions_as: ``"signatures"`` shows each function on a line, ``"json"`` its whole schema.
         admissible_actions: Whether to list suggested calls.
         live_url: A ``/virtual`` server to ask what the cache does not have; None for none.

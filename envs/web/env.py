@@ -174,7 +174,7 @@ class WebEnv(TextEnv):
         sites: Only generated tasks that begin at these sites: shop, wiki, forum, stay, map, mail, or home,
             whose tasks need several; none for all.
         observation: ``"page"``, the whole page, or ``"viewport"``, what is in the window.
-        dialect: ``"comap"``, or ``"webevolver"`` for its text to the byte: see *Known deviations*.
+        dialect: ``"comap"``, or ``"webevolver"`` for its text and its actions to the byte.
         browser: The path of Chromium; None takes Debian's, or else Playwright's own.
         data_dir: Folder with the official task files; None looks in ``COMAP_HOME/web``.
         tasks: A task file instead.

@@ -210,7 +210,8 @@ class WebShopEnv(TextEnv):
     repeated nouns count in a title's length, so that an identical title can score below 1.
 
     Args:
-        split: See *Task panel*.
+        split: ``train``, ``valid``, ``test`` or ``all``, which are by product, or WebShop's own, which
+            overlap: ``legacy-test``, ``legacy-eval``, ``legacy-train``, ``legacy-train-500``.
         data_dir: Folder of a catalogue (``comap data build webshop``); None looks in
             ``COMAP_HOME/webshop``.
         observation_mode: ``"text"`` or ``"text_rich"``.
@@ -219,7 +220,8 @@ class WebShopEnv(TextEnv):
         show_attrs: Items have a page *Attributes*, which gives labels of the reward away.
         strict_options: The reward counts an option only where value and group are the goal's.
         goals: ``"synthetic"`` or ``"human"`` goals in the panel.
-        goals_per_product: See *Task panel*; None for all.
+        goals_per_product: Most synthetic goals of a product in ``train``, ``valid`` and ``test``; None for
+            all.
         source: ``"auto"``, ``"official"`` (a catalogue that was built) or ``"generated"``.
         generator_seed: Of the generated catalogue.
         expert: What `expert_action` knows: ``"plan"`` the goal's product, ``"explore"`` what was seen.

@@ -14,6 +14,7 @@ from comap.agents.convert import from_sharegpt
 from comap.agents.create import AGENTS
 from comap.cli import main
 from comap.envs.conformance.transcripts import load
+from comap.envs.registry import registered
 
 kit = load(f"{Path(__file__).with_name('cli_kit.py')}:KIT")
 say, run, episodes = kit.say, kit.run, kit.episodes
@@ -40,6 +41,16 @@ def test_an_environment_is_described(monkeypatch, tmp_path):
     assert "\na task: generated/" in told and "Instruction:" in told
     code, _, errors = say("envs", "comap/WebShp-v0")
     assert code == 2 and "did you mean 'comap/WebShop-v0'?" in errors
+
+
+@pytest.mark.parametrize("env", registered())
+def test_options_are_explained_where_they_stand(env, monkeypatch, tmp_path):
+    """In a terminal there is no section of a page that "See *Task panel*" could mean."""
+    monkeypatch.setenv("COMAP_HOME", str(tmp_path))
+    code, told, _ = say("envs", env)
+    options = told.partition("\noptions, ")[2].partition("\n\n")[0]
+    assert code == 0 and "split" in options
+    assert not re.search(r"\bsee \*", options, re.IGNORECASE)
 
 
 def test_an_agent_is_described():
