@@ -367,7 +367,8 @@ class PaW(Training):
     env: str = ""
     """Id of the environment, or MODULE:ID (default: the preset's, or else comap/ALFWorld-v0)."""
     vllm_server: str | None = None
-    """Address of TRL's vLLM server (trl vllm-serve) that samples; its weights are kept up to date."""
+    """Address of a vLLM server that samples; its weights are kept up to date. It is started with vllm
+    serve; docs/trainers/paw.md has the whole command."""
     vllm_colocate: float | None = None
     """Share of the GPU's memory (such as 0.3) for a vLLM engine in this process that samples; untested
     on GPUs."""

@@ -8,15 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 
 from comap.agents.convert import from_sharegpt
 from comap.agents.create import AGENTS
 from comap.cli import main
 from comap.envs.conformance.transcripts import load
-from comap.envs.registry import registered
 
 kit = load(f"{Path(__file__).with_name('cli_kit.py')}:KIT")
+ENVIRONMENTS = sorted(name for name in gym.registry if name.startswith("comap/"))
 say, run, episodes = kit.say, kit.run, kit.episodes
 
 
@@ -43,7 +44,7 @@ def test_an_environment_is_described(monkeypatch, tmp_path):
     assert code == 2 and "did you mean 'comap/WebShop-v0'?" in errors
 
 
-@pytest.mark.parametrize("env", registered())
+@pytest.mark.parametrize("env", ENVIRONMENTS)
 def test_options_are_explained_where_they_stand(env, monkeypatch, tmp_path):
     """In a terminal there is no section of a page that "See *Task panel*" could mean."""
     monkeypatch.setenv("COMAP_HOME", str(tmp_path))

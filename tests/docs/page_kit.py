@@ -21,6 +21,8 @@ WRITTEN = re.compile(r"^<!-- [a-z ]+: [^\n]+ -->\n.*?^<!-- end -->$", re.DOTALL 
 """A part of a page that docs/hooks writes from code; the code's own tests run what stands there."""
 FILE = re.compile(r"# ((\w+)\.py)\n")
 """The first line of a block that the reader saves as a file, and others import."""
+VARIABLE = re.compile(r"[A-Z_]+=")
+"""What sets a variable for one command."""
 NOT_HERE = re.compile(r"(.*=)?(DIR|INDEX|CATALOG|FILE|NAME)|https?://.*|\w+/[A-Z].*")
 """Data, servers and models of the hub: what a command here cannot have."""
 KNOWN = {"comap/ALFWorld-v0", "comap/WebShop-v0", "comap/SearchQA-v0"}
@@ -44,11 +46,14 @@ def blocks_of(page: Path) -> list[tuple[str, str]]:
 
 
 def commands_of(block: str) -> Iterator[Command]:
-    """Yield each line's words, and the comment behind a ``#``."""
+    """Yield each line's words, without variables before them, and the comment behind a ``#``."""
     for line in re.sub(r"\\\n *", "", block).splitlines():
-        words, _, comment = line.partition(" #")
-        if words.strip():
-            yield shlex.split(words), comment.strip()
+        command, _, comment = line.partition(" #")
+        words = shlex.split(command)
+        while words and VARIABLE.match(words[0]):
+            del words[0]
+        if words:
+            yield words, comment.strip()
 
 
 def runs_here(words: list[str], comment: str) -> bool:
