@@ -199,26 +199,29 @@ class RAPConfig(AgentConfig):
 
     A real step looks at up to ``rollouts * depth`` states. For each it samples ``candidates`` actions,
     up to ``candidate_rounds`` times over where few of them are admissible, and predicts and judges
-    ``candidates`` futures: with the defaults up to 192 states, 6,144 samples and 1,536 judgements,
-    which an untrained model comes near to. Where prompts are long (WebShop's pages) the judgements
-    cost most. ``rollouts`` and ``depth`` lower all of it in proportion; ``evaluation_weight=0`` asks
-    for no judgements, ``candidate_rounds=1`` for no more samples, ``state_text="belief"`` shortens
-    prompts.
+    ``candidates`` futures: with the defaults up to 32 states, 128 samples, 128 judgements and 128
+    predictions. Where prompts are long (WebShop's pages) the judgements cost most. ``rollouts`` and
+    ``depth`` lower all of it in proportion; ``evaluation_weight=0`` asks for no judgements,
+    ``state_text="belief"`` shortens prompts.
+
+    Weights, temperature, exploration and ``action_tokens`` are those of ITP's released program. Its
+    search is larger, and so is that of the tables of ``comap bench run --scale paper``:
+    ``candidates=8, depth=6, rollouts=32``, up to 192 states a step.
 
     Example:
-        >>> RAPConfig(rollouts=4).depth
-        6
+        >>> RAPConfig(candidates=8, depth=6, rollouts=32).candidate_rounds
+        1
     """
 
-    candidates: int = 8
-    """Actions tried in each state, d."""
+    candidates: int = 4
+    """Actions tried in each state, d; 8 in ITP's released program."""
     candidate_temperature: float = 0.8
     """Temperature of the candidates."""
     candidate_top_p: float = 0.95
     """Nucleus of the candidates."""
-    candidate_rounds: int = 4
-    """How often lacking candidates are sampled again before admissible actions fill the places; with
-    d samples or fewer each, at most 4 d in all."""
+    candidate_rounds: int = 1
+    """How often candidates are sampled, each time as many as lack, before admissible actions fill the
+    places."""
     action_tokens: int = 32
     """Most tokens of a candidate."""
     log_probs: Literal["sampled", "scored"] = "sampled"
@@ -234,11 +237,11 @@ class RAPConfig(AgentConfig):
     """Fewest letters of a goal word."""
     exploration: float = 1.4
     """Weight w of the UCT term."""
-    depth: int = 6
-    """Actions on a path."""
-    rollouts: int = 32
-    """Paths searched at each real step; what a step costs grows with it and
-    with the depth."""
+    depth: int = 4
+    """Actions on a path; 6 in ITP's released program."""
+    rollouts: int = 8
+    """Paths searched at each real step, 32 in ITP's released program; what a step costs grows with it
+    and with the depth."""
     discount: float = 1.0
     """Discount of later rewards, gamma."""
     goal_reward: float = 1.0
@@ -288,8 +291,8 @@ class RAPAgent:
         config: Settings; None for the defaults.
 
     Example:
-        >>> RAPAgent().config.rollouts
-        32
+        >>> RAPAgent().calls_per_step()
+        'up to 256 model calls and 128 predictions (4 candidates x 8 rollouts x depth 4)'
     """
 
     name = "rap"
@@ -297,6 +300,20 @@ class RAPAgent:
 
     def __init__(self, config: RAPConfig | None = None):
         self.config = config or RAPConfig()
+
+    def calls_per_step(self) -> str:
+        """Return in words what a step asks for at most."""
+        config = self.config
+        states = config.rollouts * config.depth
+        calls = 1  # a `Score` request for all actions
+        if config.decoding != "scored":
+            calls = config.candidates * config.candidate_rounds + (config.log_probs == "scored")
+        if config.evaluation_weight:
+            calls += config.candidates
+        return (
+            f"up to {states * calls:,} model calls and {states * config.candidates:,} predictions "
+            f"({config.candidates} candidates x {config.rollouts} rollouts x depth {config.depth})"
+        )
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Search, and take the root's best child; where nothing can be proposed, act as ReAct."""

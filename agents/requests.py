@@ -7,6 +7,7 @@ a run. A `RequestBatcher` answers the requests of many episodes in as few batche
 from __future__ import annotations
 
 import math
+import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -384,12 +385,28 @@ class _Asked(NamedTuple):
     request: LMRequest
 
 
+class ModelWork(NamedTuple):
+    """How much language models were asked so far, and how much of it they have answered."""
+
+    asked: int = 0
+    answered: int = 0
+    tokens: int = 0
+    """Tokens of the answered calls: read and written."""
+
+
+OnWork: TypeAlias = "Callable[[ModelWork], object]"
+"""Is called before and after each batch of calls, with the sums so far; of several threads perhaps."""
+
+
 class RequestBatcher:
     """Answers requests in batches; what fails has its exception in place of an answer."""
 
-    def __init__(self, lm: LanguageModel | None):
+    def __init__(self, lm: LanguageModel | None, on_work: OnWork | None = None):
         self._lm = lm
         self._grounded: dict[int, object] = {}
+        self._on_work = on_work
+        self._work = ModelWork()
+        self._counting = threading.Lock()
 
     def __call__(self, questions: Sequence[SlotRequest]) -> list[Any]:
         """Return an answer, or the exception that stands for it, for each question, in order."""
@@ -449,7 +466,17 @@ class RequestBatcher:
                 OptionError(f"{asked} {type(one).__name__}, {found} (on the command line: --model)")
                 for one in requests
             ]
-        return _each(lambda part: answer(lm, part), requests)
+        self._count(ModelWork(asked=len(requests)))
+        replies = _each(lambda part: answer(lm, part), requests)
+        self._count(ModelWork(answered=len(replies), tokens=sum(map(_tokens_of, replies))))
+        return replies
+
+    def _count(self, more: ModelWork) -> None:
+        with self._counting:
+            before = self._work
+            self._work = ModelWork(*(a + b for a, b in zip(before, more, strict=True)))
+            if self._on_work is not None:
+                self._on_work(self._work)
 
     def _imagine(self, batch: Sequence[ImagineRequest]) -> list[Any]:
         model, _, slot, _ = batch[0]
@@ -461,6 +488,11 @@ class RequestBatcher:
                 model.ground(slot.env)
             self._grounded[id(model)] = slot.moment
         return list(ask(model, [question.query for question in batch]))
+
+
+def _tokens_of(reply: Any) -> int:
+    """Return the tokens that a reply took, of its prompt and its own; none where it failed."""
+    return int(getattr(reply, "prompt_tokens", 0)) + int(getattr(reply, "completion_tokens", 0))
 
 
 def _batch_of(asked: _Asked | ImagineRequest | ProbeRequest) -> Hashable:

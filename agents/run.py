@@ -30,7 +30,7 @@ from ..worldmodel import Configured, WorldModel
 from ..worldmodel.language import LanguageWorldModel
 from ..worldmodel.naming import in_words, words_of
 from .base import Agent, Retrying, asks_world_model
-from .requests import IMAGINE, EnvSlot, Keep
+from .requests import IMAGINE, EnvSlot, Keep, OnWork
 from .runner import settings_of, stream_episodes
 
 _OF_WEIGHTS = ("SafetensorError", "safetensors")
@@ -154,6 +154,7 @@ class Run:
         keep: See `stream_episodes`.
         config: What else makes this run the run it is, as plain data.
         on_step: Called after each step that is played in this process.
+        on_work: Called about each batch of language-model calls in this process; see `stream_episodes`.
 
     Raises:
         OptionError: A task is there twice.
@@ -177,6 +178,7 @@ class Run:
     keep: Keep = "replies"
     config: Mapping[str, Any] = field(default_factory=dict)
     on_step: Callable[[], object] | None = None
+    on_work: OnWork | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.tasks, str):
@@ -208,6 +210,7 @@ class Run:
             seed=[seed for _, seed in items],
             keep=self.keep,
             on_step=self.on_step,
+            on_work=self.on_work,
         )
 
     def describe(self) -> dict[str, Any]:

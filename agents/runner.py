@@ -29,6 +29,7 @@ from .requests import (
     ImagineReply,
     ImagineRequest,
     Keep,
+    OnWork,
     ProbeRequest,
     RequestBatcher,
     SlotRequest,
@@ -147,6 +148,7 @@ def stream_episodes(
     keep: Keep = "replies",
     overlap: bool = False,
     on_step: Callable[[], object] | None = None,
+    on_work: OnWork | None = None,
 ) -> Generator[tuple[int, list[Trajectory]], None, None]:
     """Play tasks, many at once, and yield each task's number and trials as it ends.
 
@@ -167,6 +169,8 @@ def stream_episodes(
             (`comap.agents.runner`): for two models that do not wait for one another, such as two
             servers. Episodes are the same, and end in another order.
         on_step: Called after each step of each episode.
+        on_work: Called before and after each batch of language-model calls with a
+            `comap.agents.requests.ModelWork`: how many were asked and answered, and their tokens.
 
     Raises:
         OptionError: An option cannot be, or the agent needs a language model that can do what this
@@ -189,7 +193,7 @@ def stream_episodes(
         return play_task(player, slot, *item)
 
     rounds = play_overlapped if overlap else play_rounds
-    return rounds(pool, RequestBatcher(lm), items, concurrency, play)
+    return rounds(pool, RequestBatcher(lm, on_work), items, concurrency, play)
 
 
 def settings_of(agent: Agent, lm: LanguageModel | None = None) -> dict[str, Any]:

@@ -114,6 +114,16 @@ class WebEvolverAgent:
         """Whether candidates are simulated: not at depth 0."""
         return self.config.depth > 0
 
+    def calls_per_step(self) -> str:
+        """Return in words what a step asks for at most, where replies can be read."""
+        config = self.config
+        drafts = config.candidates * max(config.depth, 1)  # between simulated steps the policy acts
+        return (
+            f"up to {drafts + config.candidates:,} model calls and "
+            f"{config.candidates * config.depth:,} predictions from step {config.start_step} on "
+            f"({config.candidates} candidates x depth {config.depth}, each with a critic)"
+        )
+
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Draft; from `start_step` on gather candidates, simulate, score, and take the best."""
         config, replies = self.config, replies_in(view)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ..agents.requests import ModelWork
 from ..lm.create import hush
 from ..metrics import wilson
 from ..trainers.processes import is_first
@@ -23,6 +25,8 @@ Item = TypeVar("Item")
 _SECONDS = 10.0  # between two lines of progress, where standard output is no terminal
 _PARTS = 10  # of a piece of work, between two such lines
 _REFRESH = 0.2  # seconds between two updates of a bar
+_IDLE_SECONDS = 60.0  # likewise, where no model call is under way
+_BEAT = 0.5  # seconds between two looks at whether something is to be said
 
 
 def open_console() -> Any:
@@ -93,17 +97,58 @@ def tracked(items: Sequence[Item], description: str) -> Iterator[Item]:
 
 
 class Display:
-    """Progress as bars on a terminal, else as a line now and then; without a console, nothing."""
+    """Progress as bars on a terminal, else as a line now and then; without a console, nothing.
+
+    Between two pieces of news a model may work for minutes: `beat`, which a thread calls (see
+    `beating`), says then how many of its calls are answered, and how fast.
+    """
 
     def __init__(self, console: Any = None, bars: Any = None):
         self.console, self.bars = console, bars
         self.label = ""
         self._bar: Any = None
         self._shown_at, self._shown_part = time.monotonic(), 0
+        self._progress = ""  # of the present piece of work, in words
+        self._work, self._work_began = ModelWork(), time.monotonic()
 
     def say(self, text: str) -> None:
         if self.console is not None:
+            self._shown_at = time.monotonic()
             self.console.print(one_line(text, 400), markup=False, soft_wrap=True)
+
+    def work(self, work: ModelWork) -> None:
+        """Note what language models were asked and have answered, in the present piece of work."""
+        if not self._work.asked or work.asked < self._work.asked:  # another count has begun
+            self._work_began = time.monotonic()
+        self._work = work
+
+    def beat(self) -> None:
+        """Show that the work goes on, where nothing was said for a while."""
+        silent = time.monotonic() - self._shown_at
+        at_work = self._work.asked > self._work.answered
+        if not self.label:
+            return
+        if self._bar is not None:
+            if at_work:
+                self.bars.update(self._bar, description=f"{self.label}: {self._now()}")
+        elif at_work and silent >= _SECONDS:
+            self.say(f"{self.label}: {self._now()}")
+        elif silent >= _IDLE_SECONDS:
+            self.say(f"{self.label}: {', '.join(filter(None, (self._progress, 'still at work')))}")
+
+    def _now(self) -> str:
+        """Return how far the present piece of work is, and what the models do for it."""
+        return ", ".join(filter(None, (self._progress, self._work_text())))
+
+    def _work_text(self) -> str:
+        work, seconds = self._work, time.monotonic() - self._work_began
+        if not work.asked:
+            return ""
+        speed = work.tokens / max(seconds, 1e-3)
+        waiting = work.asked - work.answered
+        text = f"{work.answered:,} model calls"
+        text += f" ({waiting:,} under way)" if waiting else ""
+        return text + f", {work.tokens:,} tokens ({speed:,.0f} a second)"
 
     def begin(self, label: str) -> None:
         """Begin a piece of work, unless it has begun; the one before has ended."""
@@ -111,19 +156,21 @@ class Display:
             return
         self.end()
         self.label, self._shown_part, self._shown_at = label, 0, time.monotonic()
+        self._progress, self._work = "", ModelWork()
         if self.bars is not None:
             self._bar = self.bars.add_task(label, total=None)
 
     def move(self, done: int, total: int, text: str) -> None:
         """Show how far the present piece of work is."""
+        self._progress = text if self._bar is not None else f"{done} of {total} {text}"
         if self._bar is not None:
             description = f"{self.label}: {text}"
             self.bars.update(self._bar, completed=done, total=total, description=description)
             return
         part, now = done * _PARTS // max(total, 1), time.monotonic()
         if part != self._shown_part and now - self._shown_at >= _SECONDS and done < total:
-            self._shown_part, self._shown_at = part, now
-            self.say(f"{self.label}: {done} of {total} {text}")
+            self._shown_part = part
+            self.say(f"{self.label}: {self._now()}")
 
     def end(self) -> None:
         """Take the bar of the present piece of work away."""
@@ -178,9 +225,13 @@ class RunDisplay(Display):
             return
         self._shown_at, done = now, self._before + self._played
         if self._bar is None:
-            self.say(f"{self.label}: {done} of {self._total} {self._text()}")
+            self.say(f"{self.label}: {self._now()}")
         else:
-            self.move(done, self._total, self._text())
+            self.move(done, self._total, self._now())
+
+    def _now(self) -> str:
+        done = "" if self._bar is not None else f"{self._before + self._played} of {self._total} "
+        return ", ".join(filter(None, (f"{done}{self._text()}", self._work_text())))
 
     def _text(self) -> str:
         text = "tasks"
@@ -198,8 +249,27 @@ def run_progress(total: int) -> Iterator[RunDisplay]:
     """Show how far a run is and how well it goes."""
     console = open_console()
     bars = _bars(console, transient=True) if console.is_terminal else None
-    with bars or nullcontext():
-        yield RunDisplay(total, console, bars)
+    shown = RunDisplay(total, console, bars)
+    with bars or nullcontext(), beating(shown):
+        yield shown
+
+
+@contextmanager
+def beating(shown: Display) -> Iterator[None]:
+    """Let a display beat while something else is done."""
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(_BEAT):
+            shown.beat()
+
+    thread = threading.Thread(target=beat, name="comap-display", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 @contextmanager
@@ -228,8 +298,9 @@ def training_progress() -> Iterator[TrainingDisplay]:
     bars = None
     if console is not None and console.is_terminal:
         bars = _bars(console, transient=True, redirect_stdout=False)
-    with quiet(), bars or nullcontext():
-        yield TrainingDisplay(console, bars)
+    shown = TrainingDisplay(console, bars)
+    with quiet(), bars or nullcontext(), beating(shown):
+        yield shown
 
 
 class TrainingDisplay(Display):
@@ -254,6 +325,10 @@ class TrainingDisplay(Display):
             self.say("entry conditions (docs/evidence.md):")
             for condition in event["of"].values():
                 self.say(condition["line"])
+        elif kind == "calls":
+            if "update" in event:
+                self.begin(f"update {event['update']}")
+            self.work(ModelWork(*(event[name] for name in ModelWork._fields)))
         elif kind == "evaluation":
             self.begin(f"evaluation after update {event['update']}, {event['split']}")
         elif kind == "evaluated":

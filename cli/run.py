@@ -394,6 +394,9 @@ class Play(ModelOptions):
             "tasks played": tasks_in_words(about_tasks["number"], about_tasks["generated"]),
             "world model asked": world_model or "none",
         }
+        calls = getattr(prepared.agent, "calls_per_step", None)
+        if callable(calls):
+            print(f"a step of {self.agent} takes {calls()}", flush=True)
         kept = env_class(self.env).engine_pool(self.concurrency)
         with (
             kept,
@@ -402,7 +405,7 @@ class Play(ModelOptions):
         ):
             summary = run_to(
                 out,
-                replace(prepared, on_step=shown.step),
+                replace(prepared, on_step=shown.step, on_work=shown.work),
                 concurrency=self.concurrency,
                 overlap=self.overlap,
                 retry_failed=self.retry_failed,

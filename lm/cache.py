@@ -8,6 +8,7 @@ common beginning share what they have in common, and a shorter prompt uses the b
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -145,7 +146,9 @@ def _layer_class() -> Any:
 
         def __init__(self, cache: Any, number: int) -> None:
             super().__init__()
-            self.cache, self.number = cache, number
+            # Weak: a circle would keep the rooms, tens of megabytes each, until Python looks for
+            # circles, which is seldom. With many passes (RAP) that was three gigabytes.
+            self.cache, self.number = weakref.proxy(cache), number
 
         def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
             new, cache = (key_states, value_states), self.cache

@@ -22,7 +22,7 @@ import comap
 ROOT = Path(comap.__file__).parent
 OWN = ["comap_envs"]
 """Packages of their own in the same distribution, for stacks that import one by its name."""
-NOT_PACKAGED = {"tests", "docs", "examples", "build", "dist", "runs", *OWN}
+NOT_PACKAGED = {"tests", "docs", "examples", "build", "dist", "runs", "measure", *OWN}
 FLOORS = (
     {"facts", "errors", "spaces", "jsonl", "redaction", "trajectory"},
     {"metrics", "lm"},

@@ -24,6 +24,7 @@ import gymnasium
 
 from ..agents import Agent, AgentConfig, ReActAgent, ReActConfig
 from ..agents.heads import RefinementHead
+from ..agents.requests import OnWork
 from ..agents.run import TRAJECTORIES, Run, recorded, run_to, writing
 from ..jsonl import draft_of, write_json
 from ..lm import LanguageModel
@@ -217,6 +218,7 @@ class StagedTraining(ABC):
             world_model=world_model,
             seed=seed,
             config={"split": split},
+            on_work=telling_work(self.tell),
         )
         done = won = 0
 
@@ -385,6 +387,11 @@ def play_share(folder: Path, run: Run, **options: Any) -> list[Trajectory]:
         run_to(folder / f"rank-{rank()}-of-{world_size()}", run, **options)
     wait()
     return played(folder)
+
+
+def telling_work(tell: Tell, **about: Any) -> OnWork:
+    """Return what tells of the calls of language models, which may take minutes between two episodes."""
+    return lambda work: tell({"event": "calls", **about, **work._asdict()})
 
 
 def played(folder: Path) -> list[Trajectory]:

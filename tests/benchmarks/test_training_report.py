@@ -438,6 +438,7 @@ def lines(capsys, monkeypatch):
     """Return what is shown of events without a terminal; each look at the clock is 11 s later."""
     clock = iter(range(0, 100_000, 11))
     monkeypatch.setattr("comap.benchmarks.display.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("comap.benchmarks.display._BEAT", 1e6)  # a test is not silent for long
 
     def shown_of(events):
         with training_progress() as shown:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 
 import pytest
 
@@ -11,7 +13,7 @@ pytest.importorskip("transformers")
 
 from comap.errors import LanguageModelError  # noqa: E402
 from comap.lm import Encode, Generate, HFLanguageModel, Message, NextWord, Sampling, Score  # noqa: E402
-from comap.lm.cache import PrefixTree  # noqa: E402
+from comap.lm.cache import PrefixTree, cache_class  # noqa: E402
 from comap.lm.ngrams import NGrams  # noqa: E402
 
 TEXTS = ("go to shelf 2", "take apple 1", "You see a cabinet 1", "open it", "nothing")
@@ -59,6 +61,25 @@ def expected(folder):
 def test_answers_are_the_same_with_any_memory_of_earlier_prompts(folder, rows, expected):
     assert play(opened(folder, batch_rows=rows)) == expected
     assert play(opened(folder, batch_rows=rows, cache_mb=1)) == expected, "some of it was dropped"
+
+
+def test_the_memory_of_a_batch_is_freed_when_it_is_answered(folder, monkeypatch):
+    lm, batches = opened(folder), weakref.WeakSet()
+    cache = cache_class()
+    created = cache.__init__
+
+    def noting(self, *args):
+        batches.add(self)
+        created(self, *args)
+
+    monkeypatch.setattr(cache, "__init__", noting)
+    gc.disable()  # which frees circles of references, but seldom: gigabytes wait for it
+    try:
+        lm.generate([Generate((Message("user", text),), Sampling(3)) for text in TEXTS])
+        lm.words([NextWord((Message("user", "go to shelf 2"),), (" go", " take"))])
+        assert not batches
+    finally:
+        gc.enable()
 
 
 def test_only_what_is_new_is_read(folder, monkeypatch):

@@ -32,7 +32,7 @@ from ..processes import is_first, wait, world_size
 from ..run_folder import Done, StageFolder
 from ..samples import Example, encode_samples, plan_updates, prompt_tokens
 from ..sft import BaselineRun, sample_of, shown_steps
-from ..stages import Work
+from ..stages import Work, telling_work
 from .config import ITPTraining
 
 FORESIGHT = "foresight"
@@ -260,6 +260,7 @@ class ITPRun(BaselineRun):
             concurrency=config.concurrency,
             seed=[self.seed(stage.name, update, place) for place in range(number)],
             keep="tokens",
+            on_work=telling_work(self.tell),
         )
         folder = stage.path / "episodes"
         folder.mkdir(exist_ok=True)

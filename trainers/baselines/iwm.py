@@ -22,7 +22,7 @@ from ..config import recast
 from ..evaluation import transition_from_json, transition_json
 from ..run_folder import Done, StageFolder, each_once
 from ..sft import BaselineRun, transition_sample
-from ..stages import Work
+from ..stages import Work, telling_work
 from .config import IWMTraining
 
 _EXPLORATION = "exploration"
@@ -123,7 +123,8 @@ class IWMRun(BaselineRun):
             return {"transitions": [transition_json(transition) for transition in found]}
 
         pool = EnvPool(partial(self.make_env, self.config.train_split))
-        rounds = play_rounds(pool, RequestBatcher(lm), shown, self.config.concurrency, play)
+        batcher = RequestBatcher(lm, telling_work(self.tell))
+        rounds = play_rounds(pool, batcher, shown, self.config.concurrency, play)
         for number, told in rounds:
             done[0] += 1
             done[1] += "error" not in told

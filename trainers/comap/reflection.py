@@ -27,7 +27,7 @@ from ...agents.convert import views_of
 from ...agents.parsing import first_line
 from ...agents.prompting import Draft, converse, draft_action
 from ...agents.react import replies_in
-from ...agents.requests import EnvPool, EnvSlot, RequestBatcher
+from ...agents.requests import EnvPool, EnvSlot, OnWork, RequestBatcher
 from ...agents.runner import EpisodeGenerator, Player, error_text, play_on, play_rounds, player_for
 from ...envs import Snapshot, canonical_action, restore, snapshot
 from ...errors import EngineError
@@ -39,7 +39,7 @@ from ...worldmodel import Imagined
 from ..run_folder import Done, each_once
 from ..samples import ANCHOR, Sample, Segment
 from ..sft import sample_of
-from ..stages import StagedTraining
+from ..stages import StagedTraining, telling_work
 from .config import CoMapTraining
 
 
@@ -85,6 +85,7 @@ def played_branches(
             [known[key] for key in keys],
             lm=training.language_model(),
             concurrency=training.config.concurrency,
+            on_work=telling_work(training.tell),
         )
         for branch, outcome in outcomes:
             done[0] += 1
@@ -102,6 +103,7 @@ def suffix_outcomes(
     *,
     lm: LanguageModel | None = None,
     concurrency: int = 32,
+    on_work: OnWork | None = None,
 ) -> Iterator[tuple[Branch, Outcome]]:
     """Play branches, many at once, and yield what came of each as it ends."""
     player = player_for(agent, lm)
@@ -114,7 +116,7 @@ def suffix_outcomes(
         moments: dict[tuple[Any, ...], list[Branch]] = {}
         for branch in rest:
             moments.setdefault((branch.task, branch.prefix, branch.seed), []).append(branch)
-        pool, batcher = EnvPool(make_env), RequestBatcher(lm)
+        pool, batcher = EnvPool(make_env), RequestBatcher(lm, on_work)
         with closing(play_rounds(pool, batcher, moments.values(), concurrency, play)) as rounds:
             for _, outcomes in rounds:
                 for branch, outcome in outcomes.items():

@@ -13,6 +13,7 @@ import gymnasium
 
 from ...agents.base import Agent, Decision, Reply, Request, View
 from ...agents.config import required_capabilities
+from ...agents.requests import OnWork
 from ...agents.runner import run_episodes
 from ...errors import EngineError, OptionError
 from ...lm import LanguageModel
@@ -62,6 +63,7 @@ def play_groups(
     update: int = 0,
     include_admissible: bool = False,
     on_done: Callable[[Trajectory], object] = lambda episode: None,
+    on_work: OnWork | None = None,
 ) -> list[list[Trajectory]]:
     """Play all episodes of some groups, many at once, and return them by group and member."""
     members = [(group, member) for group in groups for member in range(group.members)]
@@ -75,6 +77,7 @@ def play_groups(
             concurrency=concurrency,
             seed=[_seed(seed, update, group, member) for group, member in members],
             keep="tokens",
+            on_work=on_work,
         )
     )
     found = [[next(episodes) for _ in range(group.members)] for group in groups]

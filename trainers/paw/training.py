@@ -27,7 +27,7 @@ from ..processes import gathered, is_first, own_device, rank, wait, world_size
 from ..run_folder import RunFolder, last_checkpoint
 from ..setup import Environments, show_expert, tiny_for_training
 from ..sft import imitation_samples
-from ..stages import MakeEnv, Tell, identified, play_share
+from ..stages import MakeEnv, Tell, identified, play_share, telling_work
 from ..tracking import tracked
 from .config import PaWTraining
 from .rollouts import groups_of, roll_out, rollout_metrics, shuffled
@@ -248,6 +248,7 @@ class _Training:
             update=update,
             include_admissible=config.loss.include_admissible,
             on_done=advance,
+            on_work=telling_work(self.tell, update=update + 1),
         )
         sums = rollouts.sums() | self.search.sums()
         self._metrics = rollout_metrics(gathered([sums])) | self.search.noise(update)
@@ -316,6 +317,7 @@ class _Training:
             lm=self.policy.language_model(),
             seed=repeat or None,
             config={"split": split, "update": update},
+            on_work=telling_work(self.tell),
         )
         return play_share(folder, run, concurrency=self.config.concurrency)
 

@@ -158,6 +158,11 @@ def test_official_answers_on_tools_are_judged():
     assert [one[0] for one in command("comap-t1", "play-react-stable", scale="tiny")] == ["run"]
 
 
+def test_the_tables_search_as_widely_as_the_released_program():
+    text = shlex.join(command("comap-t1", "play-rap-alfworld")[0])
+    assert "--candidates 8 --candidate-rounds 4 --depth 6 --rollouts 32" in text
+
+
 def test_costs_grow_with_models_and_say_where_they_come_from():
     found = plan([experiment("comap-t2")], scale_named("paper"), [0])
     jobs = [job for job in found.jobs.values() if job.recipe.name == "comap"]
