@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, SupportsFloat, TypeAlias, runtime_checkable
 
+from ..envs.briefing import Briefing
 from ..facts import Delta, State
 from ..lm import Encode, Generate, NextWord, Score
 from ..trajectory import Trajectory, Turn
@@ -36,6 +37,7 @@ class View:
         trial: Which attempt at the task this is, from 1.
         seed: The episode's seed, 0 where it has none: with other seeds, episodes of one task sample
             other replies.
+        briefing: What a language model is told of this environment; None for what its class brings.
     """
 
     env_id: str
@@ -50,6 +52,7 @@ class View:
     memory: dict[str, Any] = field(default_factory=dict)
     trial: int = 1
     seed: int = 0
+    briefing: Briefing | None = None
 
 
 @dataclass(frozen=True, slots=True)

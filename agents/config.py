@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 from ..errors import OptionError, check_choice, suggest
 from ..lm import LanguageModel, Sampling
+from ..lm.prompts import check_prompt_folder
 from .base import Agent
 
 Decoding: TypeAlias = Literal["free", "masked", "scored"]
@@ -59,6 +61,11 @@ class AgentConfig:
     """Most tokens of a thought and an action (CoMap, Table 5)."""
     examples: int = 1
     """Worked examples in standard history prompts, 0 or 1."""
+    show_actions: bool = True
+    """List the admissible actions at the end of standard prompts, where the environment lists them; of
+    more than 100 the first, with the number of the rest. Brief prompts never do."""
+    prompt_folder: str | None = None
+    """Folder whose files replace prompts (`comap init prompts` writes one); None for comap's own."""
     seed: int = 0
     """Seed of what is sampled."""
     adapter: str | None = None
@@ -85,6 +92,8 @@ class AgentConfig:
                 for name in names.split():
                     _check_range(name, getattr(self, name), low, high, str(hints[name]))
         self.sampling(1)  # refuses top_p=0
+        if self.prompt_folder is not None:
+            check_prompt_folder(self.prompt_folder)
 
     def sampling(
         self,
@@ -103,6 +112,11 @@ class AgentConfig:
             chosen = 0  # nothing is drawn; the same request stays the same, for caches and records
         return Sampling(max_new_tokens, temperature, nucleus, stop, chosen)
 
+    @property
+    def lists_actions(self) -> bool:
+        """Whether prompts list the admissible actions, where the environment does."""
+        return self.show_actions and self.prompts == "standard"
+
     def required_capabilities(self) -> frozenset[str]:
         """Return which of `comap.lm.CAPABILITIES` a language model must have for these settings.
 
@@ -116,7 +130,15 @@ class AgentConfig:
 
     def describe(self) -> dict[str, Any]:
         """Return the settings as JSON data, for results."""
-        return asdict(self)
+        described = asdict(self)
+        folder = described.pop("prompt_folder")
+        if (
+            self.prompts == "brief"
+        ):  # says nothing there, and is not in the records of earlier versions
+            del described["show_actions"]
+        if folder is not None:  # its texts are in the record as a digest; no path of a machine is
+            described["prompt_folder"] = Path(folder).name
+        return described
 
 
 def _check_range(name: str, value: Any, low: float, high: float, hint: str) -> None:

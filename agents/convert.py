@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from ..envs.briefing import Briefing
+from ..envs.registry import text_env_of
 from ..errors import DataCorrupt, OptionError, check_choice, needs_extra
 from ..facts import Delta, State
 from ..lm import Message
@@ -16,7 +18,8 @@ from ..trajectory import Step, Trajectory, Turn
 from .base import View, estimate_tokens
 from .config import AgentConfig
 from .parsing import clean_action, parse_action
-from .prompting import converse, instructions, load_template
+from .prompting import converse, fill
+from .runner import ADMISSIBLE
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -112,8 +115,8 @@ def _prompt_for(messages: Sequence[Message], replies: Sequence[str]) -> list[Mes
 
 def _form_of(name: str) -> str:
     """Return what a standard prompt says of the form of replies."""
-    (_, text), *_ = load_template("standard", name)
-    return text.partition("$instructions")[2]
+    (message,) = fill("standard", name, instructions="")
+    return message.content
 
 
 def _plain(messages: Iterable[Message]) -> list[dict[str, str]]:
@@ -147,7 +150,7 @@ def to_sharegpt(trajectories: Iterable[Trajectory]) -> list[dict[str, Any]]:
 
 
 def _row(trajectory: Trajectory) -> dict[str, Any]:
-    rules = instructions(trajectory.env_id)
+    rules = text_env_of(trajectory.env_id).briefing.told()
     if trajectory.goal and trajectory.goal not in trajectory.observation:
         rules = f"{rules}\n\n{trajectory.goal}"
     turns = [("human", rules), ("gpt", "OK"), ("human", trajectory.observation)]
@@ -278,26 +281,32 @@ def reply_of(step: Step) -> str:
 
 
 def views_of(
-    trajectory: Trajectory, count_tokens: Callable[[str], int] = estimate_tokens
+    trajectory: Trajectory,
+    count_tokens: Callable[[str], int] = estimate_tokens,
+    briefing: Briefing | None = None,
 ) -> Iterator[tuple[View, dict[int, str], Step]]:
-    """Yield what the agent saw before each step, its replies so far, and the step."""
+    """Yield what the agent saw before each step, its replies so far, and the step.
+
+    The admissible actions are known where the episode noted them (`stream_episodes`).
+    """
     replies: dict[int, str] = {}
     history = [Turn(None, trajectory.observation)]
     for number, (facts, step) in enumerate(trajectory.transitions()):
         so_far = dict(replies)
+        admissible = step.notes.get(ADMISSIBLE)
         view = View(
-            trajectory.env_id,
-            trajectory.task,
-            trajectory.goal,
-            tuple(history),
-            facts,
-            None,
-            number,
-            lambda: None,
-            count_tokens,
-            {"replies": so_far},
-            trajectory.trial,
-            trajectory.seed or 0,
+            env_id=trajectory.env_id,
+            task=trajectory.task,
+            goal=trajectory.goal,
+            history=tuple(history),
+            facts=facts,
+            admissible_actions=tuple(admissible) if admissible else None,
+            step=number,
+            count_tokens=count_tokens,
+            memory={"replies": so_far},
+            trial=trajectory.trial,
+            seed=trajectory.seed or 0,
+            briefing=briefing,
         )
         yield view, so_far, step
         shown = step.notes.get("shown")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from ..envs.registry import text_env_of
 from ..errors import OptionError
 from ..lm import Completion, Encode, Encoding, Message
 from ..lm.prompts import cut_text
@@ -31,8 +32,6 @@ from .react import replies_in
 
 NO_FORESIGHT = "No step ahead was imagined."
 
-_K_MAX = {"ALFWorld-v0": 5}
-_K_MAX_ELSEWHERE = 3
 _TAG = re.compile(r"</?foresight[^>]{0,40}>", re.IGNORECASE)
 _THOUGHT = re.compile(r"^[ \t]*Thought[ \t]*:[ \t]*(.*)$", re.IGNORECASE | re.MULTILINE)
 
@@ -92,7 +91,7 @@ class ITPConfig(AgentConfig):
         """Return the greatest K in an environment."""
         if self.k_max is not None:
             return self.k_max
-        return _K_MAX.get(env_id.rpartition("/")[2], _K_MAX_ELSEWHERE)
+        return text_env_of(env_id).look_ahead_limit
 
 
 class ITPAgent:
@@ -231,4 +230,5 @@ class ITPAgent:
         name = "itp_act" if listed else "itp_act_open"
         if listed:
             slots["actions"] = listed
-        return ask_about(view, config, name, config.draft_tokens, replies, **slots)
+        # Its list of actions stands in the question itself.
+        return ask_about(view, config, name, config.draft_tokens, replies, listing=False, **slots)

@@ -6,6 +6,8 @@ import json
 import re
 from dataclasses import dataclass
 
+from ..envs.registry import text_env_of
+
 _ACTION = re.compile(r"^[ \t]*Action[ \t]*:[ \t]*(?P<text>.*)$", re.IGNORECASE | re.MULTILINE)
 _INPUT = re.compile(r"\s*Action[ \t]+Input[ \t]*:[ \t]*(?P<text>\{.*)", re.IGNORECASE | re.DOTALL)
 _FIELD = re.compile(
@@ -93,8 +95,6 @@ def final_action_span(text: str) -> tuple[int, int] | None:
 
 
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-_TAIL = {"webshop": 20}  # characters of a reply without an action that are sent all the same
-_TAIL_ELSEWHERE = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +103,6 @@ class TaggedReply:
 
     action: str
     valid: bool
-
-
-def env_name(env_id: str) -> str:
-    """Return an environment's name without its namespace and version, in lower case."""
-    return re.sub(r"-v\d+\Z", "", env_id.rpartition("/")[2]).lower()
 
 
 def text_between(text: str, tag: str, *, last: bool = False) -> str | None:
@@ -126,13 +121,10 @@ def read_tags(env_id: str, reply: str) -> TaggedReply:
     the first 1,000 characters, of an empty one ``...``. Upstream makes actions lower case, searches a
     closing tag from the reply's beginning, and sends nothing for a search reply without tags.
     """
-    name = env_name(env_id)
-    if name == "searchqa":
-        action, valid = _search(reply)
-    else:
-        action, valid = _act(reply)
+    form = text_env_of(env_id).reply_form
+    action, valid = _search(reply) if form.kind == "search" else _act(reply)
     if action is None:
-        action = reply.strip()[-_TAIL.get(name, _TAIL_ELSEWHERE) :].strip()
+        action = reply.strip()[-form.tail :].strip()
     return TaggedReply(action or "...", valid)
 
 

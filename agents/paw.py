@@ -7,21 +7,22 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from ..envs.briefing import ReplyForm
+from ..envs.registry import text_env_of
 from ..errors import OptionError
 from ..lm import Completion, Generate, Message
 from ..lm.prompts import OVERHEAD, cut_text
 from .base import Decision, Reply, Request, View
 from .config import AgentConfig
-from .parsing import clean_action, env_name, parse_action, read_tags
-from .prompting import converse, fill, seed_for
+from .parsing import clean_action, parse_action, read_tags
+from .prompting import briefing_for, converse, fill, seed_for
 from .react import ReActAgent
 
-_OWN = ("alfworld", "webshop", "searchqa")  # environments that have prompts of their own
-_LONGEST_PAGE = 13_000  # characters of a WebShop prompt with history
 _UNLISTED = "(They are not listed.)"
 _TASK = "\n\nYour task is to: "
 _SLOTS = (  # not every template has each
     "task_description",
+    "instructions",
     "step_count",
     "history_length",
     "action_history",
@@ -34,103 +35,97 @@ _SLOTS = (  # not every template has each
 
 
 def tagged_prompt(view: View, config: PaWConfig) -> tuple[Message, ...]:
-    name = env_name(view.env_id)
-    name = name if name in _OWN else "any"
-    lines = _recent(view, config, name)
-    numbers = {"step_count": str(len(view.history) - 1), "current_step": str(len(view.history))}
-    numbers["history_length"] = str(len(lines))
-    bare = _filled(name if lines else f"{name}_first", numbers) + _TASK + _UNLISTED
+    """Return the one message that asks for a reply in tags (PaW, Figures 7 to 9)."""
+    form = text_env_of(view.env_id).reply_form
+    lines = _recent(view, config, form)
+    fixed = {
+        "instructions": briefing_for(view, config).told(),
+        "step_count": str(len(view.history) - 1),
+        "current_step": str(len(view.history)),
+        "history_length": str(len(lines)),
+    }
+    template = form.prompts if lines else f"{form.prompts}_first"
+    bare = _filled(config, template, fixed) + _TASK + _UNLISTED
     reserve = config.draft_tokens + OVERHEAD + view.count_tokens(bare)
-    slots, room = _present(view, name, max(config.max_length - reserve, 64))
-    lines = _newest(lines, room, view, keep_one=name == "searchqa")
+    present, room = _present(view, form, max(config.max_length - reserve, 64))
+    slots = {**fixed, **present}
+
+    lines = _newest(lines, room, view, keep_one=form.kind == "search")
     if lines:
         history = "\n".join(lines)
-        slots |= {**numbers, "history_length": str(len(lines))}
+        slots |= {"history_length": str(len(lines))}
         slots |= {"action_history": history, "memory_context": history}
-        text = _filled(name, slots)
-        if name != "webshop" or len(text) <= _LONGEST_PAGE:
+        text = _filled(config, form.prompts, slots)
+        if form.most_characters is None or len(text) <= form.most_characters:
             return (Message("user", text),)
-    if name == "alfworld" and view.goal not in slots["current_observation"]:
+
+    if not form.tells_goal and view.goal not in slots["current_observation"]:
         slots["current_observation"] += _TASK + slots["task_description"]  # else it is nowhere
-    return (Message("user", _filled(f"{name}_first", slots)),)
+    return (Message("user", _filled(config, f"{form.prompts}_first", slots)),)
 
 
-def page_text(goal: str, text: str) -> str:
-    """Return a page of WebShop as prompts show it: its parts in quotes, from behind the instruction.
-
-    Other text is returned as it is.
-    """
-    parts = text.split(" [SEP] ")
-    if len(parts) == 1:
-        return text
-    after = parts[parts.index(goal) + 1 :] if goal in parts else parts
-    return " [SEP] ".join(f"'{part}'" for part in after or parts)
-
-
-def _filled(template: str, slots: dict[str, str]) -> str:
+def _filled(config: PaWConfig, template: str, slots: dict[str, str]) -> str:
     """Return the text of one of PaW's prompts; a slot that is not given is empty."""
-    return fill("paw", template, **(dict.fromkeys(_SLOTS, "") | slots))[0].content
+    filled = dict.fromkeys(_SLOTS, "") | slots
+    return fill("paw", template, prompt_folder=config.prompt_folder, **filled)[0].content
 
 
 def _shown(view: View, index: int = -1) -> str:
-    text = view.history[index].observation
-    return page_text(view.goal, text) if env_name(view.env_id) == "webshop" else text
+    return text_env_of(view.env_id).shown_text(view.goal, view.history[index].observation)
 
 
-def _recent(view: View, config: PaWConfig, name: str) -> list[str]:
+def _recent(view: View, config: PaWConfig, form: ReplyForm) -> list[str]:
     """Return a line for each of the last steps, with its observation and action.
 
     In search QA a line has an action and what the search found; an action of absurd length is cut.
     """
     taken = len(view.history) - 1
-    turns = config.memory_turns if name == "searchqa" else config.history_turns
+    searches = form.kind == "search"
+    turns = config.memory_turns if searches else config.history_turns
+    first = 1 if turns is None else max(taken - turns, 0) + 1
     lines = []
-    for k in range(1 if turns is None else max(taken - turns, 0) + 1, taken + 1):
-        action = view.history[k].action or ""
+    for step in range(first, taken + 1):
+        action = view.history[step].action or ""
         action = cut_text(action, config.max_length // 8, view.count_tokens)
-        if name != "searchqa":
-            shown = _shown(view, k - 1)
-            lines.append(f"[Observation {k}: '{shown}', Action {k}: '{action}']")
-            continue
-        found = view.history[k].observation.strip()
-        if not (found.startswith("<information>") and found.endswith("</information>")):
-            found = f"<information>{found}</information>"
-        lines.append(f"Step {k}:{action} {found}")
+        if searches:
+            lines.append(f"Step {step}:{action} {_information(view.history[step].observation)}")
+        else:
+            before = _shown(view, step - 1)
+            lines.append(f"[Observation {step}: '{before}', Action {step}: '{action}']")
     return lines
 
 
-def _present(view: View, name: str, room: int) -> tuple[dict[str, str], int]:
+def _information(observation: str) -> str:
+    """Return what a search found in its tags."""
+    passages = observation.strip()
+    if passages.startswith("<information>") and passages.endswith("</information>"):
+        return passages
+    return f"<information>{passages}</information>"
+
+
+def _present(view: View, form: ReplyForm, room: int) -> tuple[dict[str, str], int]:
     """Return the slots of the present, cut to fit, and how many tokens they leave."""
     count = view.count_tokens
     goal = cut_text(view.goal, room // 4, count)
     room -= count(goal)
     slots = {"task_description": goal}
-    if name == "searchqa":
+    if form.kind == "search":
         return slots, room
-    actions = _actions(view, name)
-    sizes = [count(line) + 1 for line in actions]
-    shown = cut_text(_shown(view), max(room - sum(sizes), room // 2), count)
-    room -= count(shown)
+
+    actions = text_env_of(view.env_id).action_menu(view.admissible_actions or ())
+    lines = [f"'{action}'" for action in actions]
+    sizes = [count(line) + 1 for line in lines]
+    observation = cut_text(_shown(view), max(room - sum(sizes), room // 2), count)
+    room -= count(observation)
+
     kept = 0
-    while kept < len(actions) and sizes[kept] <= room:
+    while kept < len(lines) and sizes[kept] <= room:
         room -= sizes[kept]
         kept += 1
-    listed = "\n".join(actions[:kept]) or _UNLISTED
-    slots |= {"current_observation": shown}
+    listed = "\n".join(lines[:kept]) or _UNLISTED
+    slots |= {"current_observation": observation}
     slots |= {"admissible_actions": listed, "available_actions": listed}
     return slots, room
-
-
-def _actions(view: View, name: str) -> list[str]:
-    """Return a line for each action that can be taken now, as far as that is known."""
-    actions = list(view.admissible_actions or ())
-    if name == "alfworld":
-        actions = [action for action in actions if action != "help"]
-    if name == "webshop":
-        pages = [action for action in actions if not action.startswith("search[")]
-        search = ["search[<your query>]"] if len(pages) < len(actions) else []
-        actions = search + pages
-    return [f"'{action}'" for action in actions]
 
 
 def _newest(lines: Sequence[str], room: int, view: View, *, keep_one: bool) -> list[str]:

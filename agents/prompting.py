@@ -7,45 +7,65 @@ import math
 import random
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from rapidfuzz import fuzz
 
 from ..envs import state_text
-from ..errors import LanguageModelError, OptionError
+from ..envs.briefing import Briefing
+from ..envs.registry import text_env_of
+from ..errors import LanguageModelError
 from ..lm import Completion, Generate, Message, Score, Scores
-from ..lm.prompts import OVERHEAD, cut_text, fill_template, recent_turns
-from ..lm.prompts import load_template as _load
+from ..lm.prompts import OVERHEAD, cut_text, fill_template, packaged_prompts, recent_turns
 from ..trajectory import Turn
 from ..worldmodel import Imagined
 from .base import Imagine, Reply, Request, View
-from .config import AgentConfig
+from .config import AgentConfig, PromptStyle
 from .parsing import clean_action, first_line, parse_action
 
-
-def load_template(style: str, name: str) -> tuple[tuple[str, str], ...]:
-    return _load(__package__ or "", style, name)
-
-
-def fill(style: str, name: str, **slots: str) -> tuple[Message, ...]:
-    return fill_template(__package__ or "", style, name, **slots)
+MOST_ACTIONS = 100
+"""Admissible actions that a prompt lists; of more it has the first, and the number of the rest."""
 
 
-def instructions(env_id: str) -> str:
-    """Return what an agent is told of an environment: its rules and the form of its actions."""
-    try:
-        return load_template("tasks", env_id.rpartition("/")[2])[0][1]
-    except OptionError:
-        return load_template("tasks", "any")[0][1]
+def fill(
+    style: str, name: str, *, prompt_folder: str | None = None, **slots: str
+) -> tuple[Message, ...]:
+    """Return a prompt of the agents; the user's own where a folder of prompts has it."""
+    return fill_template(__package__ or "", style, name, prompt_folder=prompt_folder, **slots)
 
 
-def example_of(env_id: str) -> tuple[Message, ...]:
-    """Return the worked example of an environment, as a conversation; empty where there is none."""
-    try:
-        example = load_template("tasks", f"{env_id.rpartition('/')[2]}.example")
-    except OptionError:
-        return ()
-    return tuple(Message(*pair) for pair in example)
+def prompt_of(config: AgentConfig, name: str, **slots: str) -> tuple[Message, ...]:
+    """Return a prompt in the style that an agent's settings name."""
+    return fill(config.prompts, name, prompt_folder=config.prompt_folder, **slots)
+
+
+def briefing_for(view: View, config: AgentConfig) -> Briefing:
+    """Return what the language model is told of the environment."""
+    briefing = view.briefing or text_env_of(view.env_id).briefing
+    return briefing.replaced(view.env_id, config.prompt_folder)
+
+
+def prompts_sha256(config: AgentConfig, briefing: Briefing, env_id: str) -> str:
+    """Return a digest of all texts that an agent's prompts are made of, for records."""
+    digest = hashlib.sha256()
+    for prompt in packaged_prompts():
+        if _is_used(prompt.path, config.prompts):
+            text = prompt.text
+            replacement = Path(config.prompt_folder or "") / prompt.path
+            if config.prompt_folder is not None and replacement.is_file():
+                text = replacement.read_text("utf-8")
+            digest.update(f"{prompt.path.as_posix()}\n{text}\n".encode())
+    if config.prompts == "standard":
+        digest.update(briefing.replaced(env_id, config.prompt_folder).sha256.encode())
+    return digest.hexdigest()
+
+
+def _is_used(path: Path, style: PromptStyle) -> bool:
+    """Return whether agents with this style of prompts read a file of prompts."""
+    room, folder = path.parts[:2]
+    in_tags = folder == "paw" and style == "standard"
+    return room == "agents" and (folder == style or path.stem == style or in_tags)
 
 
 def situation(
@@ -98,29 +118,80 @@ def converse(
     *,
     reserve: int = 0,
     system: str = "",
+    listing: bool = True,
 ) -> tuple[Message, ...]:
-    """Return the conversation that asks for the next action."""
+    """Return the conversation that asks for the next action.
+
+    Args:
+        view: The present.
+        config: The agent's settings.
+        replies: What the agent wrote at earlier steps, where that is not just its action.
+        reserve: Tokens to leave free, beside those of a draft.
+        system: What else the instructions say.
+        listing: Whether the admissible actions may be listed at its end; not where they follow anyway.
+    """
     reserve += config.draft_tokens
     if config.prompts == "brief":
         reserve += view.count_tokens(f"{system}\n") if system else 0
         text = situation(view, config, reserve=reserve + OVERHEAD)
-        return fill("brief", "act", situation=f"{system}\n{text}" if system else text)
-    rules = f"{instructions(view.env_id)}\n\n{system}" if system else instructions(view.env_id)
-    head = fill("standard", "act", instructions=rules)
+        return prompt_of(config, "act", situation=f"{system}\n{text}" if system else text)
+
+    briefing = briefing_for(view, config)
+    rules = briefing.told()
+    head = prompt_of(config, "act", instructions=f"{rules}\n\n{system}" if system else rules)
     reserve += _size(view, head)
     if config.decoding == "free" or not view.admissible_actions:
-        reserve += _size(view, fill("reminder", "standard"))
+        reserve += _size(view, reminder_of(config))
     else:
         longest = max(view.admissible_actions, key=len)
         reserve += view.count_tokens(f"\nAction: {longest}") + OVERHEAD
-    if config.examples and config.state_text == "history":
-        example = example_of(view.env_id)
-        size = _size(view, example)
-        if config.max_length - reserve - size >= config.max_length // 6:
-            head, reserve = head + example, reserve + size
+
+    menu = _menu(view, config) if listing else ""
+    if menu:
+        reserve += view.count_tokens(menu) + OVERHEAD
+
+    example: tuple[Message, ...] = ()
+    if config.examples and config.state_text == "history" and briefing.example:
+        example = tuple(Message(*pair) for pair in briefing.example)
+        size = _size(view, example) + view.count_tokens(_YOUR_TURN)
+        fits = config.max_length - reserve - size >= config.max_length // 6
+        example = example if fits else ()
+        reserve += size if fits else 0
+
     if config.state_text == "belief":
-        return (*head, Message("user", situation(view, config, reserve=reserve + OVERHEAD)))
-    return (*head, *_turns_as_messages(view, config, replies or {}, reserve))
+        turns = [Message("user", situation(view, config, reserve=reserve + OVERHEAD))]
+    else:
+        turns = _turns_as_messages(view, config, replies or {}, reserve)
+    if example:  # or it would seem to go on
+        turns[0] = Message("user", f"{_YOUR_TURN}{turns[0].content}")
+    messages = (*head, *example, *turns)
+    return ask_on(messages, menu) if menu else messages
+
+
+_YOUR_TURN = "That was an example. Now it is your turn, with another task.\n\n"
+
+
+def _menu(view: View, config: AgentConfig) -> str:
+    """Return what is said of the admissible actions; empty where none are listed or shown."""
+    if not config.show_actions or not view.admissible_actions:
+        return ""
+    actions = text_env_of(view.env_id).action_menu(view.admissible_actions)
+    shown = actions[:MOST_ACTIONS]
+    room = config.max_length // 4
+    while shown and view.count_tokens("\n".join(shown)) > room:
+        shown = shown[: len(shown) * 3 // 4]
+    if not shown:
+        return ""
+
+    left_out = len(actions) - len(shown)
+    more = [f"... and {left_out} more"] if left_out else []
+    (menu,) = prompt_of(config, "actions", actions="\n".join([*shown, *more]))
+    return menu.content
+
+
+def reminder_of(config: AgentConfig) -> tuple[Message, ...]:
+    """Return what reminds a model of the form of a reply."""
+    return fill("reminder", config.prompts, prompt_folder=config.prompt_folder)
 
 
 def _size(view: View, messages: Sequence[Message]) -> int:
@@ -160,21 +231,22 @@ def ask_about(
     name: str,
     reply_tokens: int,
     replies: Mapping[int, str] | None = None,
+    listing: bool = True,
     **slots: str,
 ) -> tuple[Message, ...]:
     r"""Return the conversation so far with one of the prompts joined to what the user said last."""
-    question = fill(config.prompts, name, **slots)[-1].content
+    question = prompt_of(config, name, **slots)[-1].content
     reserve = view.count_tokens(question) + OVERHEAD + reply_tokens - config.draft_tokens
-    return ask_on(converse(view, config, replies, reserve=reserve), question)
+    return ask_on(converse(view, config, replies, reserve=reserve, listing=listing), question)
 
 
 def ask_apart(
     view: View, config: AgentConfig, name: str, reply_tokens: int, **slots: str
 ) -> tuple[Message, ...]:
     r"""Return a prompt of its own that tells the present in its slot ``situation``."""
-    reserve = reply_tokens + _size(view, fill(config.prompts, name, situation="", **slots))
+    reserve = reply_tokens + _size(view, prompt_of(config, name, situation="", **slots))
     text = situation(view, config, reserve=reserve)
-    return fill(config.prompts, name, situation=text, **slots)
+    return prompt_of(config, name, situation=text, **slots)
 
 
 STOP = ("\nObservation:", "\nTask:", "\n---")
@@ -334,7 +406,7 @@ def _reminding(
     """Return what reminds of the form: after the reply, or without it where that does not fit."""
     room = config.max_length - config.draft_tokens
     quoted = cut_text(said, config.max_length // 8, view.count_tokens)
-    (reminder,) = fill("reminder", config.prompts)
+    (reminder,) = reminder_of(config)
     for before in ((*messages, Message("assistant", quoted)), messages):
         asked = ask_on(before, reminder.content)
         if _size(view, asked) <= room:

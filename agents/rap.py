@@ -22,8 +22,8 @@ from .prompting import (
     converse,
     draft_action,
     ended,
-    fill,
     listed_actions,
+    prompt_of,
     seed_for,
     view_after,
 )
@@ -161,9 +161,9 @@ def _messages(view: View, config: RAPConfig, replies: dict[int, str]) -> tuple[M
     room = max(config.action_tokens - config.draft_tokens, 0)
     if config.prompts == "brief" or not listed:
         return converse(view, config, replies, reserve=room)
-    question = fill("standard", "rap_act", actions=listed)[-1].content
+    question = prompt_of(config, "rap_act", actions=listed)[-1].content
     room += view.count_tokens(question)
-    return ask_on(converse(view, config, replies, reserve=room), question)
+    return ask_on(converse(view, config, replies, reserve=room, listing=False), question)
 
 
 def _scored(

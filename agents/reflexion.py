@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,13 @@ from ..lm.prompts import OVERHEAD, cut_text, recent_turns
 from ..trajectory import Trajectory, Turn
 from .base import Decision, Reply, Request, View, estimate_tokens
 from .config import AgentConfig
-from .prompting import ask_text, converse, draft_action, fill, instructions
+from .prompting import ask_text, briefing_for, converse, draft_action, prompt_of
 from .react import replies_in
 
 _STOP = ("\nThought:", "\nAction:", "\nObservation:", "\nTask:", "\n---")
 _NONE = "Nothing."
 _LEFT_OUT = "[...]"
+_BRIEFING = "briefing"  # in the agent's memory: a trial that has ended has no view
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +67,7 @@ class ReflexionAgent:
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Ask for a thought and an action, with the notes of the trials before."""
         config, replies = self.config, replies_in(view)
+        view.memory[_BRIEFING] = briefing_for(view, config)
         if config.stuck is not None:
             last = view.history[1:][-config.stuck - 1 :]
             if len(last) > config.stuck and len({*last}) == 1:
@@ -74,7 +76,7 @@ class ReflexionAgent:
         system = ""
         if kept:
             notes = [cut_text(note, self._room(), view.count_tokens) for note in kept]
-            (message,) = fill(config.prompts, "notes", notes=_listed(notes))
+            (message,) = prompt_of(config, "notes", notes=_listed(notes))
             system = message.content
         messages = converse(view, config, replies, system=system)
         draft = yield from draft_action(view, config, messages)
@@ -89,7 +91,7 @@ class ReflexionAgent:
         over = trajectory.success or trajectory.error is not None
         if over or trajectory.trial >= config.trials:
             return False
-        messages = self._question(trajectory, self._kept(memory))
+        messages = self._question(trajectory, memory)
         said: Completion = yield ask_text(
             _end_of(trajectory), config, messages, "reflexion", config.reflect_tokens, _STOP
         )
@@ -98,26 +100,28 @@ class ReflexionAgent:
             memory["reflections"] = [*self._kept(memory), note][-config.reflections :]
         return True
 
-    def _kept(self, memory: dict[str, Any]) -> tuple[str, ...]:
+    def _kept(self, memory: Mapping[str, Any]) -> tuple[str, ...]:
         return tuple(memory.get("reflections", ()))[-self.config.reflections :]
 
     def _room(self) -> int:
         return min(self.config.reflect_tokens, self.config.max_length // 12)
 
-    def _question(self, trajectory: Trajectory, kept: Sequence[str]) -> tuple[Message, ...]:
+    def _question(self, trajectory: Trajectory, memory: Mapping[str, Any]) -> tuple[Message, ...]:
         """Return what asks for a reflection, with as much of the trial as fits."""
         config = self.config
         each = self._room()
+        notes = self._kept(memory)
+        briefing = memory.get(_BRIEFING) or briefing_for(_end_of(trajectory), config)
         slots = {
-            "instructions": instructions(trajectory.env_id),
+            "instructions": briefing.told(),
             "goal": cut_text(trajectory.goal, config.max_length // 8, estimate_tokens),
-            "notes": _listed([cut_text(note, each, estimate_tokens) for note in kept]) or _NONE,
+            "notes": _listed([cut_text(note, each, estimate_tokens) for note in notes]) or _NONE,
         }
-        empty = fill(config.prompts, "review", transcript="", **slots)
+        empty = prompt_of(config, "review", transcript="", **slots)
         room = config.max_length - config.reflect_tokens
         room -= sum(estimate_tokens(message.content) + OVERHEAD for message in empty)
         transcript = _transcript(trajectory, max(room, 64))
-        return fill(config.prompts, "review", transcript=transcript, **slots)
+        return prompt_of(config, "review", transcript=transcript, **slots)
 
 
 def _end_of(trajectory: Trajectory) -> View:

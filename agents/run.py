@@ -9,7 +9,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, KeysView, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -18,10 +18,10 @@ import gymnasium
 import numpy as np
 
 from .. import jsonl
-from ..envs.alfworld.rooms import Difficulty
-from ..envs.generated import GENERATED, is_generated
+from ..envs.generated import is_generated
+from ..envs.registry import text_env_of
 from ..envs.storage import locked
-from ..errors import CoMapError, DataCorrupt, DownloadError, OptionError, check_number
+from ..errors import DataCorrupt, DownloadError, OptionError, check_number
 from ..lm import LanguageModel
 from ..metrics import Rate, delta_f1, pass_at_k, wilson
 from ..redaction import without_secrets
@@ -30,6 +30,8 @@ from ..worldmodel import Configured, WorldModel
 from ..worldmodel.language import LanguageWorldModel
 from ..worldmodel.naming import in_words, words_of
 from .base import Agent, Retrying, asks_world_model
+from .config import AgentConfig
+from .prompting import prompts_sha256
 from .requests import IMAGINE, EnvSlot, Keep, OnWork
 from .runner import settings_of, stream_episodes
 
@@ -131,6 +133,8 @@ class Records:
 
 
 FORMAT = "comap run 1"
+PROMPTS = "prompts"
+"""The member of a run's record that has a digest of the texts its prompts were made of."""
 
 _NO_MATTER = {
     f"language_model.{name}"
@@ -155,6 +159,7 @@ class Run:
         config: What else makes this run the run it is, as plain data.
         on_step: Called after each step that is played in this process.
         on_work: Called about each batch of language-model calls in this process; see `stream_episodes`.
+        note_actions: See `stream_episodes`.
 
     Raises:
         OptionError: A task is there twice.
@@ -179,6 +184,7 @@ class Run:
     config: Mapping[str, Any] = field(default_factory=dict)
     on_step: Callable[[], object] | None = None
     on_work: OnWork | None = None
+    note_actions: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.tasks, str):
@@ -211,6 +217,7 @@ class Run:
             keep=self.keep,
             on_step=self.on_step,
             on_work=self.on_work,
+            note_actions=self.note_actions,
         )
 
     def describe(self) -> dict[str, Any]:
@@ -242,6 +249,10 @@ class Run:
             "seed": self.seed,
             "keep": self.keep,
         }
+        config = getattr(self.agent, "config", None)
+        if isinstance(config, AgentConfig):
+            briefing = slot.inner.briefing
+            described[PROMPTS] = {"sha256": prompts_sha256(config, briefing, slot.inner.env_id)}
         plain: dict[str, Any] = without_secrets(json.loads(json.dumps(described)))
         return plain
 
@@ -282,6 +293,8 @@ def known_sessions(path: Path, described: Mapping[str, Any]) -> list[Any]:
     if not path.exists():
         return []
     known = read_run(path)
+    # Runs of earlier versions have no digest of their prompts.
+    described = {key: part for key, part in described.items() if key != PROMPTS or key in known}
     before = _as_recorded_now({key: known.get(key) for key in described}, described)
     if changed := differences(before, described, _NO_MATTER):
         raise OptionError(
@@ -352,24 +365,6 @@ DIGESTS = "files"
 """The member of a summary that has size and SHA-256 of each file of the run, as it ended."""
 
 
-_GENERATED_GAME = re.compile(
-    r"generated/[a-z_]+/([a-z0-9.-]{1,80})/[0-9]{1,18}-([0-9]{6,12})", re.ASCII
-)
-
-
-def task_type(env_id: str, task: str, split: str = "") -> str:
-    """Return the kind of a task; empty where the id does not say it."""
-    parts = task.removeprefix(GENERATED).split("/")
-    if env_id != "comap/ALFWorld-v0":
-        return parts[0] if len(parts) > 1 and parts[0] != split else ""
-    if generated := _GENERATED_GAME.fullmatch(task):  # its number gives the family
-        with suppress(CoMapError):
-            families = Difficulty.of(generated[1]).families
-            return families[int(generated[2]) % len(families)]
-        return ""
-    return parts[1].partition("-")[0] if len(parts) == 3 else ""
-
-
 _SPENT = ("calls", "prompt_tokens", "completion_tokens")
 CUT = "cut_replies"
 """The member of a summary that counts the replies which ended at their limit of tokens."""
@@ -419,7 +414,7 @@ class Tally:
         self.trials += 1
         self.won.setdefault(task, {}).setdefault(seed, []).append(trajectory.success)
         self.scores[item] = trajectory.score
-        self.types[task] = task_type(trajectory.env_id, task, trajectory.split)
+        self.types[task] = text_env_of(trajectory.env_id).task_type(task, trajectory.split)
         if trajectory.world_model is not None:
             self.world_models.add(trajectory.world_model)
         self.errors.pop(item, None)

@@ -54,6 +54,7 @@ def run_episode(
     world_model: WorldModel | str | Mapping[str, Any] | None = None,
     lm: LanguageModel | None = None,
     keep: Keep = "replies",
+    note_actions: bool = False,
 ) -> Trajectory:
     """Play one episode to its end and return it.
 
@@ -69,6 +70,7 @@ def run_episode(
             model or else the oracle.
         lm: Answers the agent's other requests.
         keep: What the trajectory keeps of them; see `Keep`.
+        note_actions: See `stream_episodes`.
 
     Raises:
         OptionError: `env` is not one of comap's, or the agent needs a language model that can do
@@ -81,7 +83,8 @@ def run_episode(
         >>> trajectory.success, trajectory.error
         (True, None)
     """
-    player, slot = player_for(agent, lm, keep), EnvSlot(env, world_model)
+    player = replace(player_for(agent, lm, keep), note_actions=note_actions)
+    slot = EnvSlot(env, world_model)
     answers = RequestBatcher(lm)
     start = slot.reset(task, seed)
     playing = play_episode(player, slot, start, seed, {})
@@ -149,6 +152,7 @@ def stream_episodes(
     overlap: bool = False,
     on_step: Callable[[], object] | None = None,
     on_work: OnWork | None = None,
+    note_actions: bool = False,
 ) -> Generator[tuple[int, list[Trajectory]], None, None]:
     """Play tasks, many at once, and yield each task's number and trials as it ends.
 
@@ -171,6 +175,8 @@ def stream_episodes(
         on_step: Called after each step of each episode.
         on_work: Called before and after each batch of language-model calls with a
             `comap.agents.requests.ModelWork`: how many were asked and answered, and their tokens.
+        note_actions: Whether steps note the actions that were admissible before them
+            (``notes["admissible_actions"]``), so that the prompts which list them can be made again.
 
     Raises:
         OptionError: An option cannot be, or the agent needs a language model that can do what this
@@ -187,7 +193,7 @@ def stream_episodes(
     if len(seeds) != len(tasks):
         raise OptionError(f"expected one seed for each of {len(tasks)} tasks, found {len(seeds)}")
     pool, items = EnvPool(make_env, world_model), list(zip(tasks, seeds, strict=True))
-    player = replace(player_for(agent, lm, keep), on_step=on_step)
+    player = replace(player_for(agent, lm, keep), on_step=on_step, note_actions=note_actions)
 
     def play(slot: EnvSlot, item: tuple[str, int | None]) -> EpisodeGenerator[list[Trajectory]]:
         return play_task(player, slot, *item)
@@ -250,6 +256,7 @@ class Player:
     keep: Keep = "replies"
     settings: Mapping[str, Any] | None = None
     on_step: Callable[[], object] | None = None
+    note_actions: bool = False
 
 
 def drive(player: Player, slot: EnvSlot, thinking: Any, calls: list[Call]) -> EpisodeGenerator[Any]:
@@ -324,6 +331,10 @@ def _read(player: Player, question: SlotRequest, answer: Any, calls: list[Call])
     reply = checked_reply(question, answer, "no model" if player.lm is None else player.lm.name)
     calls.append(call_of(question, reply, player.keep, player.lm))
     return reply
+
+
+ADMISSIBLE = "admissible_actions"
+"""The note of a step that has the actions which were admissible before it; see `stream_episodes`."""
 
 
 class Played(NamedTuple):
@@ -408,23 +419,26 @@ def play_on(
         slot.waited = 0.0
         try:
             view = View(
-                slot.inner.env_id,
-                info["task"],
-                info["goal"],
-                tuple(turns),
-                info["facts"],
-                info["admissible_actions"],
-                info["step"],
-                slot.expert_action,
-                estimate_tokens if player.lm is None else player.lm.count_tokens,
-                memory,
-                trial,
-                seed or 0,
+                env_id=slot.inner.env_id,
+                task=info["task"],
+                goal=info["goal"],
+                history=tuple(turns),
+                facts=info["facts"],
+                admissible_actions=info["admissible_actions"],
+                step=info["step"],
+                expert_action=slot.expert_action,
+                count_tokens=estimate_tokens if player.lm is None else player.lm.count_tokens,
+                memory=memory,
+                trial=trial,
+                seed=seed or 0,
+                briefing=slot.inner.briefing,
             )
             decision = yield from drive(player, slot, player.agent.decide(view), calls)
             action, prediction, notes = read_decision(decision)
             if action is None:
                 break
+            if player.note_actions:
+                notes = {**notes, ADMISSIBLE: list(view.admissible_actions or ())}
             step, info = yield from _act(player, slot, action, prediction, calls, notes)
         except Exception as fault:
             error = error_text(fault)

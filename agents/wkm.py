@@ -33,11 +33,11 @@ from .prompting import (
     STOP,
     ask_apart,
     ask_text,
+    briefing_for,
     choose_action,
     converse,
     draft_action,
-    fill,
-    instructions,
+    prompt_of,
 )
 from .react import replies_in
 
@@ -245,7 +245,7 @@ def normalized(values: dict[str, float], verbs: Iterable[str]) -> dict[str, floa
 
 def task_request(view: View, config: WKMConfig) -> Generate:
     """Return the question for task knowledge: what to know before the task is begun."""
-    rules = instructions(view.env_id)
+    rules = briefing_for(view, config).told()
     return _knowledge_request(view, config, "task", config.task_tokens, instructions=rules)
 
 
@@ -459,7 +459,7 @@ def acting_prompt(
     r"""Return the conversation that asks for an action, with what is known of the task in it."""
     limit = min(2 * config.task_tokens, config.max_length // 4)
     text = cut_text(knowledge.strip(), limit, view.count_tokens)
-    system = fill(config.prompts, "wkm_agent", knowledge=text)[-1].content if text else ""
+    system = prompt_of(config, "wkm_agent", knowledge=text)[-1].content if text else ""
     room = config.draft_tokens  # the action comes on top of a thought of full length
     return converse(view, config, replies, reserve=room, system=system)
 

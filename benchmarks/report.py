@@ -15,7 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ..agents.run import task_type
+from ..envs.registry import text_env_of
 from ..errors import MissingExtra, needs_extra
 from ..facts import Fact, State, apply, diff, fact_to_text
 from ..jsonl import replacing_file
@@ -209,7 +209,7 @@ class Pack:
             "environment": real.env_id,
             "agent": real.agent,
             "split": real.split,
-            "type": task_type(real.env_id, real.task, real.split),
+            "type": text_env_of(real.env_id).task_type(real.task, real.split),
             "task": real.task,
         }
         outcome = "solved" if real.success else "not solved"

@@ -21,9 +21,9 @@ import gymnasium
 
 from .. import __version__
 from ..agents.create import AGENTS, agent_class, agent_options
-from ..agents.parsing import env_name
 from ..benchmarks.record import version
 from ..envs import TextEnv
+from ..envs.briefing import env_name
 from ..envs.registry import env_class, registered
 from ..envs.storage import data_path
 from ..errors import DISTRIBUTION, CoMapError, install_command

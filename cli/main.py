@@ -58,6 +58,7 @@ COMMANDS = {
         "scaffold:InitWorldModel",
         "write a package for a world model of your own",
     ),
+    "init prompts": ("scaffold:InitPrompts", "write all prompts as files, to be changed"),
     "init openenv": ("scaffold:InitOpenEnv", "write a package of OpenEnv for an environment"),
     "validate": ("scaffold:Validate", "test an environment by the conformance suite"),
     "hub push": ("serve:Push", "push trajectories or models to the Hub"),

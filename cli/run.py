@@ -122,6 +122,9 @@ class ModelOptions(EnvOptions):
     Repeatable."""
     world_model_cache: Literal["query", "belief"] | None = None
     """Cache predictions by query, or by action and belief (an approximation)."""
+    prompts: Path | None = None
+    """Folder of your own prompts, whose files replace comap's; `comap init prompts` writes one with all
+    of them."""
     error_rate: float = 0.1
     """Share of wrong predictions of the world model noisy."""
     fit_tasks: int = 100
@@ -198,6 +201,8 @@ class Models:
             "state_text": options.world_model_state_text,
             "adapter": options.world_model_adapter,
         }
+        if options.prompts is not None:
+            named["prompt_folder"] = str(options.prompts)
         trained = shipped_models().settings["world_model"] if spec == SHIPPED_WORLD else {}
         chosen = {name: value for name, value in named.items() if value is not None}
         chosen = {**trained, **chosen, **options.world_model_option}
@@ -536,10 +541,14 @@ class Play(ModelOptions):
                 chosen = {**settings}
             elif asks and self.agent != "paw":
                 chosen = {name: settings[name] for name in _PROMPTS if name in settings}
+        if asks and self.prompts is not None:
+            chosen["prompt_folder"] = str(self.prompts)
         chosen |= {**self.config, **self.agent_option}
         if asks or self.agent == "random":
             chosen.setdefault("seed", self.seed)
-        return create_agent(self.agent, **chosen), chosen
+        agent = create_agent(self.agent, **chosen)
+        recorded = {name: value for name, value in chosen.items() if name != "prompt_folder"}
+        return agent, recorded
 
     def _tasks(self, env: gymnasium.Env[str, str]) -> Sequence[str]:
         known: tuple[str, ...] = env.get_wrapper_attr("tasks").ids

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import keyword
 import re
+import shlex
 import sys
 import tempfile
 from collections import Counter
@@ -19,6 +20,7 @@ from typing import Any, ClassVar
 from .. import __version__
 from ..envs.registry import registered
 from ..errors import DISTRIBUTION, MissingExtra, OptionError
+from ..lm.prompts import packaged_prompts
 from .options import WORD, Command, EnvOptions, Pairs
 
 _SCIENCEWORLD = "comap/ScienceWorld-v0"
@@ -31,10 +33,15 @@ class TestEnvironment(EnvConformance):
 """
 
 
-def write_scaffold(scaffold: str, out: Path, words: Mapping[str, str]) -> None:
-    """Write a scaffold's files, filled with words, into a new or empty folder."""
+def check_new(out: Path) -> None:
+    """Refuse a folder that has something in it."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise OptionError(f"expected a new or empty folder, found {out}; choose another --out")
+
+
+def write_scaffold(scaffold: str, out: Path, words: Mapping[str, str]) -> None:
+    """Write a scaffold's files, filled with words, into a new or empty folder."""
+    check_new(out)
     source = Path(__file__).parent / "scaffolds" / scaffold
     for path in source.rglob("*.txt"):
         written = path.relative_to(source).as_posix().removesuffix(".txt")
@@ -88,6 +95,31 @@ class InitWorldModel(_Init):
     example: ClassVar[str] = "comap init world-model doors"
     scaffold: ClassVar[str] = "world_model"
     after: ClassVar[str] = "  comap score world-model --world-model $name:$Name"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitPrompts(Command):
+    """Write the prompts of agents, world models and environments as files, to be changed.
+
+    `comap run --prompts DIR` and `comap train METHOD --prompts DIR` use the files that are there in
+    place of comap's own; those that are left out, or deleted, stay comap's.
+    """
+
+    example: ClassVar[str] = "comap init prompts --out prompts"
+
+    out: Path = Path("prompts")
+    """Folder to write, new or empty."""
+
+    def run(self) -> int:
+        check_new(self.out)
+        prompts = packaged_prompts()
+        for prompt in prompts:
+            target = self.out / prompt.path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(prompt.text, "utf-8")
+        print(f"{self.out}: {len(prompts)} prompts; change some, delete the others, and give it\n")
+        print(f"  comap run --prompts {shlex.quote(str(self.out))}")
+        return 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,7 +38,10 @@ class Training(EnvOptions):
     """Training."""
 
     method: ClassVar[str] = ""
-    former: ClassVar[Mapping[str, str]] = {"tiny_parameters": "--parameters"}
+    former: ClassVar[Mapping[str, str]] = {
+        "tiny_parameters": "--parameters",
+        "agent.prompt_folder": "--prompts",
+    }
 
     preset: str = "paper"
     """Preset: paper, or tiny (a new small model and few tasks, to try it on a CPU)."""

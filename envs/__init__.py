@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from .base import Info, Outcome, Snapshot, TextEnv, restore, snapshot
+from .briefing import Briefing
 from .canon import Canonicalizer, Describer, Revealer
 from .panel import Panel
 from .registry import canonical_action, state_text
 
 __all__ = [
+    "Briefing",
     "Canonicalizer",
     "Describer",
     "Info",

@@ -1,4 +1,4 @@
-"""`TextEnv`, the environment that all five benchmarks share."""
+"""`TextEnv`, the environment that all benchmarks share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ from ..errors import (
 from ..facts import Delta, State, diff
 from ..spaces import Unicode
 from ..trajectory import Step, Turn
+from .briefing import Briefing, ReplyForm
 from .canon import Canonicalizer, plain_state_text
+from .generated import GENERATED
 from .panel import Panel
 
 
@@ -105,7 +107,8 @@ class TextEnv(gymnasium.Env[str, str]):
 
     Subclasses set `env_id` and `canonicalizer` and write `tasks`, `_open`, `_act`, `_save` and
     `_load`; `expert_action`, `goal_reached`, `ended`, `score_of`, `admissible_of` and `refused`
-    where they can, and `keep_engines` where engines are slow to start.
+    where they can, and `keep_engines` where engines are slow to start. `briefing` says what a language
+    model is told of the environment: without one, it is told the admissible actions alone.
 
     Args:
         max_episode_steps: Steps after which the episode is truncated, or None for no limit.
@@ -138,6 +141,12 @@ class TextEnv(gymnasium.Env[str, str]):
     local_options: ClassVar[frozenset[str]] = frozenset(("data_dir",))
     # A belief in words, for prompts: see `comap.envs.state_text`.
     state_text: ClassVar[Callable[..., str]] = staticmethod(plain_state_text)
+    # What a language model is told of the environment; an object of the class may have its own.
+    briefing: Briefing = Briefing()
+    # How prompts and replies in tags are made.
+    reply_form: ClassVar[ReplyForm] = ReplyForm()
+    # The most steps that an agent looks ahead which chooses how many (ITP, as its authors released it).
+    look_ahead_limit: ClassVar[int] = 3
     canonicalizer: Canonicalizer
 
     def __init__(
@@ -205,6 +214,27 @@ class TextEnv(gymnasium.Env[str, str]):
     def settings(self) -> dict[str, str]:
         """Return the options that change what is seen: part of every snapshot and fingerprint."""
         return {}
+
+    @classmethod
+    def task_type(cls, task: str, split: str = "") -> str:
+        """Return the kind of a task, by its id; empty where the id does not say it."""
+        first, *rest = task.removeprefix(GENERATED).split("/")
+        return first if rest and first != split else ""
+
+    @classmethod
+    def action_menu(cls, actions: Sequence[str]) -> tuple[str, ...]:
+        """Return admissible actions as prompts list them: forms in place of mere suggestions."""
+        return tuple(actions)
+
+    @classmethod
+    def shown_text(cls, goal: str, observation: str) -> str:
+        """Return an observation as prompts in tags show it (PaW, Figures 7 to 9)."""
+        return observation
+
+    @classmethod
+    def predicted_text(cls, step: Step) -> str:
+        """Return the text of a step's observation as PaW predicts it; empty where there is none."""
+        return step.observation
 
     @classmethod
     def takes(cls, option: str) -> bool:

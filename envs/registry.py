@@ -124,6 +124,12 @@ def idle_answer(env_id: str, shown: str) -> str:
     return shown if answer is None else answer
 
 
+def text_env_of(env_id: str) -> type[TextEnv]:
+    """Return the class whose words and forms an environment has; `TextEnv` where none is registered."""
+    cls = class_of(env_id)
+    return cls if cls is not None and issubclass(cls, TextEnv) else TextEnv
+
+
 def canonical_action(env_id: str, text: str) -> str:
     """Return the canonical form of an action, ``Canon(a)``, for comparing actions.
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import gymnasium
 
-from ..envs import Canonicalizer, Outcome, Panel, TextEnv
+from ..envs import Briefing, Canonicalizer, Outcome, Panel, TextEnv
 from ..envs.canon import collapse
 from ..errors import InvalidAction, NoEpisode, OptionError, SnapshotError, needs_extra
 from ..facts import Fact, State
@@ -34,6 +34,11 @@ class Wording:
     ``terminated`` and ``info`` (by default: terminated with a positive reward); `refused` decides from the
     text. The others see only facts, so they hold in imagination too: `legal` actions, `score`, goal
     `reached`, episode `over`, the `expert`'s action.
+
+    Language models are told the `instructions` (what an action looks like, and when the task is done) and
+    shown the `example`, a worked episode as texts by turns: an observation, a reply such as
+    ``Thought: ...`` and ``Action: ...`` in two lines, the next observation, and so on. Without
+    instructions they are told the admissible actions alone.
     """
 
     goal: str | Callable[[str], str] = ""
@@ -48,6 +53,25 @@ class Wording:
     refused: Callable[[str], bool] | None = None
     expert: Callable[[State], str | None] | None = None
     refusal: str = "Nothing happens."
+    instructions: str = ""
+    example: Sequence[str] = ()
+
+    @property
+    def briefing(self) -> Briefing:
+        """What a language model is told of the environment.
+
+        Raises:
+            OptionError: The instructions are no text, or the example is no list of texts.
+        """
+        texts = [self.instructions, *self.example]
+        if isinstance(self.example, str) or not all(isinstance(text, str) for text in texts):
+            raise OptionError(
+                "expected Wording(instructions=TEXT, example=[OBSERVATION, REPLY, OBSERVATION, ...]), "
+                f"found {self.instructions!r:.80} and {self.example!r:.80}; give texts"
+            )
+        roles = ("user", "assistant")
+        example = tuple((roles[turn % 2], text) for turn, text in enumerate(self.example))
+        return Briefing(self.instructions, example)
 
 
 class PatternCanonicalizer:
@@ -134,6 +158,7 @@ class AdaptedEnv(TextEnv):
         self._words = words or Wording()
         if not isinstance(self._words, Wording):
             raise OptionError(f"expected a Wording, found {type(words).__name__}")
+        self.briefing = self._words.briefing
         space = getattr(env, "action_space", None)
         if self._words.act is None and isinstance(space, gymnasium.spaces.Discrete):
             raise OptionError(f"expected texts as actions, found {space}; give Wording(act=...)")

@@ -28,7 +28,8 @@ _BARE = {"comap/WebShop-v0": "state", "comap/SearchQA-v0": "observation"}
 def agentgym_app(sessions: Sessions, *, host: str = "127.0.0.1", token: str | None = None) -> Any:
     """Return the application, to be served by `comap.envs.http.Server` or uvicorn.
 
-    ``POST /create`` with ``{"env", "options"}`` opens an environment and returns its ``id``; ``/reset``
+    ``POST /create`` with ``{"env", "options"}`` opens an environment and returns its ``id`` and what a
+    language model is to be told of it (``instructions``); ``/reset``
     takes it with ``task``, ``data_idx`` or ``seed``, ``/step`` with ``action``, ``/close`` alone; ``GET``
     ``/observation``, ``/available_actions`` and ``/detail`` take ``?id=``. A ``/create`` with neither
     ``env`` nor ``options`` is one of AgentGym's clients: it gets the first environment, and answers as
@@ -64,7 +65,12 @@ def _posted(sessions: Sessions, path: str, asked: Mapping[str, Any]) -> Any:
         if session.foreign and session.env_id in _BARE:
             return int(created, 16)
         tasks = len(session.env.get_wrapper_attr("tasks"))
-        return {"id": created, "env": session.env_id, "tasks": tasks}
+        return {
+            "id": created,
+            "env": session.env_id,
+            "tasks": tasks,
+            "instructions": session.instructions,
+        }
     name = _name(asked)
     if path == "/close":
         return {"id": name, "closed": sessions.close(name)}

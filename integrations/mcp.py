@@ -28,6 +28,7 @@ _ACT: dict[str, Any] = {
     "properties": {"action": {"type": "string", "description": "The action, in words."}},
     "required": ["action"],
 }
+_ABOUT_ACT = "Takes an action in the environment and tells what is observed after it."
 _OWN = {
     "reset": ("Starts an episode, of a task or of any, and tells the first observation.", _RESET),
     "observe": ("Tells the present observation again.", {"type": "object", "properties": {}}),
@@ -84,7 +85,7 @@ class EpisodeTools:
             about, parameters = schema["description"], schema["parameters"]
             listed.append({"name": name, "description": about, "inputSchema": parameters})
         if not self._functions:
-            about = "Takes an action in the environment and tells what is observed after it."
+            about = f"{_ABOUT_ACT}\n\n{self.session.instructions}"
             listed.append({"name": "act", "description": about, "inputSchema": _ACT})
         return listed
 

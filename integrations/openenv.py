@@ -41,7 +41,10 @@ class TextObservation(types.Observation):  # type: ignore[misc, unused-ignore]
 
 
 class TextState(types.State):  # type: ignore[misc, unused-ignore]
-    """How an episode stands: the task, the progress, the state facts as text. Not for the policy."""
+    """How an episode stands: the task, the progress, the state facts as text. Not for the policy.
+
+    ``instructions`` are what a policy is to be told before it begins: what an action looks like.
+    """
 
     task: str = ""
     split: str = ""
@@ -53,6 +56,7 @@ class TextState(types.State):  # type: ignore[misc, unused-ignore]
     truncated: bool = False
     invalid_action: bool = False
     error: str | None = None
+    instructions: str = ""
 
 
 class TextEnvironment(Environment):  # type: ignore[misc, unused-ignore]
@@ -106,17 +110,26 @@ class TextEnvironment(Environment):  # type: ignore[misc, unused-ignore]
 
     @property
     def state(self) -> TextState:
-        """How the episode stands; empty before the first."""
+        """How the episode stands, and what an agent is to be told of the environment."""
+        instructions = self._session.instructions
         if self._session.moment is None:
-            return TextState()
+            return TextState(instructions=instructions)
         message = self._session.message()
-        told = {name: value for name, value in message.items() if name in TextState.model_fields}
-        return TextState(episode_id=self._episode, step_count=message["step"], **told)
+        fields = {name: value for name, value in message.items() if name in TextState.model_fields}
+        return TextState(
+            episode_id=self._episode,
+            step_count=message["step"],
+            instructions=instructions,
+            **fields,
+        )
 
     def get_metadata(self) -> Any:
         about = (type(self._session.env.unwrapped).__doc__ or "").strip().partition("\n")[0]
-        name = self._session.env_id
-        return types.EnvironmentMetadata(name=name, description=about, version=__version__)
+        return types.EnvironmentMetadata(
+            name=self._session.env_id,
+            description=f"{about}\n\n{self._session.instructions}",
+            version=__version__,
+        )
 
     def close(self) -> None:
         self._session.close()

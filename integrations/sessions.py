@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 import gymnasium
 
+from ..agents.prompting import MOST_ACTIONS
 from ..envs import TextEnv
 from ..envs.http import ANSWER_SECONDS, CLIENT, Refused, is_loopback
 from ..envs.registry import class_of, not_ours, registered
@@ -142,6 +143,14 @@ def with_goal(observation: str, goal: str) -> str:
     return observation if (goal or "") in observation else f"{observation}\n{goal}"
 
 
+def listing_of(actions: Sequence[str]) -> str:
+    """Return the admissible actions as those read them who are told nothing else."""
+    listed = list(actions[:MOST_ACTIONS])
+    left_out = len(actions) - len(listed)
+    more = f"; and {left_out} more" if left_out else ""
+    return f"Available actions: {'; '.join(listed)}{more}"
+
+
 class Session:
     """One environment that a client has open: `moment` is what its last `reset` or `step` returned.
 
@@ -162,6 +171,13 @@ class Session:
         self.moment: tuple[str, float, bool, bool, Mapping[str, Any]] | None = None
         self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._last: Future[Any] | None = None
+
+    @property
+    def instructions(self) -> str:
+        """What a language model is told of the environment: what an action looks like, and so on."""
+        inner: Any = self.env.unwrapped
+        told: str = inner.briefing.told()
+        return told
 
     def reset(self, task: Any = None, seed: Any = None) -> dict[str, Any]:
         """Start an episode and return its `message`."""

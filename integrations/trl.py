@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, get_args
 
 import gymnasium
 
+from ..envs import TextEnv
 from ..envs.panel import evenly
 from ..envs.registry import registered
 from ..errors import NoEpisode, OptionError, check_choice
@@ -17,13 +18,23 @@ from ..metrics import delta_f1
 from ..trajectory import Trajectory
 from ..worldmodel import ImaginedEnv, WorldModel, transitions_of
 from ..worldmodel.language import LanguageWorldModel, prediction_of
-from .sessions import Worth, make_env, text_env_class, with_goal
+from .sessions import Worth, listing_of, make_env, text_env_class, with_goal
 
 _PROMPT = (
     "Solve the following task by calling the tools, one call at a time. The task is over when a tool "
     "says so.\n\n"
 )
 _OVER = "\n\nThe task is over."
+_ACT = """Take an action in the environment.
+
+{instructions}
+
+Args:
+    action: The action, in one line.
+
+Returns:
+    What is observed after it.
+"""
 
 
 class _Environment:
@@ -33,7 +44,7 @@ class _Environment:
     """
 
     def __init__(
-        self, env: gymnasium.Env[str, str], reward: Worth = "return", show_actions: bool = False
+        self, env: gymnasium.Env[str, str], reward: Worth = "return", show_actions: bool = True
     ):
         self.env, self.info = env, dict[str, Any]()
         self.total, self.over = 0.0, True
@@ -69,13 +80,17 @@ class _Environment:
         return self._shown(observation)
 
     def _shown(self, observation: str) -> str:
-        actions = self.info["admissible_actions"]
-        listed = f"\n\nAvailable actions: {'; '.join(actions)}" if self._show and actions else ""
-        return observation + (_OVER if self.over else listed)
+        if self.over:
+            return f"{observation}{_OVER}"
+        inner: Any = self.env.unwrapped
+        actions = inner.action_menu(self.info["admissible_actions"] or ())
+        if not (self._show and actions):
+            return observation
+        return f"{observation}\n\n{listing_of(actions)}"
 
 
 class ActEnvironment(_Environment):
-    """An environment with one tool, `act`."""
+    """An environment with one tool, `act`, whose description says what its actions look like."""
 
     def act(self, action: str) -> str:
         """Take an action in the environment.
@@ -87,6 +102,17 @@ class ActEnvironment(_Environment):
             What is observed after it.
         """
         return self._step(action)
+
+    @classmethod
+    def told(cls, instructions: str) -> dict[str, Any]:
+        """Return the attributes of a subclass whose tool says what an environment's actions look like."""
+
+        # TRL reads the schema from the annotations, and one of `self` would be in its way.
+        def act(self, action: str) -> str:  # type: ignore[no-untyped-def]
+            return str(self._step(action))
+
+        act.__doc__ = _ACT.format(instructions=instructions)
+        return {"act": act}
 
 
 class CallEnvironment(_Environment):
@@ -145,7 +171,7 @@ def environment_factory(
     env_id: str,
     *,
     reward: Worth = "return",
-    show_actions: bool = False,
+    show_actions: bool = True,
     world_model: WorldModel | None = None,
     **options: Any,
 ) -> Callable[[], Any]:
@@ -158,7 +184,8 @@ def environment_factory(
     Args:
         env_id: A registered id of an environment of comap, or ``module:id``, which imports the module.
         reward: What a rollout is worth.
-        show_actions: Whether observations end with the admissible actions, where there are such.
+        show_actions: Whether observations end with the admissible actions, where there are such; of more
+            than 100 the first, with the number of the rest.
         world_model: Makes the environments imagined: rollouts begin as real ones do, and it says what
             follows. It answers all rollouts, one query at a time.
         **options: Of the environment.
@@ -177,9 +204,14 @@ def environment_factory(
     """
     check_choice("reward", reward, get_args(Worth))
     cls = text_env_class(env_id)
-    base = _BASES.get(getattr(cls, "env_id", ""), ActEnvironment)
+    base = _base_of(cls)
     name = registered(env_id).rpartition("/")[2].partition("-v")[0]
-    kind: Any = type(name, (base,), {"__doc__": base.__doc__, "__module__": __name__})
+    attributes: dict[str, Any] = {"__doc__": base.__doc__, "__module__": __name__}
+    if base is ActEnvironment:
+        with closing(make_env(env_id, options)) as example:  # an adapted one has its own words
+            inner: Any = example.unwrapped
+            attributes |= ActEnvironment.told(inner.briefing.told())
+    kind: Any = type(name, (base,), attributes)
 
     def make() -> Any:
         env = make_env(env_id, options)
@@ -190,10 +222,11 @@ def environment_factory(
     return make
 
 
-_BASES: Mapping[str, type[_Environment]] = {
-    "comap/StableToolBench-v0": CallEnvironment,
-    "comap/SearchQA-v0": SearchEnvironment,
-}
+def _base_of(cls: type[TextEnv]) -> type[_Environment]:
+    """Return the class whose tools an environment's actions are."""
+    if hasattr(cls, "functions"):
+        return CallEnvironment
+    return SearchEnvironment if cls.reply_form.kind == "search" else ActEnvironment
 
 
 def task_rows(

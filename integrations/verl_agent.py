@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..agents import PaWConfig, View
-from ..agents.parsing import TaggedReply, env_name, read_tags
-from ..agents.paw import page_text, tagged_prompt
-from ..agents.run import task_type
-from ..envs.registry import registered
+from ..agents.parsing import TaggedReply, read_tags
+from ..agents.paw import tagged_prompt
+from ..envs.briefing import env_name
+from ..envs.registry import registered, text_env_of
 from ..envs.vector import text_vector
 from ..errors import OptionError, check_choice, check_number
 from ..facts import State
@@ -112,6 +112,7 @@ class EnvironmentManager:
         env.close()
         self.env_id, self._groups, self._size = registered(env_id), groups, group_size
         self._kind = env_name(self.env_id)
+        self._class = text_env_of(self.env_id)
         self._config = PaWConfig(
             history_turns=history_length, memory_turns=history_length, max_length=_NOT_CUT
         )
@@ -180,7 +181,7 @@ class EnvironmentManager:
         for infos in total_infos:
             last = infos[-1]
             found["success_rate"].append(float(last["won"]))
-            if kind := task_type(self.env_id, last["task"]).removesuffix("_simple"):
+            if kind := self._class.task_type(last["task"]).removesuffix("_simple"):
                 found[f"{kind}_success_rate"].append(float(last["won"]))
             if self._kind == "webshop":
                 found["webshop_task_score (not success_rate)"].append(last["task_score"])
@@ -198,7 +199,7 @@ class EnvironmentManager:
         listed = infos["admissible_actions"][index]
         view = View(self.env_id, task, goal, tuple(episode.history), State(), listed)
         episode.text = tagged_prompt(view, self._config)[0].content
-        episode.anchor = page_text(goal, turn.observation)
+        episode.anchor = self._class.shown_text(goal, turn.observation)
         episode.info = {"task": task, "won": bool(infos["success"][index])}
         episode.info["task_score"] = float(infos["score"][index])
         if "error" in infos and infos["error"][index]:

@@ -2,7 +2,7 @@
 
 A template is a text file of messages, each after a line ``[system]``, ``[user]`` or ``[assistant]``,
 with slots such as ``$goal``. Slots are filled once: text from environments and models is never read
-as a template.
+as a template. A user replaces prompts by files of the same names in a folder: see `check_prompt_folder`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
 from string import Template
+from typing import NamedTuple
 
-from ..errors import OptionError
+from ..errors import OptionError, suggest
 from ..trajectory import Turn
 from .base import Message
 
@@ -22,25 +25,133 @@ OVERHEAD = 8
 
 _ROLE = re.compile(r"^\[(system|user|assistant)\]$", re.MULTILINE)
 _CUT = " [...]"
+_ROOMS = ("agents", "envs", "trainers", "worldmodel")  # of the package that have prompts
 
 
-@lru_cache(maxsize=256)
-def load_template(package: str, style: str, name: str) -> tuple[tuple[str, str], ...]:
-    """Return the messages of a template, with their slots, as pairs of role and text."""
-    path = files(package) / "prompts" / style / f"{name}.txt"
+@lru_cache(maxsize=512)
+def load_template(
+    package: str, style: str, name: str, folder: str | None = None
+) -> tuple[tuple[str, str], ...]:
+    """Return the messages of a template, with their slots, as pairs of role and text.
+
+    Args:
+        package: The package whose folder ``prompts`` holds the template.
+        style: The folder in ``prompts``.
+        name: The file, without ``.txt``.
+        folder: A user's folder of prompts: a file in it replaces the package's (`replacement`).
+
+    Raises:
+        OptionError: There is no such template.
+    """
+    path: Path | Traversable = files(package) / "prompts" / style / f"{name}.txt"
     if not re.fullmatch(r"[\w.-]+", name) or not path.is_file():
         raise OptionError(f"there is no prompt {name!r} in the style {style!r} of {package}")
-    _, *parts = _ROLE.split(path.read_text("utf-8"))
+
+    if folder is not None:
+        own = Path(folder) / replacement(package, style, name)
+        path = own if own.is_file() else path
+    return messages_in(path.read_text("utf-8"))
+
+
+def replacement(package: str, style: str, name: str) -> Path:
+    """Return where a user's folder of prompts has its own version of a template.
+
+    The folder mirrors the package, without the folders called ``prompts``:
+    ``agents/standard/act.txt``, ``envs/webshop/briefing/instructions.txt``.
+    """
+    _, *rooms = package.split(".")
+    return Path(*rooms, style, f"{name}.txt")
+
+
+def messages_in(text: str) -> tuple[tuple[str, str], ...]:
+    """Return the messages of a template's text, as pairs of role and text."""
+    _, *parts = _ROLE.split(text)
     return tuple(
-        (role, text.strip("\n")) for role, text in zip(parts[::2], parts[1::2], strict=True)
+        (role, content.strip("\n")) for role, content in zip(parts[::2], parts[1::2], strict=True)
     )
 
 
-def fill_template(package: str, style: str, name: str, **slots: str) -> tuple[Message, ...]:
+def fill_template(
+    package: str, style: str, name: str, *, prompt_folder: str | None = None, **slots: str
+) -> tuple[Message, ...]:
+    """Return a template's messages with its slots filled, once: text in a slot is never a template."""
     return tuple(
         Message(role, Template(text).substitute(slots))
-        for role, text in load_template(package, style, name)
+        for role, text in load_template(package, style, name, prompt_folder)
     )
+
+
+class PromptFile(NamedTuple):
+    """A prompt of this package: where it is in a user's folder of prompts, and its text."""
+
+    path: Path
+    text: str
+
+
+def packaged_prompts() -> tuple[PromptFile, ...]:
+    """Return all prompts of this package that a folder of prompts may replace, in order of their paths."""
+    root = Path(str(files(__package__.partition(".")[0])))
+    prompts = []
+    for path in root.rglob("prompts/*/*.txt"):
+        rooms = path.relative_to(root).parts
+        if rooms[0] in _ROOMS:
+            mirrored = Path(*(room for room in rooms if room != "prompts"))
+            prompts.append(PromptFile(mirrored, path.read_text("utf-8")))
+    return tuple(sorted(prompts))
+
+
+def check_prompt_folder(folder: str | Path) -> tuple[Path, ...]:
+    """Return the files of a user's folder of prompts that replace ours.
+
+    Raises:
+        OptionError: There is no such folder, it has no prompt, a file in it is none of our prompts, has
+            no messages, or has a slot that its original has not.
+    """
+    root = Path(folder).expanduser()
+    remedy = "write the prompts that are there with: comap init prompts --out DIR"
+    if not root.is_dir():
+        raise OptionError(f"expected a folder of prompts, found none at {root}; {remedy}")
+
+    originals = {prompt.path: prompt.text for prompt in packaged_prompts()}
+    replaced = sorted(path.relative_to(root) for path in root.rglob("*.txt"))
+    if not replaced:
+        raise OptionError(f"expected prompts (*.txt) in {root}, found none; {remedy}")
+
+    for path in replaced:
+        text = (root / path).read_text("utf-8", errors="replace")
+        own_environment = path.parts[0] == "envs" and path.parts[2:3] == ("briefing",)
+        if path not in originals and not own_environment:
+            known = [name.as_posix() for name in originals]
+            raise OptionError(
+                f"expected prompts of comap in {root}, found {path.as_posix()!r:.120}, which is none; "
+                f"{suggest(path.as_posix(), known)}"
+            )
+        _check_template(path, text, originals.get(path, ""))
+    return tuple(replaced)
+
+
+def _check_template(path: Path, text: str, original: str) -> None:
+    """Refuse a user's template without messages, or with a slot that nothing fills."""
+    if not messages_in(text):
+        raise OptionError(
+            f"expected messages in the prompt {path.as_posix()}, each after a line [system], [user] or "
+            "[assistant], found none; add such a line"
+        )
+    if path.parts[0] == "envs":  # not filled: a $ is a $ there
+        return
+    slots = set(Template(text).get_identifiers())
+    known = set(Template(original).get_identifiers())
+    if unknown := sorted(slots - known):
+        listed = ", ".join(f"${name}" for name in sorted(known)) or "none"
+        raise OptionError(
+            f"expected the slots {listed} in the prompt {path.as_posix()}, found ${unknown[0]}; write "
+            "$$ for a dollar sign"
+        )
+    if not Template(text).is_valid():
+        raise OptionError(
+            f"expected a name or a second $ after each $ in the prompt {path.as_posix()}; write $$ for "
+            "a dollar sign"
+        )
 
 
 def recent_turns(

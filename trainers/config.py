@@ -253,8 +253,12 @@ def recast(config: AgentConfig, kind: type[Config], **settings: Any) -> Config:
 
 def plain(config: Any) -> dict[str, Any]:
     """Return a config's settings as JSON data."""
-    found: dict[str, Any] = json.loads(json.dumps(asdict(config)))
-    return found
+    settings = asdict(config)
+    agent = getattr(config, "agent", None)
+    if isinstance(agent, AgentConfig):
+        settings["agent"] = agent.describe()
+    described: dict[str, Any] = json.loads(json.dumps(settings))
+    return described
 
 
 def changed_parts(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any
 import gymnasium
 
 from ..agents import Agent, Decision, ExpertAgent, RandomAgent, Reply, Request, View, run_episode
+from ..agents.config import AgentConfig
 from ..agents.create import tiny_folder
 from ..envs import TextEnv
 from ..envs.registry import class_of, not_ours, registered
@@ -113,6 +114,8 @@ def show_expert(
         DataCorrupt: The file is damaged, or no demonstration succeeds.
     """
     split, number = config.train_split, config.demonstrations
+    # Prompts of demonstrations list what the agent's own prompts will list.
+    note_actions = getattr(config, "agent", AgentConfig()).lists_actions
     found: list[Trajectory] = []
     with closing(make_env.demonstrating()(split)) as env:
         known = tasks = env.get_wrapper_attr("tasks").ids
@@ -132,9 +135,12 @@ def show_expert(
         for done, task in enumerate(tasks, 1):
             if file is None:
                 strays = random.Random(f"{config.seed}\n{task}").random() < side_steps
-                found += expert_demonstrations(env, [task], straying if strays else None)
+                expert = straying if strays else None
+                found += expert_demonstrations(env, [task], expert, note_actions=note_actions)
             else:
-                found += filter(_succeeds, demonstrations(env, [(task, plans[task])]))
+                plan = [(task, plans[task])]
+                played = demonstrations(env, plan, note_actions=note_actions)
+                found += filter(_succeeds, played)
             tell({"event": "demonstration", "done": done, "of": len(tasks), "won": len(found)})
     if not found:
         raise DataCorrupt(
@@ -191,11 +197,14 @@ class _Player:
 
 
 def demonstrations(
-    env: gymnasium.Env[str, str], plans: Iterable[tuple[str, Sequence[str]]]
+    env: gymnasium.Env[str, str],
+    plans: Iterable[tuple[str, Sequence[str]]],
+    *,
+    note_actions: bool = False,
 ) -> Iterator[Trajectory]:
     """Play recorded commands and yield the trajectories."""
     for task, commands in plans:
-        yield run_episode(env, _Player(commands), task=task)
+        yield run_episode(env, _Player(commands), task=task, note_actions=note_actions)
 
 
 class StrayingExpert:
@@ -229,11 +238,18 @@ class StrayingExpert:
 
 
 def expert_demonstrations(
-    env: gymnasium.Env[str, str], tasks: Iterable[str], expert: Agent | None = None
+    env: gymnasium.Env[str, str],
+    tasks: Iterable[str],
+    expert: Agent | None = None,
+    *,
+    note_actions: bool = False,
 ) -> Iterator[Trajectory]:
     """Let the environment's expert play tasks, and yield the trajectories of those that it solves."""
     player = expert or ExpertAgent()
-    yield from filter(_succeeds, (run_episode(env, player, task=task) for task in tasks))
+    for task in tasks:
+        shown = run_episode(env, player, task=task, note_actions=note_actions)
+        if _succeeds(shown):
+            yield shown
 
 
 def _succeeds(shown: Trajectory) -> bool:

@@ -24,8 +24,10 @@ import gymnasium
 
 from ..agents import Agent, AgentConfig, ReActAgent, ReActConfig
 from ..agents.heads import RefinementHead
+from ..agents.prompting import prompts_sha256
 from ..agents.requests import OnWork
-from ..agents.run import TRAJECTORIES, Run, recorded, run_to, writing
+from ..agents.run import PROMPTS, TRAJECTORIES, Run, recorded, run_to, writing
+from ..envs.registry import text_env_of
 from ..jsonl import draft_of, write_json
 from ..lm import LanguageModel
 from ..trajectory import Trajectory
@@ -59,6 +61,11 @@ def identified(
     describe = getattr(make_env, "describe", None)  # as `comap.trainers.Environments` has
     if "env" not in known and describe is not None:
         known["env"] = describe((config.train_split, *config.evaluation_splits))
+    # Brief prompts are as they were before records had a digest, so that older trainings go on.
+    env_id = getattr(make_env, "env_id", None)
+    if env_id is not None and config.agent.prompts == "standard":
+        briefing = text_env_of(env_id).briefing
+        known[PROMPTS] = {"sha256": prompts_sha256(config.agent, briefing, env_id)}
     return known
 
 
@@ -178,6 +185,8 @@ class StagedTraining(ABC):
             adapter=role,
             max_length=self.agent.max_length,
             max_new_tokens=self.config.predict_tokens,
+            examples=0,  # the papers' prompts have none
+            prompt_folder=self.agent.prompt_folder,
         )
 
     def drafting(self, temperature: float | None = None, adapter: str = "agent") -> ReActAgent:
@@ -219,6 +228,7 @@ class StagedTraining(ABC):
             seed=seed,
             config={"split": split},
             on_work=telling_work(self.tell),
+            note_actions=self.agent.lists_actions,
         )
         done = won = 0
 

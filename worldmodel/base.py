@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import gymnasium
 
 from ..envs import TextEnv
+from ..envs.briefing import Briefing
 from ..envs.registry import not_ours
 from ..errors import WorldModelError
 from ..facts import State
@@ -26,6 +27,7 @@ class Query:
         state: The belief of the present.
         action: The action in question.
         admissible_actions: The actions that would do something now, or None.
+        briefing: What a language model is told of this environment; None for what its class brings.
     """
 
     env_id: str
@@ -34,6 +36,7 @@ class Query:
     state: State
     action: str
     admissible_actions: tuple[str, ...] | None = None
+    briefing: Briefing | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

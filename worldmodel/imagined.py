@@ -217,6 +217,7 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
             moment.facts,
             self._inner.bounded(action),
             moment.outcome.admissible,
+            self._inner.briefing,
         )
 
     def history(self) -> tuple[Turn, ...]:

@@ -7,12 +7,15 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ..envs import state_text as belief_text
-from ..errors import LanguageModelError, OptionError, check_choice
+from ..envs.registry import text_env_of
+from ..errors import LanguageModelError, OptionError, check_choice, check_number
 from ..lm import Completion, Generate, LanguageModel, Message, Sampling
-from ..lm.prompts import OVERHEAD, cut_text, fill_template, recent_turns
+from ..lm.prompts import OVERHEAD, check_prompt_folder, cut_text, fill_template, recent_turns
 from .base import Prediction, Query
 
 Style = Literal["standard", "brief"]
@@ -54,6 +57,10 @@ class LanguageWorldModel:
         ending: How an imagined episode's end is known: ``facts`` (the goal, checked on the predicted
             belief) or ``words`` (the model is asked to say it).
         temperature: Temperature of answers; 0 is greedy. Each prompt has a seed of its own.
+        examples: How many real transitions of the environment a standard prompt shows, with the form of
+            an observation: 0 to 2. Models that were not trained on an environment need them; the
+            papers' prompts have none.
+        prompt_folder: A folder whose files replace prompts (`comap init prompts`); None for comap's own.
 
     Raises:
         OptionError: An option is none of those allowed.
@@ -76,6 +83,8 @@ class LanguageWorldModel:
         history_turns: int | None = None,
         ending: Ending = "facts",
         temperature: float = 0.0,
+        examples: int = 2,
+        prompt_folder: str | None = None,
     ):
         for name, value, allowed in (
             ("prompts", prompts, get_args(Style)),
@@ -88,6 +97,9 @@ class LanguageWorldModel:
                 f"max_length must leave room for a prompt beside the answer: expected at least "
                 f"{max_new_tokens + 2 * _RESERVED}, found {max_length}"
             )
+        check_number("examples", examples, 0, 2)
+        if prompt_folder is not None:
+            check_prompt_folder(prompt_folder)
         self.options = {
             "prompts": prompts,
             "state_text": state_text,
@@ -97,12 +109,16 @@ class LanguageWorldModel:
             "history_turns": history_turns,
             "ending": ending,
             **({"temperature": temperature} if temperature else {}),
+            **({"examples": examples} if prompts == "standard" else {}),
+            **({"prompt_folder": Path(prompt_folder).name} if prompt_folder is not None else {}),
         }
         self._spec = lm if isinstance(lm, str) else None
         self.lm = _model_of(lm)
         self.prompts, self.state_text, self.adapter = prompts, state_text, adapter
         self.max_length, self.history_turns, self.ending = max_length, history_turns, ending
         self.sampling = Sampling(max_new_tokens, temperature=temperature)
+        self.examples = examples
+        self.prompt_folder = prompt_folder
 
     @property
     def source(self) -> str:
@@ -155,11 +171,32 @@ class LanguageWorldModel:
         ending = _ASK_DONE if self.ending == "words" and self.prompts == "standard" else ""
         action = cut_text(query.action, self.max_length // 4, self.lm.count_tokens)
         slots |= {"action": action, "env": query.env_id, "ending": ending}
-        bare = fill_template(package, self.prompts, name, situation="", **slots)
+        slots |= {"examples": self._examples(query)}
+        fill = partial(
+            fill_template, package, self.prompts, name, prompt_folder=self.prompt_folder, **slots
+        )
+        bare = fill(situation="")
         fixed = sum(self.lm.count_tokens(message.content) + OVERHEAD for message in bare)
         budget = max(self.max_length - self.sampling.max_new_tokens - fixed, _RESERVED)
         text = self._situation(query, budget)
-        return fill_template(package, self.prompts, name, situation=text, **slots)
+        return fill(situation=text)
+
+    def _examples(self, query: Query) -> str:
+        """Return what shows a model the form of an observation; empty where nothing is to be shown."""
+        if not self.examples or self.prompts == "brief":
+            return ""
+        briefing = query.briefing or text_env_of(query.env_id).briefing
+        briefing = briefing.replaced(query.env_id, self.prompt_folder)
+        parts = [briefing.observation_form] if briefing.observation_form else []
+        for transition in briefing.shown_transitions()[: self.examples]:
+            parts.append(
+                f"State\n{transition.before}\n\nAction\n{transition.action}\n\n"
+                f"Next observation\n{transition.after}"
+            )
+        room = self.max_length // 3
+        while parts and self.lm.count_tokens("\n\n".join(parts)) > room:
+            parts.pop()
+        return "## Examples\n" + "\n\n".join(parts) + "\n\n" if parts else ""
 
     def config(self) -> dict[str, Any] | None:
         """Return what makes an equal model, where the language model was given by name."""

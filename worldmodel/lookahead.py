@@ -95,7 +95,7 @@ def query_about(env: gymnasium.Env[str, str], action: str, after: Sequence[Imagi
     else:
         inner.require_episode()
         present = inner.env_id, inner.goal, inner.history(), inner.state_facts()
-        query = Query(*present, action, inner.admissible_actions)
+        query = Query(*present, action, inner.admissible_actions, inner.briefing)
     if not after:
         return query
     turns = tuple(Turn(step.action, step.observation) for step in after)

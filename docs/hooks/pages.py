@@ -20,6 +20,7 @@ from typing import Any
 from apis import DOCS, ENVIRONMENTS, REFERENCE, documented, linked, names_of, resolved, written
 from entries import entry, fenced, items_of, sections_of
 from markers import END, fill
+from prompts import prompt_pages
 
 __all__ = ["environment_page", "examples_page", "generated", "reference_page", "renewed"]
 
@@ -34,6 +35,7 @@ def generated() -> Iterator[tuple[str, str]]:
     for name in REFERENCE:
         yield f"reference/{name}.md", reference_page(name)
     yield "examples.md", examples_page()
+    yield from prompt_pages()
 
 
 def renewed() -> dict[Path, bytes]:

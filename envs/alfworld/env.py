@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 from ...errors import OptionError, check_choice
 from ...facts import Fact, State
 from ..base import Outcome, TextEnv
+from ..briefing import Briefing, ReplyForm
+from ..generated import is_generated
 from ..panel import Panel
 from .canonicalizer import ALFWorldCanonicalizer, admissible_of
 from .describe import narrate
@@ -17,10 +19,12 @@ from .engine import NativeEngine
 from .engines import ENGINES, Engine, make_engine
 from .expert import explore, plan
 from .game import Game
+from .generate import family_of
 from .goal import DIALECTS, NOTHING_HAPPENS, Dialect, Goal
 from .tasks import open_source
 
 _EXPERTS = ("plan", "explore")
+_USUAL_DIALECT = DIALECTS[0]
 
 
 class ALFWorldEnv(TextEnv):
@@ -117,6 +121,9 @@ class ALFWorldEnv(TextEnv):
     env_id = "comap/ALFWorld-v0"
     canonicalizer: ALFWorldCanonicalizer = ALFWorldCanonicalizer()
     state_text = staticmethod(narrate)
+    briefing = Briefing.of_package(__package__ or "")
+    reply_form: ClassVar[ReplyForm] = ReplyForm("alfworld", tells_goal=False)
+    look_ahead_limit: ClassVar[int] = 5
 
     def __init__(
         self,
@@ -142,6 +149,8 @@ class ALFWorldEnv(TextEnv):
         self._engine: Engine | None = None
         self._spoken: Goal | None = None
         self.canonicalizer = ALFWorldCanonicalizer(dialect)
+        if dialect != _USUAL_DIALECT:
+            self.briefing = Briefing.of_package(__package__ or "", dialect)
 
     @property
     def tasks(self) -> Panel:
@@ -156,6 +165,19 @@ class ALFWorldEnv(TextEnv):
     def engine_facts(self) -> frozenset[Fact]:
         """Return everything that is true, as the engine knows it. For checks, not for agents."""
         return self._playing().facts()
+
+    @classmethod
+    def task_type(cls, task: str, split: str = "") -> str:
+        """Return the family of a game; empty where its id does not say it."""
+        if is_generated(task):
+            return family_of(task)
+        parts = task.split("/")
+        return parts[1].partition("-")[0] if len(parts) == 3 else ""
+
+    @classmethod
+    def action_menu(cls, actions: Sequence[str]) -> tuple[str, ...]:
+        """Return the commands without ``help``, which only lists the forms of commands."""
+        return tuple(action for action in actions if action != "help")
 
     def settings(self) -> dict[str, str]:
         """Return engine and dialect."""

@@ -105,6 +105,18 @@ _TASK = re.compile(r"generated/([a-z_]+)/([a-z0-9.-]+)/(\d{1,18})-(\d{6,12})", r
 _ATTEMPTS = 200
 
 
+def family_of(task: str) -> str:
+    """Return the family of a generated game by its id, whose last number gives it; else nothing."""
+    match = _TASK.fullmatch(task)
+    if match is None:
+        return ""
+    try:
+        families = Difficulty.of(match[2]).families
+    except OptionError:
+        return ""
+    return families[int(match[4]) % len(families)]
+
+
 @dataclass(frozen=True)
 class GeneratedGame:
     """A generated game.

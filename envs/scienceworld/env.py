@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from ...errors import OptionError, check_choice, check_flag
 from ...facts import Fact, State
 from ..base import Outcome, TextEnv
+from ..briefing import Briefing
 from ..panel import Panel
 from .backends import hand_back, keep_idle, make_simulator
 from .belief import narrate
@@ -157,6 +158,7 @@ class ScienceWorldEnv(TextEnv):
     )
     canonicalizer: ScienceWorldCanonicalizer = ScienceWorldCanonicalizer()
     state_text = staticmethod(narrate)
+    briefing = Briefing.of_package(__package__ or "")
 
     def __init__(
         self,
@@ -183,6 +185,8 @@ class ScienceWorldEnv(TextEnv):
         simplification = check_simplification(simplification)
         names = check_task_names(task_names)
         self._source = open_source(split, splits, data_dir, simplification, names)
+        if not {"easy", "teleportAction"} & set(simplification.split(",")):
+            self.briefing = Briefing.of_package(__package__ or "", "walk")
         self._java = None if java is None else os.fspath(java)
         self._privileged, self._listing = info_level == "privileged", admissible_actions
         self._own_limit, self._task_limits = self._limit, task_limits

@@ -11,6 +11,7 @@ from ...errors import EngineError, OptionError, check_choice, check_flag, check_
 from ...facts import State
 from ...trajectory import Step, Turn
 from ..base import Outcome, TextEnv
+from ..briefing import Briefing, ReplyForm
 from ..panel import Panel
 from .canonicalizer import SearchQACanonicalizer, has_answered, narrate, narrate_scene, suggested
 from .generated import explore, plan
@@ -33,6 +34,7 @@ from .retriever import Hit, RecalledRetriever, Retriever
 from .tasks import RETRIEVERS, SOURCES, choose_retriever, open_tasks, questions_home
 
 _EXPERTS = ("plan", "explore")
+_USUAL = (ACTIONS[0], STYLES[0])  # what the briefing is about where options do not change it
 _MOST_TURNS, _MOST_HITS = 50, 20
 
 
@@ -157,6 +159,8 @@ class SearchQAEnv(TextEnv):
         {"retrieved": (), "well_formed": True}
     )
     canonicalizer: SearchQACanonicalizer = SearchQACanonicalizer()
+    briefing = Briefing.of_package(__package__ or "")
+    reply_form: ClassVar[ReplyForm] = ReplyForm("searchqa", kind="search")
 
     def __init__(
         self,
@@ -208,6 +212,8 @@ class SearchQAEnv(TextEnv):
             retriever, data_dir, generated, generator_seed, timeout, style
         )
         self.canonicalizer = SearchQACanonicalizer(turns, actions, style)
+        changed = [option for option in (actions, style) if option not in _USUAL]
+        self.briefing = Briefing.of_package(__package__ or "", *changed)
         self._form, self._style, self._reward = actions, style, reward
         self._retrieval_score, self._penalty = float(retrieval_score), float(invalid_penalty)
         self._topk, self._turns_of_all, self._knows = topk, turns, expert
@@ -230,6 +236,11 @@ class SearchQAEnv(TextEnv):
         if self._wanted is None:
             self._refuse_step()
         return self._wanted
+
+    @classmethod
+    def predicted_text(cls, step: Step) -> str:
+        """Return what a search found; nothing follows the answer."""
+        return "" if step.terminated else step.observation
 
     def settings(self) -> dict[str, str]:
         """Return what changes what is seen: forms, numbers, the retriever's identity."""

@@ -12,6 +12,7 @@ from ...facts import State
 from ...spaces import Unicode
 from ...trajectory import Step, Turn
 from ..base import Outcome, TextEnv
+from ..briefing import Briefing
 from ..panel import Panel
 from .apps.world import Marks
 from .backends import Chain, GeneratedTools, Overlay, Recalled, Request, open_chain
@@ -285,6 +286,7 @@ class StableToolBenchEnv(TextEnv):
     )
     info_kept: ClassVar[tuple[str, ...]] = ("tool_source", "tool_faults")
     canonicalizer: ToolCanonicalizer = ToolCanonicalizer()
+    briefing = Briefing.of_package(__package__ or "")
 
     def __init__(
         self,

@@ -14,6 +14,7 @@ import numpy as np
 from ...errors import OptionError, check_choice, needs_extra
 from ...facts import State
 from ..base import Outcome, TextEnv
+from ..briefing import Briefing
 from ..panel import Panel
 from .actions import Move, Target, canonical, line_of, read_action
 from .browser import HEIGHT, WIDTH
@@ -48,6 +49,14 @@ class Progress(NamedTuple):
     scores: tuple[float, ...] = ()  # of the nodes of a task of Mind2Web-Live
     verdict: str = ""  # what a judge said, or why there is none
     focus: int = 0  # the number of the line that has it; 0 for none
+
+
+def _site_names(sites: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of sites that were asked for; one alone may be given as a text."""
+    names = (sites,) if isinstance(sites, str) else sites
+    if not isinstance(names, list | tuple) or not all(type(name) is str for name in names):
+        raise OptionError(f"sites must be names, as in sites=['shop'], not {sites!r:.200}")
+    return tuple(names)
 
 
 class WebEnv(TextEnv):
@@ -218,6 +227,7 @@ class WebEnv(TextEnv):
     )
     canonicalizer: WebCanonicalizer = WebCanonicalizer()
     state_text = staticmethod(narrate)
+    briefing = Briefing.of_package(__package__ or "")
 
     def __init__(
         self,
@@ -272,27 +282,29 @@ class WebEnv(TextEnv):
             )
         if self._file is not None and is_live:
             check_live(self._file.hosts, allowed_hosts, sandbox)
+        changed = [option for option in (benchmark, dialect) if option in ("miniwob", DIALECTS[1])]
+        self.briefing = Briefing.of_package(__package__ or "", *changed)
         self._settings = {"benchmark": benchmark, "engine": engine, "observation": observation}
         self._settings["dialect"] = dialect
         if self._file is None:
-            some = (sites,) if isinstance(sites, str) else sites
-            if not isinstance(some, list | tuple) or {type(one) for one in some} - {str}:
-                raise OptionError(f"sites must be names, as in sites=['shop'], not {sites!r:.200}")
-            some = tuple(some)
-            self._panel = tasks_of_miniwob(split) if miniwob else panel_of(split, level, some)
+            names = _site_names(sites)
+            self._panel = tasks_of_miniwob(split) if miniwob else panel_of(split, level, names)
         else:
             self._panel = Panel.of(self._file.tasks, split, SPLITS)
             self._settings["tasks"] = self._file.sha256
             self._settings["judge"] = "none" if self._judge is None else self._judge.name
         self._own_limit = self._limit
-        self._engine: Engine = Twin()
-        options = browser, pictures, sandbox, self._viewport
+        browser_options = (browser, pictures, sandbox, self._viewport)
+        self._engine: Engine
         if is_live:
             self._settings["allowed_hosts"] = " ".join(sorted(allowed_hosts))
-            self._engine = LiveChromium(allowed_hosts, *options)
+            self._engine = LiveChromium(allowed_hosts, *browser_options)
+        elif miniwob:
+            self._engine = MiniWob(*browser_options)
         elif engine == "chromium":
-            self._engine = (MiniWob if miniwob else Chromium)(*options)
+            self._engine = Chromium(*browser_options)
         else:
+            self._engine = Twin()
             self.metadata = TextEnv.metadata
         self.canonicalizer = WebCanonicalizer()
         self._wanted: Task | LiveTask | None = None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -18,7 +19,9 @@ from ...errors import (
     check_number,
 )
 from ...facts import State
+from ...trajectory import Step
 from ..base import Outcome, TextEnv
+from ..briefing import Briefing, ReplyForm
 from ..panel import Panel, evenly
 from ..storage import comap_home, named_folder
 from .belief import admissible_of, goal_reached, keywords, score_of
@@ -126,6 +129,13 @@ def open_tasks(
 
 
 _EXPERTS = ("plan", "explore")
+_SEARCH = "search["
+_INSTRUCTION = "Instruction:"
+_SEPARATOR = " [SEP] "
+_SCORE = re.compile(  # at the end of the last page
+    r"(Your score\b(?: \([^()\n]*\))?['\"]?)"
+    r"\s{0,4}(?:\[SEP\]|:|=|is\b)?\s{0,4}['\"]?[-+]?[0-9]+(?:\.[0-9]*)?(?:e[-+]?[0-9]+)?['\"]?"
+)
 _UNFIT = str.maketrans("[]", "  ")
 
 
@@ -246,6 +256,8 @@ class WebShopEnv(TextEnv):
     info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType({"reward_parts": {}})
     canonicalizer: WebShopCanonicalizer = WebShopCanonicalizer()
     state_text = staticmethod(narrate)
+    briefing = Briefing.of_package(__package__ or "")
+    reply_form: ClassVar[ReplyForm] = ReplyForm("webshop", tail=20, most_characters=13_000)
 
     def __init__(
         self,
@@ -276,6 +288,8 @@ class WebShopEnv(TextEnv):
         self._shop = Shop(self.catalog, legacy, show_attrs)
         self._pages = Pages(self._shop, observation_mode == "text_rich")
         self.canonicalizer = WebShopCanonicalizer(observation_mode, legacy)
+        if observation_mode != MODES[0]:
+            self.briefing = Briefing.of_package(__package__ or "", observation_mode)
         self._knows = expert
         self._wanted: Goal | None = None
         self._expert: ShopExpert | None = None
@@ -298,6 +312,37 @@ class WebShopEnv(TextEnv):
         if self._wanted is None:
             self._refuse_step()
         return self._wanted
+
+    @classmethod
+    def action_menu(cls, actions: Sequence[str]) -> tuple[str, ...]:
+        """Return the clicks, and the form of a search in place of suggested ones."""
+        clicks = tuple(action for action in actions if not action.startswith(_SEARCH))
+        searches = len(clicks) < len(actions)
+        return (f"{_SEARCH}<your query>]", *clicks) if searches else clicks
+
+    @classmethod
+    def shown_text(cls, goal: str, observation: str) -> str:
+        """Return a page with its parts in quotes, from behind the instruction; other text as it is."""
+        parts = observation.split(_SEPARATOR)
+        if len(parts) == 1:
+            return observation
+        after = parts[parts.index(goal) + 1 :] if goal in parts else parts
+        return _SEPARATOR.join(f"'{part}'" for part in after or parts)
+
+    @classmethod
+    def predicted_text(cls, step: Step) -> str:
+        """Return a page in quoted parts, without the instruction and without the score at its end."""
+        text = step.observation
+        if step.terminated:
+            text = _SCORE.sub(r"\1", text)
+        parts = text.split(_SEPARATOR)
+        if len(parts) == 1 or text.startswith("'"):  # a page in lines, or quoted already
+            return text
+
+        if _INSTRUCTION in parts:
+            after_goal = parts.index(_INSTRUCTION) + 2
+            parts = parts[after_goal:]
+        return _SEPARATOR.join(f"'{part}'" for part in parts)
 
     def settings(self) -> dict[str, str]:
         """Return the observation mode, the rules, and the SHA-256 of the catalogue."""

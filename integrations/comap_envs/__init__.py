@@ -16,20 +16,21 @@ from pydantic import Field
 
 import comap  # noqa: F401  (registers the environments)
 from comap.agents.parsing import parse_action, text_between
-from comap.integrations.sessions import Session, Worth, make_env, text_env_class
+from comap.integrations.sessions import (
+    Session,
+    Worth,
+    listing_of,
+    make_env,
+    text_env_class,
+)
 
 __all__ = ["ComapEnv", "ComapEnvConfig", "ComapTaskset", "ComapTasksetConfig"]
 
-_TAGS_PROMPT = (
-    "You act in an environment of texts. Think first if you like; then write one action between "
-    "<action> and </action>. You are shown what follows, until the task is over."
+_IN_TAGS = (
+    "Think first if you like; then write one action between <action> and </action>. You are shown what "
+    "follows, until the task is over."
 )
-_WHOLE_PROMPTS = {  # these environments read calls and tags themselves
-    "comap/StableToolBench-v0": "You solve a task by calling functions, one at a time: write "
-    '{"name": FUNCTION, "arguments": {...}}. You are shown what each answers. Finish ends the task.',
-    "comap/SearchQA-v0": "You answer a question. To look something up, write <search>words</search>; "
-    "you are shown what was found. To answer, write <answer>words</answer>.",
-}
+_ALONE = "Write the action alone. You are shown what follows, until the task is over."
 _LONGEST = 2000
 
 
@@ -62,9 +63,11 @@ class ComapTaskset(vf.Taskset[ComapTask, ComapTasksetConfig]):  # type: ignore[m
 
     def load(self) -> Iterator[ComapTask]:
         """Yield the tasks."""
-        prompt = _WHOLE_PROMPTS.get(_kind(self.config), _TAGS_PROMPT)
+        form = _ALONE if _reads_replies(self.config) else _IN_TAGS
         with closing(make_env(self.config.env, self.config.made_with)) as env:
-            names = env.get_wrapper_attr("tasks").ids
+            inner: Any = env.unwrapped
+            names = inner.tasks.ids
+            prompt = f"{inner.briefing.told()}\n\n{form}"
         for name in names:
             data = vf.TaskData(id=name, name=name, prompt=None, system_prompt=prompt)
             yield ComapTask(data, self.config.task)
@@ -102,7 +105,7 @@ class ComapEnv(vf.Env[ComapEnvConfig]):  # type: ignore[misc, unused-ignore]
                     segment = await interaction.turn(self._shown(message))
                     if segment.terminated:
                         break
-                    action = _action(segment.last_reply, _kind(config))
+                    action = _action(segment.last_reply, whole=_reads_replies(config))
                     message = await asyncio.to_thread(session.step, action)
                     total += message["reward"]
                     invalid += message["invalid_action"]
@@ -120,19 +123,22 @@ class ComapEnv(vf.Env[ComapEnvConfig]):  # type: ignore[misc, unused-ignore]
         trace.info["comap"] = {name: message[name] for name in ("task", "split", "facts")}
 
     def _shown(self, message: Mapping[str, Any]) -> str:
-        actions = message["available_actions"] if self.config.show_actions else None
-        listed = f"\n\nAvailable actions: {'; '.join(actions)}" if actions else ""
-        return f"{message['observation']}{listed}"
+        cls = text_env_class(self.taskset.config.env)
+        actions = cls.action_menu(message["available_actions"] or ())
+        if not (self.config.show_actions and actions):
+            return str(message["observation"])
+        return f"{message['observation']}\n\n{listing_of(actions)}"
 
 
-def _kind(config: ComapTasksetConfig) -> str:
-    """Return the environment's own id, whatever the one under which it is registered."""
-    return str(getattr(text_env_class(config.env), "env_id", ""))
+def _reads_replies(config: ComapTasksetConfig) -> bool:
+    """Return whether the environment reads calls or tags in whole replies itself."""
+    cls = text_env_class(config.env)
+    return hasattr(cls, "functions") or cls.reply_form.kind == "search"
 
 
-def _action(reply: str, kind: str) -> str:
+def _action(reply: str, *, whole: bool) -> str:
     """Return the action of a reply; a reply without one is the action itself, and means nothing."""
-    if kind in _WHOLE_PROMPTS:
+    if whole:
         return reply.strip()
     found = text_between(reply, "action", last=True) or parse_action(reply)
     return found or reply.strip()[:_LONGEST]

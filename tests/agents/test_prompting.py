@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,22 +15,23 @@ import comap
 from comap.agents.base import estimate_tokens
 from comap.agents.comap import CoMapAgent, CoMapConfig
 from comap.agents.config import AgentConfig
-from comap.agents.parsing import parse_action
 from comap.agents.prompting import (
     Draft,
     choose_action,
     converse,
     draft_action,
-    example_of,
     fill,
-    load_template,
+    prompts_sha256,
     seed_for,
     situation,
 )
-from comap.agents.react import ReActAgent
+from comap.agents.react import ReActAgent, ReActConfig
+from comap.envs.briefing import GENERAL_INSTRUCTIONS, Briefing
 from comap.envs.conformance.transcripts import load
+from comap.errors import OptionError
 from comap.facts import State
 from comap.lm import Message
+from comap.lm.prompts import load_template
 from comap.trajectory import Turn
 
 HERE = Path(__file__).with_name("scripted.py")
@@ -44,7 +45,7 @@ def size_of(messages: tuple[Message, ...]) -> int:
 
 @pytest.mark.parametrize("path", sorted(PROMPTS.rglob("*.txt")), ids=lambda path: path.name)
 def test_each_template_is_read(path: Path) -> None:
-    messages = load_template(path.parent.name, path.stem)
+    messages = load_template("comap.agents", path.parent.name, path.stem)
     assert messages and all(role in ("system", "user", "assistant") for role, _ in messages)
     assert all(text.strip() and text == text.strip("\n") for _, text in messages)
 
@@ -56,22 +57,9 @@ def test_slots_are_filled_once_and_must_be_given() -> None:
         fill("brief", "reflect", action="a")
 
 
-def test_the_worked_example_was_really_played() -> None:
-    env = gym.make("comap/ALFWorld-v0", split="train", source="generated")
-    told = [message.content for message in example_of("comap/ALFWorld-v0")]
-    observation, info = env.reset(options={"task": "generated/train/normal/0-000052"})
-    for said, reply in zip(told[::2], told[1::2], strict=True):
-        assert said == observation
-        action = parse_action(reply)
-        assert action in info["admissible_actions"] and reply.startswith("Thought: ")
-        observation, _, terminated, _, info = env.step(action)
-    assert terminated and info["success"] and 4 <= len(told) // 2 <= 6
-    assert [m.role for m in example_of("comap/ALFWorld-v0")] == ["user", "assistant"] * 6
-
-
 def test_a_standard_conversation() -> None:
     seen = view(("look", "A desk."), ("open desk 1", "Nothing happens."))
-    config = AgentConfig(examples=0)
+    config = AgentConfig(examples=0, show_actions=False)
     system, *rest = converse(seen, config, {1: "Thought: x\nAction: open desk 1"}, system="Mind.")
     assert system.role == "system" and "Action: <one action>" in system.content
     assert system.content.index("Mind.") > system.content.index("robot")
@@ -85,6 +73,99 @@ def test_a_standard_conversation() -> None:
     assert len(converse(seen, AgentConfig())) == len(rest) + 1 + 12
     told = view(observation=f"A room. {seen.goal}")
     assert converse(told, config)[-1].content == f"A room. {seen.goal}"
+
+
+def test_admissible_actions_end_the_last_message_alone() -> None:
+    seen = view(("look", "A desk."), actions=["look", "open desk 1"])
+    for decoding in ("free", "masked"):
+        messages = converse(seen, AgentConfig(examples=0, decoding=decoding))
+        assert messages[-1].content == "A desk.\n\nWhat you can do now:\nlook\nopen desk 1"
+        assert all("open desk 1" not in message.content for message in messages[:-1])
+
+    unknown = view(("look", "A desk."), actions=None)
+    assert converse(unknown, AgentConfig(examples=0))[-1].content == "A desk."
+    brief = AgentConfig(prompts="brief")
+    assert "What you can do" not in converse(seen, brief)[-1].content
+
+
+def test_of_hundreds_of_actions_the_first_are_listed_and_the_rest_counted() -> None:
+    seen = view(actions=[f"go to desk {number}" for number in range(250)])
+    (*_, last) = converse(seen, AgentConfig(examples=0, max_length=8192))
+    lines = last.content.partition("What you can do now:\n")[2].splitlines()
+    assert lines[0] == "go to desk 0" and lines[99:] == ["go to desk 99", "... and 150 more"]
+
+    config = AgentConfig(examples=0, max_length=1024)
+    messages = converse(seen, config)
+    assert "more" in messages[-1].content.splitlines()[-1]
+    assert size_of(messages) <= config.max_length - config.draft_tokens
+
+
+def test_a_shop_lists_the_form_of_a_search_and_a_robot_no_help() -> None:
+    shop = view(env_id="comap/WebShop-v0", actions=["search[red rug]", "click[buy now]"])
+    (*_, last) = converse(shop, AgentConfig(examples=0))
+    assert last.content.endswith("now:\nsearch[<your query>]\nclick[buy now]")
+    robot = view(actions=["help", "look"])
+    assert converse(robot, AgentConfig(examples=0))[-1].content.endswith("now:\nlook")
+
+
+def test_an_environment_of_ones_own_says_what_its_actions_are() -> None:
+    briefing = Briefing("Say left or right.", (("user", "Start."), ("assistant", "Action: left")))
+    own = replace(view(env_id="own/World-v0"), briefing=briefing)
+    system, *rest = converse(own, AgentConfig())
+    assert system.content.startswith("Say left or right.\n")
+    assert rest[:2] == [("user", "Start."), ("assistant", "Action: left")]
+    assert GENERAL_INSTRUCTIONS in converse(view(env_id="own/World-v0"), AgentConfig())[0].content
+
+
+# Prompts of the user's own.
+
+
+def folder_of_prompts(folder: Path, **texts: str) -> str:
+    for name, text in texts.items():
+        path = folder / f"{name.replace('__', '/')}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return str(folder)
+
+
+def test_a_folder_replaces_prompts_and_briefings(tmp_path: Path) -> None:
+    folder = folder_of_prompts(
+        tmp_path,
+        agents__standard__act="[system]\n$instructions\nNow act.\n",
+        envs__alfworld__briefing__instructions="[system]\nCost: $5.\n",
+    )
+    config = AgentConfig(examples=0, prompt_folder=folder)
+    assert converse(view(), config)[0].content == "Cost: $5.\nNow act."
+    other = view(env_id="comap/WebShop-v0")
+    assert "Cost" not in converse(other, config)[0].content
+    assert config.describe()["prompt_folder"] == tmp_path.name, "no path of a machine"
+
+    ours, theirs = (prompts_sha256(c, Briefing(), "comap/X-v0") for c in (AgentConfig(), config))
+    assert ours != theirs
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("agents__standard__akt", "[system]\nx", "agents/standard/act.txt"),
+        ("agents__standard__act", "no role", "[system]"),
+        ("agents__standard__act", "[system]\n$goal", "$instructions"),
+        ("agents__standard__act", "[system]\n$instructions costs 5 $", "$$"),
+    ],
+)
+def test_a_folder_with_a_wrong_prompt_is_refused(
+    name: str, text: str, told: str, tmp_path: Path
+) -> None:
+    folder = folder_of_prompts(tmp_path, **{name: text})
+    with pytest.raises(OptionError) as refusal:
+        AgentConfig(prompt_folder=folder)
+    assert told in str(refusal.value)
+
+
+def test_a_folder_without_prompts_is_refused(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(OptionError, match="comap init prompts"):
+            AgentConfig(prompt_folder=str(folder))
 
 
 def test_belief_and_history() -> None:
@@ -241,7 +322,7 @@ LOOK = "Thought: Where am I?\nAction: look"
 
 def test_thoughts_stay_in_the_conversation() -> None:
     memory: dict[str, Any] = {}
-    agent = ReActAgent()
+    agent = ReActAgent(ReActConfig(show_actions=False))
     converse_with(agent, view(memory=memory), [LOOK])
     second = view(("look", "A desk."), memory=memory)
     talk = converse_with(agent, second, ["Thought: Go.\nAction: go to desk 1"])

@@ -411,7 +411,7 @@ def test_a_model_that_both_share_is_asked_by_one_thread() -> None:
 def test_a_model_that_fails_costs_those_who_asked_it() -> None:
     class Failing:
         def predict(self, queries: Sequence[Query]) -> list[Prediction]:
-            if any("desk" in query.action for query in queries):
+            if any("drawer" in query.action for query in queries):
                 raise LanguageModelError("no answer")
             return [Prediction("Nothing happens.") for _ in queries]
 

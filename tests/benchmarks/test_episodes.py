@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from comap.agents.run import task_type
 from comap.benchmarks.report import (
     Episode,
     Pack,
@@ -18,6 +17,7 @@ from comap.benchmarks.report import (
     was_revised,
 )
 from comap.envs.conformance.transcripts import load
+from comap.envs.registry import text_env_of
 from comap.facts import Delta, State, apply, fact_to_text
 from comap.trajectory import ENV_INFO, Call, Step, Trajectory
 
@@ -125,14 +125,16 @@ def test_notes_of_other_types_are_not_believed(value):
 
 def test_kinds_of_tasks():
     official = "valid_seen/pick_two_obj_and_place-Pen-None-Desk-3/trial_T2019"
-    assert task_type("comap/ALFWorld-v0", official) == "pick_two_obj_and_place"
+    assert text_env_of("comap/ALFWorld-v0").task_type(official) == "pick_two_obj_and_place"
     for game in ("generated/train/normal/0-000000", "generated/train/nonsense/0-000000", "x", ""):
-        kind = task_type("comap/ALFWorld-v0", game, "train")
+        kind = text_env_of("comap/ALFWorld-v0").task_type(game, "train")
         assert (kind == "pick_and_place_simple") == ("normal" in game), game
-    assert task_type("comap/SearchQA-v0", "generated/2hop/7", "train") == "2hop"
-    assert task_type("comap/SearchQA-v0", "test_7", "all") == ""
-    assert task_type("comap/StableToolBench-v0", "generated/train/7", "train") == ""
-    assert task_type("comap/WebShop-v0", "generated/synthetic/7", "train") == "synthetic"
+    assert text_env_of("comap/SearchQA-v0").task_type("generated/2hop/7", "train") == "2hop"
+    assert text_env_of("comap/SearchQA-v0").task_type("test_7", "all") == ""
+    assert text_env_of("comap/StableToolBench-v0").task_type("generated/train/7", "train") == ""
+    assert (
+        text_env_of("comap/WebShop-v0").task_type("generated/synthetic/7", "train") == "synthetic"
+    )
 
 
 def one_step(notes=None, calls=()):

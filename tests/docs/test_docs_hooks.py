@@ -15,7 +15,7 @@ import pytest
 from comap.trainers.comap.config import CoMapTraining
 
 DOCS = Path(__file__).parents[2] / "docs"
-HOOKS = ("apis", "commands", "entries", "markers", "pages", "settings")
+HOOKS = ("apis", "commands", "entries", "markers", "pages", "prompts", "settings")
 
 
 @pytest.fixture(scope="module")

@@ -105,6 +105,20 @@ def start(env: gym.Env[str, str], task: str) -> tuple[str, dict[str, Any]]:
 
 
 @EACH_ROW
+def test_the_environment_itself_says_so(row: dict[str, Any], make: Any) -> None:
+    briefing = make(row).unwrapped.briefing
+    ((_, instructions),) = read(row, "instructions")
+    assert briefing.instructions == instructions
+    assert briefing.example == read(row, "example")
+    (_, form), *shown = read(row, "transitions")
+    assert briefing.observation_form == form
+    for transition, (_, question), (_, after) in zip(
+        briefing.transitions, shown[::2], shown[1::2], strict=True
+    ):
+        assert question.endswith(f"> {transition.action}") and transition.after == after
+
+
+@EACH_ROW
 def test_the_example_was_played_and_wins(row: dict[str, Any], make: Any) -> None:
     messages = read(row, "example")
     env, terminated = make(row), False

@@ -14,9 +14,10 @@ from typing import Any
 
 from ...agents import Agent, WKMAgent, WKMConfig
 from ...agents.convert import views_of
-from ...agents.prompting import instructions, seed_for
+from ...agents.prompting import seed_for
 from ...agents.run import writing
 from ...agents.wkm import Knowledge, KnowledgeBase, acting_prompt, state_request, task_request
+from ...envs.registry import text_env_of
 from ...lm import Generate
 from ...lm.encoder import TransformerEncoder
 from ...lm.prompts import OVERHEAD, cut_text, fill_template, recent_turns
@@ -40,13 +41,15 @@ def comparison(
     expert: Trajectory, failed: Trajectory | None, config: WKMConfig, count: Callable[[str], int]
 ) -> Generate:
     """Return the question for task knowledge to a model that sees how it went."""
+    briefing = text_env_of(expert.env_id).briefing.replaced(expert.env_id, config.prompt_folder)
     shown = {"expert": expert} if failed is None else {"expert": expert, "failed": failed}
     prompt = partial(
         fill_template,
         __package__ or "",
         config.prompts,
         "wkm_expert" if failed is None else "wkm_compare",
-        instructions=instructions(expert.env_id),
+        prompt_folder=config.prompt_folder,
+        instructions=briefing.told(),
         goal=cut_text(expert.goal, config.max_length // 8, count),
     )
     bare = prompt(**dict.fromkeys(shown, ""))

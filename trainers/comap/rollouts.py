@@ -119,7 +119,13 @@ class RolloutAgent(CoMapAgent):
         """Ask the teacher, and return whether student and teacher agree on what changes."""
         model = self.world_model
         query = Query(
-            view.env_id, view.goal, view.history, view.facts, action, view.admissible_actions
+            view.env_id,
+            view.goal,
+            view.history,
+            view.facts,
+            action,
+            view.admissible_actions,
+            view.briefing,
         )
         said: Completion = yield Generate(
             privileged_prompt(model, query, probed.observation),

@@ -5,20 +5,19 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
 
-from ...agents.base import Agent, Decision, Reply, Request, View
-from ...agents.config import required_capabilities
+from ...agents.base import Agent
 from ...agents.requests import OnWork
 from ...agents.runner import run_episodes
 from ...errors import EngineError, OptionError
 from ...lm import LanguageModel
 from ...trajectory import Trajectory
-from .rows import ADMISSIBLE, PaWRow, RewardFunction, Serializer, fault_of
+from .rows import PaWRow, RewardFunction, Serializer, fault_of
 
 _MEMBER_BITS = 16  # of an episode's seed; the others are those that its group resets with
 
@@ -70,7 +69,7 @@ def play_groups(
     episodes = iter(
         run_episodes(
             lambda: _AlikeForGroups(make_env()),
-            _Noting(agent) if include_admissible else agent,
+            agent,
             [group.task for group, _ in members],
             on_done=lambda trials: on_done(trials[-1]),
             lm=lm,
@@ -78,6 +77,7 @@ def play_groups(
             seed=[_seed(seed, update, group, member) for group, member in members],
             keep="tokens",
             on_work=on_work,
+            note_actions=include_admissible,
         )
     )
     found = [[next(episodes) for _ in range(group.members)] for group in groups]
@@ -100,23 +100,6 @@ class _AlikeForGroups(gymnasium.Wrapper[str, str, str, str]):
     ) -> tuple[str, dict[str, Any]]:
         shared = None if seed is None else seed >> _MEMBER_BITS
         return self.env.reset(seed=shared, options=options)
-
-
-class _Noting:
-    """An agent whose decisions also note which actions were admissible."""
-
-    def __init__(self, agent: Agent):
-        self._agent = agent
-        self.name = agent.name
-        self.config = getattr(agent, "config", None)
-
-    def required_capabilities(self) -> frozenset[str]:
-        return required_capabilities(self._agent)
-
-    def decide(self, view: View) -> Generator[Request, Reply, Decision]:
-        decision = yield from self._agent.decide(view)
-        known = list(view.admissible_actions or ())
-        return replace(decision, notes={**decision.notes, ADMISSIBLE: known})
 
 
 def _seed(seed: int, update: int, group: Group, member: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ...agents.parsing import env_name
+from ...agents.runner import ADMISSIBLE
+from ...envs.registry import text_env_of
 from ...errors import LanguageModelError, OptionError
 from ...lm import Generate, Message
 from ...lm.chat import ChatTokenizer, Following
@@ -24,17 +24,10 @@ if TYPE_CHECKING:
 PURPOSES = ("act", "draft", "draft: retry")
 """What agents ask their language model for when they ask for an action."""
 
-ADMISSIBLE = "admissible_actions"
-
 RewardFunction: TypeAlias = Callable[[Trajectory], Sequence[float]]
 """Returns the reward of each step of an episode."""
 
 _REMEMBERED = 4096  # texts whose tokens are kept: an update has many equal ones
-_SEPARATOR = " [SEP] "
-_SCORE = re.compile(
-    r"(Your score\b(?: \([^()\n]*\))?['\"]?)"
-    r"\s{0,4}(?:\[SEP\]|:|=|is\b)?\s{0,4}['\"]?[-+]?[0-9]+(?:\.[0-9]*)?(?:e[-+]?[0-9]+)?['\"]?"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,27 +82,6 @@ class TurnTokenizer(ChatTokenizer):
             self._known.clear()
         (tokens,) = self.tokens([self.turns.shown(text)])
         return self.turns.following(response, tokens[:longest]) if tokens else Following()
-
-
-def observed_text(env_id: str, step: Step) -> str:
-    """Return the text of an observation as PaW predicts it; empty if there is none.
-
-    A page of WebShop is predicted in quoted parts, without the instruction and without the score at
-    the end; in search QA nothing follows the answer.
-    """
-    name, text = env_name(env_id), step.observation
-    if name == "searchqa":
-        return "" if step.terminated else text
-    if name != "webshop":
-        return text
-    if step.terminated:
-        text = _SCORE.sub(r"\1", text)
-    parts = text.split(_SEPARATOR)
-    if len(parts) == 1 or text.startswith("'"):  # a page in lines, or quoted already
-        return text
-    if "Instruction:" in parts:
-        parts = parts[parts.index("Instruction:") + 2 :]
-    return _SEPARATOR.join(f"'{part}'" for part in parts)
 
 
 def fault_of(trajectory: Trajectory) -> str | None:
@@ -245,7 +217,7 @@ class Serializer:
 
     def _text(self, trajectory: Trajectory, t: int) -> str:
         """Return the observation that step `t` led to, as it is predicted."""
-        text = observed_text(trajectory.env_id, trajectory.steps[t])
+        text = text_env_of(trajectory.env_id).predicted_text(trajectory.steps[t])
         if not (self._include_admissible and text and t + 1 < len(trajectory.steps)):
             return text
         actions = trajectory.steps[t + 1].notes.get(ADMISSIBLE)

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ... import jsonl
-from ...agents.parsing import env_name
 from ...agents.paw import PaWAgent
 from ...agents.run import Run, writing
 from ...envs.panel import evenly
-from ...envs.registry import own_function
+from ...envs.registry import own_function, text_env_of
 from ...errors import DataCorrupt, OptionError, needs_extra
 from ...lm import LanguageModel
 from ...lm.load import without_bars
@@ -366,7 +365,7 @@ def warmed_up(
     if not isinstance(make_env, Environments):
         raise OptionError("a warm-up needs comap.trainers.setup.Environments as make_env")
     prompts = config.agent.prompts
-    if prompts != "brief" and env_name(make_env.env_id) != "searchqa":
+    if prompts != "brief" and text_env_of(make_env.env_id).reply_form.kind != "search":
         raise OptionError(
             "expected prompts='brief' with warmup_tokens, since demonstrations have actions and no "
             f"thoughts in tags, found {prompts!r}; give a model that can write tags, or brief"

@@ -18,9 +18,9 @@ import gymnasium
 from ...agents.base import Agent, Decision, Reply, Request, View
 from ...agents.config import required_capabilities
 from ...agents.convert import views_of
-from ...agents.parsing import env_name
 from ...agents.paw import PaWAgent, PaWConfig
 from ...envs.panel import evenly
+from ...envs.registry import text_env_of
 from ...envs.searchqa import SearchQAEnv
 from ...envs.searchqa.protocol import contains_answer, read_move
 from ...envs.searchqa.questions import Question
@@ -386,7 +386,7 @@ def check_search(config: PaWTraining, make_env: MakeEnv, simulator: object) -> N
         else:
             with closing(make_env(config.train_split)) as env:
                 env_id = str(getattr(env.unwrapped, "env_id", ""))
-        if env_name(env_id) != "searchqa":
+        if text_env_of(env_id).reply_form.kind != "search":
             raise OptionError(
                 f"{', '.join(names)} is for search QA (comap/SearchQA-v0), found the environment "
                 f"{env_id!r}; use another preset, or add --env comap/SearchQA-v0"

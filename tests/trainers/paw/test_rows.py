@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from comap.envs.registry import text_env_of
 from comap.errors import LanguageModelError, OptionError
 from comap.facts import Delta, State
 from comap.lm.tiny import tokenizer_of
@@ -21,7 +22,6 @@ from comap.trainers.paw.rows import (
     deal,
     fault_of,
     micro_batch,
-    observed_text,
     overlapping,
 )
 from comap.trajectory import Call, Step, Trajectory
@@ -205,7 +205,7 @@ DONE = "Thank you! [SEP] Your score (min 0.0, max 1.0) [SEP] {} [SEP] Reward Det
 
 def said_by(env_id, text, terminated=True):
     (step,) = episode(text, env_id=env_id).steps
-    return observed_text(env_id, replace(step, terminated=terminated))
+    return text_env_of(env_id).predicted_text(replace(step, terminated=terminated))
 
 
 @pytest.mark.parametrize("number", ["1.0", "0.6666666666666666", "0", "1e-05"])
