@@ -33,6 +33,7 @@ def to_dataset(
     trajectories: Iterable[Trajectory],
     form: DatasetForm = "messages",
     config: AgentConfig | None = None,
+    briefing: Briefing | None = None,
 ) -> Dataset:
     """Return trajectories as a data set that TRL trains on.
 
@@ -49,6 +50,7 @@ def to_dataset(
             without the worked example in ``messages``, where its replies would be trained on with the
             others. Rows of ``messages`` are conversations, so they need standard prompts and the
             history.
+        briefing: What a language model is told of the environment; None for what its class brings.
 
     Raises:
         OptionError: There is no such form, or it does not go with `config`.
@@ -64,12 +66,12 @@ def to_dataset(
     with needs_extra("train", "a Hugging Face dataset"):
         from datasets import Dataset
     if form == "messages":
-        talks = [conversation_of(each, settings) for each in trajectories if each.steps]
+        talks = [conversation_of(each, settings, briefing) for each in trajectories if each.steps]
         return Dataset.from_dict({"messages": talks})
     rows: dict[str, list[Any]] = {"prompt": [], "completion": []}
     for trajectory in trajectories:
         replies: dict[int, str] = {}
-        for view, _, step in views_of(trajectory):
+        for view, _, step in views_of(trajectory, briefing=briefing):
             reply = reply_of(step)
             prompt = _prompt_for(converse(view, settings, replies), [reply])
             rows["prompt"].append(_plain(prompt))
@@ -78,9 +80,11 @@ def to_dataset(
     return Dataset.from_dict(rows)
 
 
-def conversation_of(trajectory: Trajectory, config: AgentConfig) -> list[dict[str, str]]:
+def conversation_of(
+    trajectory: Trajectory, config: AgentConfig, briefing: Briefing | None = None
+) -> list[dict[str, str]]:
     """Return an episode as one conversation, whole: how much of it fits is the trainer's affair."""
-    first, _, _ = next(views_of(trajectory))
+    first, _, _ = next(views_of(trajectory, briefing=briefing))
     replies = [reply_of(step) for step in trajectory.steps]
     messages = _prompt_for(converse(first, config), replies)
     for before, reply in zip((None, *trajectory.steps), replies, strict=False):
@@ -129,7 +133,9 @@ _OBSERVATION = "Observation: "
 _GOAL = re.compile(r"Your task is to:[ \t]*(.+)", re.IGNORECASE)
 
 
-def to_sharegpt(trajectories: Iterable[Trajectory]) -> list[dict[str, Any]]:
+def to_sharegpt(
+    trajectories: Iterable[Trajectory], briefing: Briefing | None = None
+) -> list[dict[str, Any]]:
     """Return a row for each trajectory: ``{"id": ..., "conversations": [...], ...}``.
 
     A conversation is the instruction, "OK", the first observation, then replies and observations by
@@ -146,11 +152,11 @@ def to_sharegpt(trajectories: Iterable[Trajectory]) -> list[dict[str, Any]]:
         >>> [turn["from"] for turn in to_sharegpt([empty])[0]["conversations"]]
         ['human', 'gpt', 'human']
     """
-    return [_row(trajectory) for trajectory in trajectories]
+    return [_row(trajectory, briefing) for trajectory in trajectories]
 
 
-def _row(trajectory: Trajectory) -> dict[str, Any]:
-    rules = text_env_of(trajectory.env_id).briefing.told()
+def _row(trajectory: Trajectory, briefing: Briefing | None) -> dict[str, Any]:
+    rules = (briefing or text_env_of(trajectory.env_id).briefing).told()
     if trajectory.goal and trajectory.goal not in trajectory.observation:
         rules = f"{rules}\n\n{trajectory.goal}"
     turns = [("human", rules), ("gpt", "OK"), ("human", trajectory.observation)]

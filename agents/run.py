@@ -18,6 +18,8 @@ import gymnasium
 import numpy as np
 
 from .. import jsonl
+from ..envs import TextEnv
+from ..envs.briefing import Briefing
 from ..envs.generated import is_generated
 from ..envs.registry import text_env_of
 from ..envs.storage import locked
@@ -251,8 +253,7 @@ class Run:
         }
         config = getattr(self.agent, "config", None)
         if isinstance(config, AgentConfig):
-            briefing = slot.inner.briefing
-            described[PROMPTS] = {"sha256": prompts_sha256(config, briefing, slot.inner.env_id)}
+            described[PROMPTS] = _prompts_of(config, slot.inner)
         plain: dict[str, Any] = without_secrets(json.loads(json.dumps(described)))
         return plain
 
@@ -266,6 +267,26 @@ class Run:
         if self.world_model is None and asks_world_model(self.agent) and not is_imagined:
             return "oracle"
         return self.world_model
+
+
+def _prompts_of(config: AgentConfig, env: TextEnv) -> dict[str, Any]:
+    """Return a digest of an agent's prompts, and what nobody else can look up: an own env's words."""
+    known = text_env_of(env.env_id).briefing
+    prompts: dict[str, Any] = {"sha256": prompts_sha256(config, env.briefing, env.env_id)}
+    if env.briefing != known and not env.briefing.variants:
+        prompts["instructions"] = env.briefing.instructions
+        prompts["example"] = [list(pair) for pair in env.briefing.example]
+    return prompts
+
+
+def recorded_briefing(folder: Path) -> Briefing | None:
+    """Return what models were told in a recorded run of an environment of one's own; else None."""
+    path = folder / RUN
+    prompts = read_run(path).get(PROMPTS, {}) if path.is_file() else {}
+    if not isinstance(prompts.get("instructions"), str):
+        return None
+    example = tuple((str(role), str(text)) for role, text in prompts.get("example", ()))
+    return Briefing(prompts["instructions"], example)
 
 
 def _config_of(model: Any) -> Any:

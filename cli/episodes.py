@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..agents.convert import to_dataset, to_sharegpt
-from ..agents.run import TRAJECTORIES
+from ..agents.run import TRAJECTORIES, recorded_briefing
 from ..envs import restore, snapshot
 from ..envs.registry import env_class
 from ..errors import DataNotFound, OptionError, needs_extra
@@ -138,7 +138,12 @@ class Export(Command):
         if not found:
             kind = "successful episodes" if self.successes else "episodes"
             raise DataNotFound(f"expected {kind} with steps in {path}, found none")
-        rows: Any = to_sharegpt(found) if self.to == "sharegpt" else to_dataset(found)
+        briefing = recorded_briefing(path.parent)
+        rows: Any
+        if self.to == "sharegpt":
+            rows = to_sharegpt(found, briefing)
+        else:
+            rows = to_dataset(found, briefing=briefing)
         with replacing_file(self.out) as file:
             if self.to == "parquet" or self.out.suffix == ".parquet":
                 with needs_extra("train", "a Parquet file"):

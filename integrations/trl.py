@@ -196,7 +196,7 @@ def environment_factory(
 
     Example:
         >>> import comap
-        >>> make = environment_factory("comap/ALFWorld-v0", reward="success")
+        >>> make = environment_factory("comap/ALFWorld-v0", reward="success", show_actions=False)
         >>> environment = make()
         >>> text = environment.reset(**task_rows("comap/ALFWorld-v0", 1)[0])
         >>> environment.act("inventory"), environment.get_reward()

@@ -51,6 +51,20 @@ class Progress(NamedTuple):
     focus: int = 0  # the number of the line that has it; 0 for none
 
 
+def _only_for_files(benchmark: str) -> str:
+    files = ", ".join(map(repr, FILES))
+    return (
+        f"tasks, judge and allowed_hosts are for benchmark={files}, found benchmark={benchmark!r}; "
+        "leave them out"
+    )
+
+
+def _briefing_of(benchmark: str, dialect: str) -> Briefing:
+    """Return what a language model is told, with the changes that options make in it."""
+    changes = [option for option in (benchmark, dialect) if option in ("miniwob", "webevolver")]
+    return Briefing.of_package(__package__ or "", *changes)
+
+
 def _site_names(sites: Sequence[str]) -> tuple[str, ...]:
     """Return the names of sites that were asked for; one alone may be given as a text."""
     names = (sites,) if isinstance(sites, str) else sites
@@ -258,10 +272,7 @@ class WebEnv(TextEnv):
                 "them out"
             )
         if benchmark not in FILES and not (tasks is None and judge is None and not allowed_hosts):
-            raise OptionError(
-                f"tasks, judge and allowed_hosts are for benchmark={', '.join(map(repr, FILES))}, found "
-                f"benchmark={benchmark!r}; leave them out"
-            )
+            raise OptionError(_only_for_files(benchmark))
         self._judge = judge if judge is None or isinstance(judge, Judge) else Judge(judge)
         self._file: TaskFile | None = None
         if benchmark in FILES:
@@ -282,8 +293,7 @@ class WebEnv(TextEnv):
             )
         if self._file is not None and is_live:
             check_live(self._file.hosts, allowed_hosts, sandbox)
-        changed = [option for option in (benchmark, dialect) if option in ("miniwob", DIALECTS[1])]
-        self.briefing = Briefing.of_package(__package__ or "", *changed)
+        self.briefing = _briefing_of(benchmark, dialect)
         self._settings = {"benchmark": benchmark, "engine": engine, "observation": observation}
         self._settings["dialect"] = dialect
         if self._file is None:

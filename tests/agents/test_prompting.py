@@ -94,7 +94,8 @@ def test_of_hundreds_of_actions_the_first_are_listed_and_the_rest_counted() -> N
     lines = last.content.partition("What you can do now:\n")[2].splitlines()
     assert lines[0] == "go to desk 0" and lines[99:] == ["go to desk 99", "... and 150 more"]
 
-    config = AgentConfig(examples=0, max_length=1024)
+    seen = view(actions=[f"go to the desk in corner number {number}" for number in range(250)])
+    config = AgentConfig(examples=0, max_length=2048, draft_tokens=64)
     messages = converse(seen, config)
     assert "more" in messages[-1].content.splitlines()[-1]
     assert size_of(messages) <= config.max_length - config.draft_tokens

@@ -20,6 +20,7 @@ from comap.agents.run import Run, run_to
 from comap.cli import main
 from comap.envs.conformance.transcripts import load
 from comap.errors import DataCorrupt, OptionError
+from comap.integrations.adapter import Wording, adapt
 from comap.trajectory import Trajectory, read_trajectories
 from comap.worldmodel import ImaginedEnv
 
@@ -444,3 +445,62 @@ def test_a_killed_command_goes_on(concurrency: int, tmp_path: Path, whole_comman
     lines = (tmp_path / "timings.jsonl").read_bytes().splitlines()
     assert [json.loads(line)["session"] for line in lines] == [1] * 4 + [2] * 8
     assert len(list(read_trajectories(file))) == 12
+
+
+# What models were told.
+
+
+def prompts_in(folder: Path) -> dict[str, Any]:
+    recorded: dict[str, Any] = json.loads((folder / "run.json").read_text())["prompts"]
+    return recorded
+
+
+def test_a_run_records_its_prompts_and_goes_on_with_no_others(tmp_path: Path) -> None:
+    own = tmp_path / "prompts"
+    (own / "agents" / "standard").mkdir(parents=True)
+    (own / "agents" / "standard" / "act.txt").write_text("[system]\n$instructions\nAct now.\n")
+    folder, lm = tmp_path / "run", HashedModel()
+    usual = create_agent("react", decoding="masked")
+    run_to(folder, plan(usual, tasks=TASKS[:1], lm=lm))
+    assert len(prompts_in(folder)["sha256"]) == 64
+
+    changed = create_agent("react", decoding="masked", prompt_folder=str(own))
+    with pytest.raises(OptionError, match=r"prompts\.sha256"):
+        run_to(folder, plan(changed, tasks=TASKS[:1], lm=lm))
+
+    other = tmp_path / "other"
+    run_to(other, plan(changed, tasks=TASKS[:1], lm=lm))
+    assert prompts_in(other) != prompts_in(folder)
+    assert str(tmp_path) not in (other / "run.json").read_text(), "no path of a machine"
+
+
+def test_a_run_from_before_prompts_were_recorded_goes_on(tmp_path: Path) -> None:
+    agent, lm = create_agent("react", decoding="masked"), HashedModel()
+    run_to(tmp_path, plan(agent, tasks=TASKS[:2], lm=lm))
+    recorded = json.loads((tmp_path / "run.json").read_text())
+    del recorded["prompts"]
+    (tmp_path / "run.json").write_text(json.dumps(recorded))
+    assert run_to(tmp_path, plan(agent, tasks=TASKS[:2], lm=lm))["n"] == 2
+
+
+def test_the_words_of_an_own_environment_are_recorded_for_exports(tmp_path: Path) -> None:
+    moves = ["left", "down", "right", "up"]
+    words = Wording(
+        observe=lambda cell: f"cell {cell}",
+        act=moves.index,
+        legal=lambda state: moves,
+        instructions="Say a direction.",
+    )
+
+    def lake() -> gym.Env[str, str]:
+        return adapt(gym.make("FrozenLake-v1", is_slippery=False), {}, words)
+
+    agent = create_agent("react", decoding="masked")
+    run = Run(make_env=lake, agent=agent, tasks=lake().unwrapped.tasks.ids[:1], lm=HashedModel())
+    run_to(tmp_path / "run", run)
+    assert prompts_in(tmp_path / "run")["instructions"] == "Say a direction."
+
+    out = tmp_path / "rows.jsonl"
+    assert main(["export", str(tmp_path / "run"), "--to", "sharegpt", "--out", str(out)]) == 0
+    row = json.loads(out.read_text().splitlines()[0])
+    assert row["conversations"][0]["value"].startswith("Say a direction.")

