@@ -181,7 +181,12 @@ def test_trl_trains_in_our_environment(model, tmp_path, monkeypatch):
 def test_rollouts_can_be_imagined():
     model = NullWorldModel()
     factory = environment_factory(
-        ALFWORLD, reward="success", world_model=model, split="valid_seen", max_episode_steps=3
+        ALFWORLD,
+        reward="success",
+        show_actions=False,
+        world_model=model,
+        split="valid_seen",
+        max_episode_steps=3,
     )
     environment = factory()
     said = environment.reset(**task_rows(ALFWORLD, 1, split="valid_seen")[0])
