@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from ..envs.generated import generated_is_told
 from ..envs.registry import env_class
 from ..errors import CoMapError, EngineError, OptionError, check_number, needs_extra
 from ..trajectory import Trajectory
@@ -308,6 +309,7 @@ class _Player:
 
     def start(self) -> None:
         """Make the run, if it did not come as it is."""
+        self._kept.enter_context(generated_is_told())  # by the process that this one plays for
         prepare, run = self._source
         self._run = run = run if prepare is None else prepare()
         env_id = None if run is None else run.config.get("env")

@@ -134,13 +134,16 @@ def _start(words: Sequence[str], status: Callable[[Callable[[], int]], int]) -> 
         print(completion(commands, words[1] if words[1:] else ""))
         return 0
     command = understood(words)
-    if command.folder is None:
-        return command.run()
-    from ..benchmarks.record import journal
+    from ..envs.generated import generated_is_told
 
-    with journal(words, Path(command.folder)) as session:
-        session.exit = status(command.run)
-    return session.exit
+    with generated_is_told():  # tables and pages say it
+        if command.folder is None:
+            return command.run()
+        from ..benchmarks.record import journal
+
+        with journal(words, Path(command.folder)) as session:
+            session.exit = status(command.run)
+        return session.exit
 
 
 def understood(words: Sequence[str]) -> Command:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from ..envs.generated import is_generated, tasks_in_words
 from ..envs.http import Server, check_exposure, new_token, read_token
 from ..errors import OptionError, check_number
 from .options import WORD, Command, Pairs
@@ -105,7 +106,10 @@ class Environments(Address):
             raise OptionError("--stdio is for --style mcp alone")
         offered = Offered(self.env, self.env_option, self.allow, self.step_timeout)
         for env_id in offered.env_ids:  # wrong options are told now, not to the first client
-            offered.make(env_id).close()
+            with closing(offered.make(env_id)) as env:
+                tasks = env.get_wrapper_attr("tasks").ids
+            told = tasks_in_words(len(tasks), sum(map(is_generated, tasks)))
+            print(f"{env_id}: {told}", file=sys.stderr, flush=True)
         if self.style == "agentgym":
             sessions = Sessions(offered, self.limit, self.idle, share=self.share)
             return self.serve(agentgym_app(sessions, host=self.host, token=token), "")

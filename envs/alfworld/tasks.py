@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ...errors import DataCorrupt, DataNotFound, OptionError, check_choice, check_number
+from ..generated import warn_of_generated
 from ..panel import Panel
 from ..storage import comap_home, named_folder, packaged
 from .engine import NativeEngine
@@ -45,6 +46,7 @@ def open_source(
                 f"expected ALFWorld's games in {comap_home() / 'alfworld'} or in the folder that "
                 "ALFWORLD_DATA names, found neither; run: comap data get alfworld"
             )
+        warn_of_generated("comap/ALFWorld-v0", "run: comap data get alfworld")
     check_choice("the split of generated games", split, _GENERATED_SPLITS)
     if not isinstance(difficulty, str):
         raise OptionError(f"difficulty must be a name (text), not {difficulty!r}; try 'normal'")

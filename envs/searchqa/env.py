@@ -12,6 +12,7 @@ from ...facts import State
 from ...trajectory import Step, Turn
 from ..base import Outcome, TextEnv
 from ..briefing import Briefing, ReplyForm
+from ..generated import warn_of_generated
 from ..panel import Panel
 from .canonicalizer import SearchQACanonicalizer, has_answered, narrate, narrate_scene, suggested
 from .generated import explore, plan
@@ -204,6 +205,10 @@ class SearchQAEnv(TextEnv):
         if generated and named:
             raise OptionError(
                 "source='generated' reads no data, found data_dir or questions as well; leave them out"
+            )
+        if generated and source == "auto":
+            warn_of_generated(
+                self.env_id, "name questions and an index (questions=..., data_dir=...)"
             )
         chosen = dataset.split(",") if isinstance(dataset, str) else dataset or ()
         datasets = [str(part).strip() for part in chosen]

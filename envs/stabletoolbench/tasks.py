@@ -20,6 +20,7 @@ from ...errors import (
     check_choice,
     check_number,
 )
+from ..generated import warn_of_generated
 from ..panel import Panel
 from ..storage import comap_home, named_folder
 from .apps import APPS, TOGETHER, answering, api_key, api_records, category_of, world_of
@@ -301,6 +302,9 @@ def open_tasks(
             f"expected StableToolBench's queries in {folder / _FOLDER}, found no such folder; put "
             "the official test_instruction/ there, or name its parent with data_dir"
         )
+    if source == "auto" and not there:
+        remedy = f"put {_FOLDER}/ into {folder}, or name its parent by data_dir"
+        warn_of_generated("comap/StableToolBench-v0", remedy)
     if source == "generated" or not there:
         return Tasks(split, None, generator_seed)
     if split == "train":

@@ -22,6 +22,7 @@ from ...facts import State
 from ...trajectory import Step
 from ..base import Outcome, TextEnv
 from ..briefing import Briefing, ReplyForm
+from ..generated import warn_of_generated
 from ..panel import Panel, evenly
 from ..storage import comap_home, named_folder
 from .belief import admissible_of, goal_reached, keywords, score_of
@@ -125,6 +126,7 @@ def open_tasks(
                 f"expected a WebShop catalogue in {home}, found none; "
                 "run: comap data build webshop SOURCE"
             )
+        warn_of_generated("comap/WebShop-v0", "run: comap data build webshop SOURCE")
     return Tasks(embedded_catalog(generator_seed), split, kind, most, True)
 
 
