@@ -244,10 +244,15 @@ def learned_in(learned: Sequence[Mapping[str, Any]]) -> str:
     gains = [float(a) - float(b) for a, b in zip(own["won"], none["won"], strict=True)]
     mean, half = fmean(gains), 1.96 * float(np.std(gains)) / len(gains) ** 0.5
     low, high = mean - half, mean + half
-    verdict = "helps" if low > 0 else "harms" if high < 0 else "may or may not help"
+    if low > 0:
+        verdict = "its own world model helps"
+    elif high < 0:
+        verdict = "its own world model harms"
+    else:
+        verdict = "so few tasks cannot tell whether its own world model helps or harms"
     return (
         f"One learned policy wins {rates[0]} of {len(gains)} tasks without a world model, {rates[1]} "
-        f"with its own and {rates[2]} with the oracle: its own {verdict} here "
+        f"with its own and {rates[2]} with the oracle: {verdict} "
         f"({100 * mean:+.0f} points, 95 % interval {100 * low:+.0f} to {100 * high:+.0f})."
     )
 
@@ -445,6 +450,17 @@ class _Demo:
         write_trajectories(self.out / "learned.jsonl", episodes)
         return [Episode(f"{e.agent}, learned: {e.goal}", e, None) for e in chosen(episodes)]
 
+    def about(self) -> str:
+        """Return what the environment is, and what was done in it."""
+        summary = (env_class(self.config.env).__doc__ or "").strip().partition("\n\n")[0]
+        counts = self.results.counts
+        return (
+            f"{self.config.env}: {' '.join(summary.split())} A world model learned from "
+            f"{counts['training transitions']:,} steps of an expert and of a random agent. It and others "
+            f"then predicted {counts['test transitions']:,} steps of {len(self.tasks)} unseen tasks, and "
+            "agents played these tasks, in the real environment and inside each world model."
+        )
+
     def report(self, episodes: Sequence[Episode]) -> str:
         results = self.results
         tables = [_delta_table(results), _rollout_table(results), _agent_table(results)]
@@ -477,7 +493,9 @@ class _Demo:
         ]
 
         def write() -> Path:
-            page = render_page("comap demo", {}, sections, episodes, lead=" ".join(said))
+            page = render_page(
+                "comap demo", {}, sections, episodes, lead=" ".join(said), about=self.about()
+            )
             return write_whole(self.out / "report.html", page)
 
         return report_line(write)
@@ -521,17 +539,20 @@ def _delta_table(results: _Results) -> Table:
     every, expert, random = (results.one_step[name] for name in ("all", "expert", "random"))
     rows = []
     for name, report in every.items():
-        shares = (report.nonempty_mean, report.mean, report.stderr, expert[name].mean)
-        further = (random[name].mean, report.exact_share, report.parse_failure_rate)
-        rows.append((name, *(100 * share for share in (*shares, *further)), report.n))
+        error = round(100 * report.stderr, 1)  # more decimals than the mean has would say nothing
+        shares = (expert[name].mean, random[name].mean)
+        further = (report.exact_share, report.parse_failure_rate)
+        means = (100 * report.nonempty_mean, 100 * report.mean, error)
+        rows.append((name, *means, *(100 * share for share in (*shares, *further)), report.n))
     unchanged = 100 * next(iter(every.values())).no_op_share
     return Table(
         "World models: Delta-F1 of single predictions",
-        ("model", "of changes", "of all", "s.e.", "expert", "random", "exact", "unparsed", "n"),
+        ("model", "of changes", "of all", "s.e.", "expert", "random", "exact", "unreadable", "n"),
         tuple(rows),
         f"Percent. 'of changes' leaves out the {unchanged:.1f} % of the transitions in which nothing "
-        "changes; the columns after it do not. 's.e.' is the standard error of 'of all', 'exact' the share "
-        "predicted without any error, 'unparsed' the share of predictions that fit no rule.",
+        "changes; the columns after it do not. 's.e.' is the standard error of 'of all', 'expert' and "
+        "'random' are the steps of one agent, 'exact' is the share predicted without any error, "
+        "'unreadable' the share of predicted texts of which the environment's rules understand nothing.",
     )
 
 
@@ -556,7 +577,8 @@ def _agent_table(results: _Results) -> Table:
         "Agents, really and in imagination: success",
         ("agent", "world", "success (95 %)", "goal conditions"),
         tuple((agent, world, str(r), 100 * score) for agent, world, r, score in results.agents),
-        "Percent. In imagination success is what the imagined facts say.",
+        "Percent. 'goal conditions': how much of its task an episode has done at its end, on average; "
+        "all of it is a success. In imagination both are what the imagined facts say.",
     )
 
 
@@ -569,7 +591,8 @@ def _plan_table(results: _Results) -> Table:
         "The expert's imagined plans, carried out for real",
         ("model", "imagined success", "real success", "held up", "agreement", "n"),
         tuple(rows),
-        "Percent. 'held up': of the plans that succeed in imagination, those that really do.",
+        "Percent. 'held up': of the plans that succeed in imagination, those that really do. "
+        "'agreement': of all plans, those that succeed in both or fail in both.",
     )
 
 
@@ -584,7 +607,8 @@ def learned_table(learned: Sequence[Mapping[str, Any]], parameters: int) -> Tabl
         "A learned agent: success",
         ("agent", "success (95 %)", "goal conditions", "steps", "revised"),
         tuple(rows),
-        "Percent, but for steps. Policy and world model come with comap: "
+        "Percent, but for steps. 'goal conditions': how much of its task an episode has done at its end, "
+        "on average. Policy and world model come with comap: "
         f"{parameters / 1e6:.1f} M parameters each, trained on other generated games. 'revised': of "
         "the drafts that were reflected on, those that another action took the place of."
         + (f" {failed} episodes failed." if failed else ""),
@@ -617,8 +641,15 @@ def _learned_plot(learned: Sequence[Mapping[str, Any]]) -> Plot:
     rates = [one["success"] for one in learned]
     mean, low, high = (tuple(100 * one[key] for one in rates) for key in ("value", "low", "high"))
     bars = Series("success", tuple(map(float, range(len(rates)))), mean, low, high)
-    title = "One learned policy: success by world model"
-    return Plot(title, "", "%", (bars,), kind="bar", labels=("none", "its own", "the oracle"))
+    return Plot(
+        "One learned policy: success by world model",
+        "world model",
+        "tasks won (%), with 95 % intervals",
+        (bars,),
+        kind="bar",
+        labels=("none", "its own", "the oracle"),
+        first_color=2,  # another than those of the plot beside it, which shows other things
+    )
 
 
 def _first_plot(results: _Results) -> Plot:
@@ -636,4 +667,5 @@ def _first_plot(results: _Results) -> Plot:
         for name, found in shares.items()
     )
     title = "World models: predictions, and plans made in them"
-    return Plot(title, "", "%", tuple(series), kind="bar", labels=tuple(reports))
+    label = "of changes, or of plans (%)"
+    return Plot(title, "world model", label, tuple(series), kind="bar", labels=tuple(reports))

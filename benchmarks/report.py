@@ -75,6 +75,7 @@ def render_page(
     folded: bool = False,
     lead: str = "",
     opened: bool = False,
+    about: str = "",
 ) -> str:
     """Return a page, in HTML; the same arguments give the same page.
 
@@ -86,6 +87,7 @@ def render_page(
         folded: Whether the sections can be folded away, for the episodes.
         lead: A sentence that says what was found.
         opened: Whether sections that can be folded are open at first.
+        about: A few words under the title, for somebody who does not know what this is.
     """
     environment = page_environment()
     from markupsafe import Markup  # a part of jinja2
@@ -110,6 +112,7 @@ def render_page(
     return str(
         environment.get_template("report.html").render(
             title=title,
+            about=about,
             lead=lead,
             summary=summary,
             sections=shown,

@@ -133,7 +133,11 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A plot; ``full`` is the largest value there can be, such as 100 of a share in percent."""
+    """A plot.
+
+    ``full`` is the largest value there can be, such as 100 of a share in percent; ``first_color`` the
+    place of the first series' color in `COLORS`.
+    """
 
     title: str
     xlabel: str
@@ -142,6 +146,7 @@ class Plot:
     kind: Literal["line", "bar"] = "line"
     labels: tuple[str, ...] | None = None
     full: float | None = None
+    first_color: int = 0
 
     @property
     def positions(self) -> list[float]:
@@ -208,7 +213,8 @@ def _draw(axes: Any, plot: Plot) -> None:
     width = 0.8 * min(gaps, default=1.0) / max(1, len(plot.series))
     for i, series in enumerate(plot.series):
         if plot.kind == "bar":
-            _draw_bars(axes, series, i, (i - (len(plot.series) - 1) / 2) * width, width)
+            color = COLORS[(i + plot.first_color) % len(COLORS)]
+            _draw_bars(axes, series, color, (i - (len(plot.series) - 1) / 2) * width, width)
         else:
             _draw_line(axes, series, i)
     if plot.kind == "line":
@@ -248,13 +254,28 @@ def _draw_line(axes: Any, series: Series, i: int) -> None:
     axes.plot(series.x, _finite(series.y), dashes, marker=marker, ms=5, color=color, label=label)
 
 
-def _draw_bars(axes: Any, series: Series, i: int, shift: float, width: float) -> None:
-    color = COLORS[i % len(COLORS)]
+def _draw_bars(axes: Any, series: Series, color: str, shift: float, width: float) -> None:
     x, y = [x + shift for x in series.x], _finite(series.y)
     bars = axes.bar(x, y, width=0.92 * width, color=color, label=one_line(series.name, 70))
     if series.low is None and len(x) <= 12:
         axes.bar_label(bars, ["" if math.isnan(v) else f"{v:.3g}" for v in y], fontsize=8)
     if series.low is not None:
-        low, high = _finite(series.low), _finite(series.high)
-        axes.vlines(x, low, high, colors=_HALO, lw=3.2)  # so that it is seen on the bar too
-        axes.vlines(x, low, high, colors=_INK, lw=1.2)
+        _draw_intervals(axes, x, series)
+
+
+def _draw_intervals(axes: Any, x: Sequence[float], series: Series) -> None:
+    """Draw the ends of intervals and what is between them, so that they are seen on bars too."""
+    y = _finite(series.y)
+    below = [value - low for value, low in zip(y, _finite(series.low), strict=True)]
+    above = [high - value for value, high in zip(y, _finite(series.high), strict=True)]
+    for color, line, cap in ((_HALO, 5.0, 7.0), (_INK, 1.8, 5.5)):
+        axes.errorbar(
+            x,
+            y,
+            yerr=[below, above],
+            fmt="none",
+            ecolor=color,
+            elinewidth=line,
+            capsize=cap,
+            capthick=line,
+        )

@@ -28,6 +28,7 @@ from comap.benchmarks.demo import (
     rollouts,
     run_demo,
 )
+from comap.benchmarks.tables import format_cells
 from comap.cli import main
 from comap.errors import DataNotFound, MissingExtra
 from comap.lm import create
@@ -190,7 +191,39 @@ def test_a_sentence_says_what_the_world_model_is_worth():
         ]
     )
     assert "wins 40 % of 100 tasks without a world model, 52 % with its own and 60 %" in told
-    assert "its own helps here (+12 points, 95 % interval +2 to +22)" in told
+    assert "its own world model helps (+12 points, 95 % interval +2 to +22)" in told
+    few = [
+        {"won": won, "success": {"value": sum(won) / 4}}
+        for won in ([True, False, False, False], [False, True, True, False], [True] * 4)
+    ]
+    assert "so few tasks cannot tell whether its own world model helps" in learned_in(few)
+
+
+def test_tables_explain_their_columns_and_have_sensible_decimals(tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "learned_models", no_models)
+    tables = []
+    monkeypatch.setattr(demo, "print_table", tables.append)
+    run_demo(DemoConfig(out=str(tmp_path), **LEAST))
+    explained = {
+        "of changes",
+        "s.e.",
+        "exact",
+        "unreadable",
+        "goal conditions",
+        "held up",
+        "agreement",
+    }
+    shown = {name: table for table in tables for name in table.columns if name in explained}
+    assert set(shown) == explained
+    for name, table in shown.items():
+        assert f"'{name}'" in table.note, name
+    (errors,) = [table for table in tables if "s.e." in table.columns]
+    place = errors.columns.index("s.e.")
+    assert all(re.fullmatch(r"\d+\.\d", cells[place]) for cells in format_cells(errors))
+
+    page = (tmp_path / "report.html").read_text("utf-8")
+    head = page[: page.index("<main")]
+    assert "Household tasks in text" in head and "A world model learned from" in head
 
 
 @pytest.fixture

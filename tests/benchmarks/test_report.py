@@ -26,7 +26,7 @@ from comap.benchmarks.report import (
     script_json,
     write_whole,
 )
-from comap.benchmarks.tables import Plot, Series, Table, svg_of
+from comap.benchmarks.tables import COLORS, Plot, Series, Table, svg_of
 from comap.envs.conformance.transcripts import load
 from comap.errors import MissingExtra
 
@@ -99,6 +99,17 @@ def test_hostile_text_is_all_there_with_hidden_characters_named(markup, page):
         text for attributes, text in page.all("span") if attributes.get("class") == "hidden-char"
     ]
     assert {"U+202E", "U+001B", "U+0000", "U+D800", "U+FFFE"} <= set(labels)
+
+
+def test_a_plot_may_begin_with_another_color_and_its_intervals_lie_over_the_bars():
+    series = Series("success", (0.0,), (40.0,), (30.0,), (50.0,))
+    first, other = (Plot("", "", "", (series,), kind="bar", first_color=i) for i in (0, 2))
+    assert COLORS[0] in svg_of(first).decode() and COLORS[2] not in svg_of(first).decode()
+    drawn = svg_of(other).decode()
+    assert COLORS[2] in drawn and COLORS[0] not in drawn
+    assert drawn.index(COLORS[2]) < drawn.index("LineCollection")
+    page = render_page("", {}, [Section("", plots=[other])])
+    assert 'class="swatch series-2"' in page
 
 
 def test_plots_are_images_that_run_and_load_nothing(page):
