@@ -244,7 +244,9 @@ def _finite(values: tuple[float, ...] | None) -> list[float]:
 
 def _draw_line(axes: Any, series: Series, i: int) -> None:
     color = COLORS[i % len(COLORS)]
-    if series.low is not None:
+    if series.low is not None and len(series.x) == 1:  # nothing lies between one point and the next
+        _draw_intervals(axes, series.x, series)
+    elif series.low is not None:
         axes.fill_between(
             series.x, _finite(series.low), _finite(series.high), color=color, alpha=0.18, lw=0
         )

@@ -35,6 +35,7 @@ _GROUPS = {
     "predictable": "predictable",
     "unpredictable": "unpredictable",
 }
+_METHODS = {"comap": "CoMap", "paw": "PaW", "webevolver": "WebEvolver"}
 _ROLES = {"agent": "policy", "wm": "world model"}
 _LOSSES = {
     "nll": "negative log-likelihood",
@@ -74,9 +75,16 @@ def write_report(folder: str | Path) -> Path:
     if training.stages:
         lines = [json.dumps(line, ensure_ascii=True) + "\n" for line in flat_metrics(training)]
         write_whole(root / METRICS, "".join(lines))
-    page, title = root / "report.html", f"Training {root.resolve().name}"
+    page = root / "report.html"
+    title = f"{_method(training)} training: {root.resolve().name}"
     write_whole(page, render_page(title, _summary(training), _sections(training)))
     return page
+
+
+def _method(training: TrainingRecord) -> str:
+    """Return what the method of a training is called."""
+    method = str(get(training.described, "method") or ("comap" if training.stages else "paw"))
+    return _METHODS.get(method, method.upper())
 
 
 def _sections(training: TrainingRecord) -> list[Section]:
@@ -94,11 +102,25 @@ def _sections(training: TrainingRecord) -> list[Section]:
     plots, sections = plots_of(training), []
     for title, every in tables.items():
         known = [table for table in every if table.rows]
-        drawn = plots.get(title, [])
+        drawn = [plot for plot in plots.get(title, []) if len(plot.positions) > 1]
+        if title != "Results":  # what its plots show is in its tables
+            known += _tables_of_points(plots.get(title, []))
         if known or drawn or title == "Faults":
             note = "" if known and title == "Faults" else _NOTES.get(title, "")
             sections.append(Section(title, known, drawn, note))
     return sections
+
+
+def _tables_of_points(plots: Sequence[Plot]) -> list[Table]:
+    """Return what was measured but once as a table: a plot of one point shows nothing."""
+    rows = [
+        (plot.title, one.name, f"{one.y[0]:.4g}", plot.ylabel, f"{plot.xlabel} {one.x[0]:g}")
+        for plot in plots
+        if len(plot.positions) == 1
+        for one in plot.series
+    ]
+    columns = ("measure", "of", "value", "unit", "at")
+    return [Table("Measured once", columns, tuple(rows))] if rows else []
 
 
 def _summary(training: TrainingRecord) -> dict[str, str]:
@@ -153,7 +175,7 @@ def results_table(training: TrainingRecord) -> Table:
     if not rounds and not training.tests:  # a baseline's only evaluation
         rows = [(get(training.described, "method"), *row[1:]) for row in rows]
         unit, note = "method", "Success with 95 % intervals."
-    return Table("Results", (unit, *columns), tuple(rows), note)
+    return Table("Evaluations", (unit, *columns), tuple(rows), note)
 
 
 class _Column(NamedTuple):
@@ -182,9 +204,9 @@ _PREDICTIONS = (
     _Column("nats per change token", "change_token_nll/nll", "change_token_nll/tokens", 1, 3),
 )
 _REVISIONS = (
-    _Column("URR", "revisions/urr", "revisions/drafts_succeed"),
-    _Column("HRR", "revisions/hrr", "revisions/drafts_succeed"),
-    _Column("BRP", "revisions/brp", "revisions/revised"),
+    _Column("unnecessary (URR)", "revisions/urr", "revisions/drafts_succeed"),
+    _Column("harmful (HRR)", "revisions/hrr", "revisions/drafts_succeed"),
+    _Column("beneficial (BRP)", "revisions/brp", "revisions/revised"),
 )
 _GATES = (
     _Column("action gate opened", "opened", "paths/reflected"),
@@ -251,7 +273,11 @@ def revision_table(training: TrainingRecord) -> Table:
             counts = (int(number(result, name) or 0) for name in ("n", "failed"))
             rows.append((at, *counts, *_cells(found, _REVISIONS)))
     heads = ("round", "decisions", "could not be played", *(one.head for one in _REVISIONS))
-    note = "URR and HRR are shares of the drafts that succeed, BRP of the revisions."
+    note = (
+        "Unnecessary revision rate: the share of drafts that would succeed and were revised all the same. "
+        "Harmful revision rate: the share of drafts that would succeed and whose revision fails. "
+        "Beneficial revision precision: the share of revisions that succeed where the draft would fail."
+    )
     return Table("Revisions", heads, tuple(rows), note)
 
 

@@ -180,7 +180,8 @@ class CoMapTraining(SharedTraining):
     frozen_transitions: int = 1000
     """Transitions of the frozen evaluation set, half expert's, half the first policy's."""
     diagnosed: int = 200
-    """Decisions whose branches are played out for URR, HRR and BRP; 0 for none."""
+    """Decisions whose branches are played out, for the rates of unnecessary, harmful and beneficial
+    revisions (URR, HRR, BRP); 0 for none."""
 
     def __post_init__(self) -> None:
         self._check(_RANGES)
