@@ -2,191 +2,39 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..agents.run import RUN, TRAJECTORIES, recorded
-from ..envs.generated import is_generated
-from ..envs.stabletoolbench import StableToolBenchEnv
+from ..envs.generated import tasks_in_words
 from ..envs.stabletoolbench.scoring import (
     VERDICTS,
     Attempt,
-    CallableJudge,
-    Comparing,
     Judge,
     LMJudge,
     PassReport,
     RecordedJudge,
-    attempt_of,
     pass_rate,
     process_report,
-    read_attempts,
     win_rate,
 )
-from ..envs.stabletoolbench.tasks import GROUPS, SIZES, read_queries
-from ..envs.storage import comap_home
 from ..errors import DataNotFound, LanguageModelError, OptionError
 from ..metrics import Rate, wilson
 from ..trainers.evaluation import load_transitions, score_transitions
 from ..trainers.setup import Environments
-from ..trajectory import Trajectory
 from ..worldmodel import Transition, WorldModel
+from .answers import CHECKER, Answers, is_blank
 from .record import circumstances
 from .tables import Table, one_line
 
-_QUERIES = "test_instruction"
 _RUNS = 3
-_CHECKER = "the generated tasks' checker"
-
-
-@dataclass(frozen=True)
-class Answers:
-    """Attempts at queries by ``group/id``, and what is known of these."""
-
-    name: str
-    kind: str
-    attempts: Mapping[str, Attempt]
-    checked: Mapping[str, bool] = field(default_factory=dict)
-    """What the checkers of generated tasks say."""
-
-    @cached_property
-    def groups(self) -> dict[str, list[str]]:
-        """The keys of each group's attempts; of those without a group under an empty name."""
-        found: dict[str, list[str]] = {}
-        for key in self.attempts:
-            group = key.rpartition("/")[0].rpartition("/")[2]
-            found.setdefault(group if group in SIZES else "", []).append(key)
-        return dict(sorted(found.items()))
-
-    def about(self) -> dict[str, Any]:
-        about = {"name": self.name, "kind": self.kind}
-        groups = {group: len(keys) for group, keys in self.groups.items()}
-        return {**about, "n": len(self.attempts), "groups": groups}
-
-    def only(self, keys: Iterable[str]) -> Answers:
-        return replace(self, attempts={key: self.attempts[key] for key in keys})
-
-    def judge(self, given: Judge | None) -> Judge | None:
-        if given is not None or not self.attempts.keys() <= self.checked.keys():
-            return given
-        return CallableJudge(
-            lambda one, run: "solved" if self.checked[one.query_id] else "unsolved", _CHECKER
-        )
-
-
-def read_answers(
-    path: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None
-) -> Answers:
-    """Return the answers in a folder or file: of a run of comap, or in the reference's format."""
-    path = Path(path)
-    if not path.exists():
-        raise DataNotFound(f"expected answers at {path}, found nothing there; name a folder")
-    home = comap_home() / "stabletoolbench" if data_dir is None else Path(data_dir)
-    if data_dir is not None and not (home / _QUERIES).is_dir():
-        raise DataNotFound(
-            f"expected the official queries in {home / _QUERIES}, found no such folder; name the "
-            f"folder that holds {_QUERIES}/ with --data-dir"
-        )
-    played = path / TRAJECTORIES if path.is_dir() else path
-    if played.suffix == ".jsonl" and played.is_file():
-        return _of_run(path.name or str(path), played)
-    if path.is_dir() and (path / RUN).exists():
-        raise DataNotFound(
-            f"expected {TRAJECTORIES} in the run's folder {path}, found none; no task has ended yet"
-        )
-    if path.is_file() and path.suffix != ".json":
-        raise OptionError(f"expected a folder of answers, a .json or a .jsonl file, found {path}")
-    return _of_reference(path, home / _QUERIES)
-
-
-def _group_of(folder: Path, key: str, text: str) -> str:
-    """Return the group that has a query of this id and text; empty where none here has."""
-    for path in (folder / f"{group}.json" for group in GROUPS):
-        record = read_queries(path).get(key) if path.is_file() else None
-        if record is not None and record["query"].split() == text.split():
-            return path.stem
-    return ""
-
-
-def _of_reference(path: Path, queries: Path) -> Answers:
-    attempts: dict[str, Attempt] = {}
-    for group, file in _files(path):
-        for query, attempt in read_attempts(file).items():
-            where = group or _group_of(queries, query, attempt.query)
-            key = f"{where}/{query}" if where else query
-            if key in attempts:
-                raise OptionError(
-                    f"expected one answer to each query, found a second to {key[:80]!r} in {file}; "
-                    "give a folder of one method"
-                )
-            attempts[key] = replace(attempt, query_id=key)
-    if not attempts:
-        raise DataNotFound(f"expected answers in {path}, found files without any")
-    name = path.name or str(path)
-    return Answers(name, "reference", attempts)
-
-
-def _files(path: Path) -> Iterator[tuple[str, Path]]:
-    """Yield files of answers with their groups, empty where a name has none."""
-
-    def group_in(*names: str) -> str:
-        return next((name for name in names if name in GROUPS), "")
-
-    if path.is_file():
-        yield group_in(path.stem, path.parent.name), path
-        return
-    own = sorted(path.glob("*.json"))
-    parts = [group for group in GROUPS if (path / group).is_dir()]
-    if not own and not parts:
-        inside = sorted(child.name for child in path.iterdir() if child.is_dir())
-        hint = f"; it has the folders {', '.join(inside[:4])}: name one of these" if inside else ""
-        raise DataNotFound(
-            f"expected answer files (<query_id>_<method>.json), folders of groups ({GROUPS[0]}, ...) "
-            f"or a run of comap in {path}, found none{hint}"
-        )
-    yield from ((group_in(file.stem, path.name), file) for file in own)
-    for group in parts:
-        yield from ((group, file) for file in sorted((path / group).glob("*.json")))
-
-
-def _of_run(name: str, played: Path) -> Answers:
-    last = {one.task: one for one in _episodes(played)}
-    if not last:
-        raise DataNotFound(f"expected episodes in {played}, found none; has a task ended yet?")
-    attempts = {task: replace(attempt_of(one), query_id=task) for task, one in last.items()}
-    checked = {task: one.success for task, one in last.items() if is_generated(task)}
-    return Answers(name, "run", attempts, checked)
-
-
-def _episodes(played: Path) -> Iterator[Trajectory]:
-    for episode in recorded(played):
-        if episode.env_id != StableToolBenchEnv.env_id:
-            raise OptionError(
-                f"expected episodes of {StableToolBenchEnv.env_id} in {played}, found one of "
-                f"{episode.env_id!r:.60}; other environments need no such scores"
-            )
-        if episode.imagined:
-            raise OptionError(
-                f"expected real episodes in {played}, found an imagined one: what tools answered "
-                "there was predicted; run without --imagined"
-            )
-        yield episode
-
-
-def recorded_judge(path: str | os.PathLike[str], answers: Answers) -> RecordedJudge:
-    judge = RecordedJudge(path)
-    known = judge.verdicts.keys()
-    if not any(key in known or key.rpartition("/")[2] in known for key in answers.attempts):
-        raise OptionError(
-            f"expected verdicts on the answers of {answers.name} in {path}, found those on other "
-            f"queries ({one_line(', '.join(sorted(known)[:3]), 60) or 'none'})"
-        )
-    return judge
+_MOST_NAMED = 6  # queries, of those that a table names
+_UNKNOWN = (
+    "WARNING: SoPR is of the {n:,} answers found. The queries of the split are not known, so missing "
+    "answers are not counted; give --data-dir, the folder that holds test_instruction/"
+)
 
 
 def score_answers(
@@ -207,6 +55,8 @@ def score_answers(
     if judge is None:
         notes.append("no SoPR: name a --judge, or recorded --verdicts")
     else:
+        if not answers.queries:
+            notes.append(_UNKNOWN.format(n=len(answers.attempts)))
         progress(f"judging {len(answers.attempts)} answers of {one_line(answers.name, 60)}")
         passed = _pass_rate(answers, judge, runs)
     if against is not None:
@@ -218,10 +68,11 @@ def score_answers(
             )
         comparing = judge if isinstance(judge, LMJudge) else None
         other = _shared(answers, against)
+        answers_compared = answers.only(other.scored)
         progress(f"judging {len(other.attempts)} answers of {one_line(against.name, 60)}")
         other_passed = _pass_rate(other, against_judge, runs)
-        progress(f"comparing {len(other.attempts)} pairs of answers")
-        sowr = _win_rate(answers, passed, other, other_passed, comparing, rounds)
+        progress(f"comparing {len(other.scored)} pairs of answers")
+        sowr = _win_rate(answers_compared, passed, other, other_passed, comparing, rounds)
         sowr["against"] = against.about()
     return {
         "benchmark": "tool scores",
@@ -237,8 +88,8 @@ def score_answers(
 def _pass_rate(answers: Answers, judge: Judge, runs: int | None) -> PassReport:
     if runs is None:
         recorded_runs = judge.runs if isinstance(judge, RecordedJudge) else _RUNS
-        runs = 1 if judge.name == _CHECKER else max(recorded_runs, 1)
-    report = pass_rate(answers.attempts, judge, runs)
+        runs = 1 if judge.name == CHECKER else max(recorded_runs, 1)
+    report = pass_rate(answers.scored, judge, runs)
     attempts = answers.attempts.values()
     judged = [one for one in attempts if one.finish == "give_answer" and one.answer.strip()]
     if judged and report.failures == len(judged) * runs:
@@ -253,10 +104,7 @@ def _pass_rate(answers: Answers, judge: Judge, runs: int | None) -> PassReport:
 def _pass_data(report: PassReport, answers: Answers) -> dict[str, Any]:
     by_group = {}
     for group, keys in answers.groups.items():
-        rows = [[VERDICTS[said] for said in report.verdicts[key] if said] for key in keys]
-        means = [sum(row) / len(row) for row in rows if row]
-        mean = sum(means) / len(means) if means else 0.0
-        by_group[group] = asdict(wilson(min(mean, 1.0), len(means)))
+        by_group[group] = asdict(_rate_of(report, keys))
     rate = report.interval
     names = ("mean", "std", "failures", "judge", "prompt_sha256")
     return {
@@ -266,13 +114,26 @@ def _pass_data(report: PassReport, answers: Answers) -> dict[str, Any]:
         "n": rate.n,
         "runs": list(report.runs),
         "by_group": by_group,
+        "of_answers": asdict(_rate_of(report, answers.attempts)),
         "verdicts": {key: list(row) for key, row in report.verdicts.items()},
     }
 
 
+def _rate_of(report: PassReport, keys: Iterable[str]) -> Rate:
+    """Return the SoPR of some queries."""
+    rows = [[VERDICTS[said] for said in report.verdicts[key] if said] for key in keys]
+    means = [sum(row) / len(row) for row in rows if row]
+    mean = sum(means) / len(means) if means else 0.0
+    return wilson(min(mean, 1.0), len(means))
+
+
 def _shared(answers: Answers, against: Answers) -> Answers:
-    """Return the other answers to the queries that both answer."""
-    shared = [key for key in answers.attempts if key in against.attempts]
+    """Return the other answers to the queries that both have, and of which one or both are answered."""
+    shared = [
+        key
+        for key in answers.scored
+        if key in against.scored and (key in answers.attempts or key in against.attempts)
+    ]
     if not shared:
         ours, theirs = next(iter(answers.attempts)), next(iter(against.attempts))
         raise OptionError(
@@ -290,10 +151,18 @@ def _win_rate(
     judge: LMJudge | None,
     rounds: int,
 ) -> dict[str, Any]:
-    """Return SoWR as plain data; without a model that judges, what verdicts do not decide is a tie."""
-    compare: Comparing = judge.better if judge else lambda first, second, number: 0
+    """Return SoWR as plain data; without a model that judges, what verdicts do not decide is a tie.
+
+    Some answer is better than none, whatever it is.
+    """
+
+    def compare(first: Attempt, second: Attempt, number: int) -> int:
+        if is_blank(first) or is_blank(second):
+            return (2 if is_blank(first) else 1) if is_blank(first) != is_blank(second) else 0
+        return judge.better(first, second, number) if judge else 0
+
     verdicts = (passed.verdicts, other_passed.verdicts)
-    report = win_rate(answers.attempts, other.attempts, compare, *verdicts, rounds)
+    report = win_rate(answers.scored, other.scored, compare, *verdicts, rounds)
     rate = report.interval
     return asdict(report) | {
         "low": rate.low,
@@ -308,10 +177,11 @@ def _win_rate(
 
 def scores_table(result: Mapping[str, Any]) -> Table:
     about, sopr, sowr, process = (result[key] for key in ("answers", "sopr", "sowr", "process"))
-    kind = "of a run of comap" if about["kind"] == "run" else "in the reference's format"
-    rows: list[tuple[str, str | None]] = [("answers", f"{about['n']:,} {kind}")]
-    rows.append(("SoPR", None if sopr is None else _rate(sopr, "mean")))
+    title = "SoPR" if about["queries"] else "SoPR of the answers found"
+    rows = [*_answer_rows(about), (title, None if sopr is None else _rate(sopr, "mean"))]
     if sopr is not None:
+        if about["missing"]:
+            rows.append(("SoPR of the answers found alone", _rate(sopr["of_answers"], "value")))
         if len(sopr["by_group"]) > 1:
             for group, rate in sopr["by_group"].items():
                 rows.append((f"SoPR, {group or 'group unknown'}", _rate(rate, "value")))
@@ -329,17 +199,59 @@ def scores_table(result: Mapping[str, Any]) -> Table:
         rows.append((f"SoPR of {name}", _rate(sowr["against_sopr"], "mean")))
         if sowr["failures"]:
             rows.append(("missing comparisons", f"{sowr['failures']:,}"))
+    rows += _process_rows(process)
+    return Table(one_line(about["name"], 60), ("", "value"), tuple(rows))
+
+
+def _answer_rows(about: Mapping[str, Any]) -> list[tuple[str, str | None]]:
+    """Return what is known of the queries, which all rates are of, and of the answers to them."""
+    kind = "of a run of comap" if about["kind"] == "run" else "in the reference's format"
+    rows: list[tuple[str, str | None]] = [
+        ("queries", _queries_in_words(about)),
+        ("answers", f"{about['n']:,} {kind}"),
+    ]
+    for name, title in {
+        "missing": "missing answers, counted as unsolved",
+        "empty": "empty answers, counted as unsolved",
+        "others": "answers to other queries, left out",
+    }.items():
+        keys = about[name]
+        if keys:
+            named = ", ".join(one_line(key, 60) for key in keys[:_MOST_NAMED])
+            more = ", ..." if len(keys) > _MOST_NAMED else ""
+            rows.append((title, f"{len(keys):,}: {named}{more}"))
+    return rows
+
+
+def _queries_in_words(about: Mapping[str, Any]) -> str:
+    """Return how many queries there are, and how many of their split's that is."""
+    number = about["queries"]
+    if number is None:
+        return "not known: rates are of the answers found"
+    sizes = ", ".join(f"{group} has {size:,}" for group, size in about["sizes"].items())
+    if about["kind"] != "run":
+        return f"{number:,} ({sizes})"
+    generated = number if about["generated"] == about["n"] else about["generated"]
+    return f"{tasks_in_words(number, generated)} of the run" + (f" ({sizes})" if sizes else "")
+
+
+def _process_rows(process: Mapping[str, Any]) -> list[tuple[str, str | None]]:
+    """Return what the calls tell."""
+    rows: list[tuple[str, str | None]] = []
     for key, title in {
         "errors": "calls answered with an error",
-        "finished": "attempts that finished",
-        "answered": "attempts with an answer",
+        "cache_misses": "calls that no source could answer (cache misses)",
+        "finished": "answers that finished",
+        "answered": "answers with a final answer",
     }.items():
         share = process[key]
         rows.append((title, None if share is None else f"{100 * share:.1f} %"))
-    rows.append(("calls in an attempt", f"{process['calls']:.2f}"))
+    if process["cache_misses"] is None:
+        rows[1] = (rows[1][0], "not told by these answers")
+    rows.append(("calls in an answer", f"{process['calls']:.2f}"))
     sources = [f"{one_line(key, 20)} {n:,}" for key, n in sorted(process["sources"].items())]
     rows.append(("calls answered by", ", ".join(sources) or None))
-    return Table(one_line(about["name"], 60), ("", "value"), tuple(rows))
+    return rows
 
 
 def _rate(rate: Mapping[str, Any], name: str) -> str:

@@ -15,7 +15,7 @@ from .options import SETTINGS, WORD, Command, Pairs, Texts
 from .run import SHIPPED_WORLD, ModelOptions, Models, check_out
 
 if TYPE_CHECKING:
-    from ..benchmarks.scores import Answers
+    from ..benchmarks.answers import Answers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,9 @@ class ScoreTools(Command):
     """Score answers to StableToolBench's tasks: SoPR, SoWR, and statistics of the calls.
 
     The answers are those of a reference pipeline, or of comap run on comap/StableToolBench-v0. A judge
-    or recorded verdicts decide which are solved; generated tasks have their own checkers.
+    or recorded verdicts decide which are solved; generated tasks have their own checkers. SoPR is of all
+    queries of the answers' groups, or of all tasks of the run: missing and empty answers count as
+    unsolved. Without the queries (--data-dir) it is of the answers found, which the table says.
     """
 
     example: ClassVar[str] = (
@@ -77,14 +79,15 @@ class ScoreTools(Command):
     rounds: int = 3
     """Number of comparisons of each pair."""
     data_dir: str | None = None
-    """Folder with test_instruction/."""
+    """Folder with test_instruction/, the queries (default: COMAP_HOME/stabletoolbench)."""
     out: Path | None = None
     """File to write the scores to, as JSON."""
 
     def run(self) -> int:
+        from ..benchmarks.answers import read_answers, recorded_judge
         from ..benchmarks.display import print_table
         from ..benchmarks.record import write_result
-        from ..benchmarks.scores import read_answers, recorded_judge, score_answers, scores_table
+        from ..benchmarks.scores import score_answers, scores_table
 
         self._check()
         answers = read_answers(self.answers, self.data_dir)
@@ -123,7 +126,7 @@ class ScoreTools(Command):
         check_out(self.out, is_file=True)
 
     def _judge(self, answers: Answers) -> Any:
-        from ..benchmarks.scores import recorded_judge
+        from ..benchmarks.answers import recorded_judge
         from ..envs.stabletoolbench.scoring import LMJudge
         from ..lm.create import create_language_model
 

@@ -23,6 +23,7 @@ from .canonicalizer import error_kind, read_observation
 from .functions import FINISH
 
 _ANSWERED = 3
+_RAW_NAME = re.compile(r"\d+_.*\.json", re.DOTALL)  # <query_id>_<method>.json
 _SOURCE = "THUNLP-MT/StableToolBench's inference"
 
 
@@ -81,13 +82,19 @@ def read_attempts(path: str | os.PathLike[str]) -> dict[str, Attempt]:
 
 
 def _of_file(path: Path) -> Iterator[Attempt]:
+    """Yield the attempts in a file; of an answer that is empty, one in which nothing was done."""
     try:
-        data = json.loads(path.read_bytes())
+        content = path.read_bytes()
+        data = json.loads(content) if content.strip() else {}
+        is_raw = _RAW_NAME.fullmatch(path.name) is not None
+        if is_raw and data == {}:
+            yield Attempt(path.name.partition("_")[0], "", ())
+            return
         if "answer_generation" in data:
             yield _raw(path.name.partition("_")[0], data)
             return
         for key, entry in data.items():
-            yield _converted(str(key), entry)
+            yield Attempt(str(key), "", ()) if entry == {} else _converted(str(key), entry)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise DataCorrupt(
             f"expected answers as {_SOURCE} writes them in {path}, found "
@@ -482,13 +489,19 @@ def _majority(verdicts: Mapping[str, Sequence[Verdict | None]] | None, key: str)
 
 
 def process_report(attempts: Mapping[str, Attempt]) -> dict[str, Any]:
-    """Return what the calls alone tell: shares of attempts and calls, None where there were no calls."""
+    """Return what the calls alone tell: shares of attempts and calls, None where there were no calls.
+
+    Cache misses are calls that no source could answer; a reference pipeline does not tell of them.
+    """
     every = list(attempts.values())
-    failed = [made.status != "ok" for attempt in every for made in attempt.calls]
+    statuses = [made.status for attempt in every for made in attempt.calls]
+    missed = statuses.count("cache_miss")
+    tells = missed or any(source for attempt in every for source in attempt.sources)
     return {
-        "errors": statistics.fmean(failed) if failed else None,
+        "errors": statistics.fmean(status != "ok" for status in statuses) if statuses else None,
+        "cache_misses": missed / len(statuses) if statuses and tells else None,
         "finished": statistics.fmean(bool(attempt.finish) for attempt in every),
         "answered": statistics.fmean(attempt.finish == "give_answer" for attempt in every),
-        "calls": len(failed) / len(every),
+        "calls": len(statuses) / len(every),
         "sources": Counter(source for attempt in every for source in attempt.sources if source),
     }

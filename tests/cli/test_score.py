@@ -108,13 +108,92 @@ def test_reference_answers_are_scored(tmp_path, capsys):
     assert (sopr["mean"], sopr["runs"], sopr["n"]) == (0.4375, [0.5, 0.375], 4)
     assert sopr["low"] < 0.4375 < sopr["high"] and sopr["judge"] == "recorded: v.json"
     assert sopr["verdicts"]["G1_instruction/3"] == ["unsolved", "unsolved"]
-    counted = {"errors": 0.0, "finished": 0.75, "answered": 0.75, "calls": 1.0, "sources": {}}
-    assert result["process"] == counted
+    counted = {"errors": 0.0, "cache_misses": None, "finished": 0.75, "answered": 0.75}
+    assert result["process"] == counted | {"calls": 1.0, "sources": {}}
+    assert result["answers"]["queries"] == 4 and not result["answers"]["missing"]
     assert result["sowr"] is None and result["notes"] == []
     assert result["answers"]["groups"] == {"G1_instruction": 4}
     assert str(tmp_path) not in out.read_text()
     printed = capsys.readouterr().out
     assert "43.8 % [" in printed and "recorded: v.json" in printed
+
+
+def test_missing_and_empty_answers_are_unsolved_and_named(tmp_path, capsys):
+    mine = reference(tmp_path / "mine" / "G1_instruction", {"1": "x", "2": "y"})
+    (mine / "3_CoT@1.json").write_text("{}")
+    data = queries(tmp_path / "data", ["1", "2", "3", "4", "10"])
+    queries(tmp_path / "data", ["5"], group="G1_tool")
+    recorded = verdicts(tmp_path / "v.json", dict.fromkeys("12", ("solved",)))
+    out = tmp_path / "scores.json"
+    words = ["--verdicts", recorded, "--out", out]
+    score(mine.parent, "--data-dir", data, *words)
+    result = json.loads(out.read_text())
+    assert (result["sopr"]["mean"], result["sopr"]["n"]) == (0.4, 5)
+    assert result["sopr"]["of_answers"]["value"] == pytest.approx(2 / 3)
+    about = result["answers"]
+    assert (about["n"], about["queries"], about["sizes"]) == (3, 5, {"G1_instruction": 5})
+    assert about["missing"] == ["G1_instruction/4", "G1_instruction/10"]
+    assert about["empty"] == ["G1_instruction/3"]
+    printed = capsys.readouterr().out
+    assert "G1_instruction/10" in printed and "WARNING" not in printed
+    (mine / "2_CoT@1.json").unlink()
+    score(mine.parent, "--data-dir", data, *words)
+    assert json.loads(out.read_text())["sopr"]["mean"] == 0.2, (
+        "no answer is no better than a wrong one"
+    )
+
+
+def test_where_the_queries_are_not_known_the_denominator_is_called_what_it_is(tmp_path, capsys):
+    mine = reference(tmp_path / "mine", {"1": "x", "2": "y"})
+    recorded = verdicts(tmp_path / "v.json", {"1": ("solved",), "2": ("unsolved",)})
+    out = tmp_path / "scores.json"
+    score(mine, "--verdicts", recorded, "--out", out)
+    result = json.loads(out.read_text())
+    assert (result["sopr"]["mean"], result["answers"]["queries"]) == (0.5, None)
+    printed = capsys.readouterr().out
+    assert "SoPR of the answers found" in printed and "WARNING" in printed
+    assert "--data-dir" in "".join(result["notes"])
+
+
+def test_answers_to_queries_of_no_split_are_left_out_and_named(tmp_path):
+    mine = reference(tmp_path / "mine" / "G1_instruction", {"1": "x", "99": "y"})
+    data = queries(tmp_path / "data", "12")
+    out = tmp_path / "scores.json"
+    recorded = verdicts(tmp_path / "v.json", dict.fromkeys(("1", "99"), ("solved",)))
+    score(mine, "--data-dir", data, "--verdicts", recorded, "--out", out)
+    result = json.loads(out.read_text())
+    assert result["answers"]["others"] == ["G1_instruction/99"]
+    assert (result["sopr"]["mean"], result["sopr"]["n"]) == (0.5, 2)
+    (mine / "1_CoT@1.json").unlink()
+    score(mine, "--data-dir", data, "--verdicts", recorded, code=2)
+
+
+def test_a_missing_answer_loses_to_any_other(tmp_path):
+    data = queries(tmp_path / "data", "123")
+    mine = reference(tmp_path / "mine" / "G1_instruction", {"1": "x"})
+    other = reference(tmp_path / "other" / "G1_instruction", {"1": "x", "2": "y"})
+    ours = verdicts(tmp_path / "o.json", {"1": ("solved",)})
+    theirs = verdicts(tmp_path / "t.json", {"1": ("solved",), "2": ("unsolved",)})
+    out = tmp_path / "s.json"
+    words = [mine, "--data-dir", data, "--verdicts", ours, "--against", other, "--out", out]
+    score(*words, "--against-verdicts", theirs)
+    sowr = json.loads(out.read_text())["sowr"]
+    assert (sowr["wins"], sowr["ties"], sowr["losses"], sowr["n"]) == (0, 1, 1, 2)
+
+
+def test_tasks_of_a_run_that_has_not_ended_count_as_unsolved(tmp_path, capsys):
+    run = tmp_path / "run"
+    words = ["--agent", "expert", "--episodes", "4", "--split", "G1_tool", "--out", str(run)]
+    assert main(["run", *TOOLS, *words]) == 0
+    lines = (run / "trajectories.jsonl").read_text().splitlines(keepends=True)
+    (run / "trajectories.jsonl").write_text("".join(lines[:3]))
+    (run / "summary.json").unlink()
+    out = tmp_path / "s.json"
+    capsys.readouterr()
+    score(run, "--out", out)
+    result = json.loads(out.read_text())
+    assert result["sopr"]["mean"] == 0.75 and len(result["answers"]["missing"]) == 1
+    assert "4 generated tasks of the run" in capsys.readouterr().out
 
 
 def test_sowr_by_verdicts_on_both(tmp_path):
@@ -262,7 +341,9 @@ def test_the_example_answers(official, tmp_path, kind, expected):
         words = [base / folder / name, "--data-dir", official, "--verdicts", recorded]
         score(*words, "--out", out)
         result = json.loads(out.read_text())
-        assert result["sopr"]["mean"] == pytest.approx(expected)
+        assert result["sopr"]["of_answers"]["value"] == pytest.approx(expected)
+        assert result["sopr"]["mean"] == pytest.approx(expected * 3 / 163)
+        assert len(result["answers"]["missing"]) == 160
         assert result["answers"]["groups"] == {"G1_instruction": 3}
         assert result["process"]["answered"] == pytest.approx(expected)
 

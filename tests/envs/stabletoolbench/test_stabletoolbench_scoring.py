@@ -86,11 +86,32 @@ def test_process_metrics():
     }
     assert process_report(tried) == {
         "errors": pytest.approx(2 / 3),
+        "cache_misses": 0.0,
         "finished": 0.5,
         "answered": 0.5,
         "calls": 1.5,
         "sources": {"local": 1, "none": 1},
     }
+
+
+def test_calls_that_no_source_could_answer_are_told():
+    def tried(*statuses, source=""):
+        calls = tuple(Made("f", {}, "{}", status) for status in statuses)
+        return {"0": Attempt("0", "", calls, sources=(source,) * len(calls))}
+
+    assert process_report(tried("ok", "cache_miss", source="none"))["cache_misses"] == 0.5
+    assert process_report(tried("ok", "bad_arg", source="local"))["cache_misses"] == 0.0
+    assert process_report(tried("ok", "ok"))["cache_misses"] is None, "a reference does not tell"
+    assert process_report(tried())["cache_misses"] is None
+
+
+@pytest.mark.parametrize(("name", "content"), [("7_CoT@1.json", "{}"), ("7_CoT@1.json", "\n")])
+def test_an_empty_answer_is_an_attempt_in_which_nothing_was_done(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    assert read_attempts(tmp_path) == {"7": Attempt("7", "", ())}
+    converted = tmp_path / "G1_tool.json"
+    converted.write_text('{"8": {}}')
+    assert read_attempts(converted) == {"8": Attempt("8", "", ())}
 
 
 @pytest.mark.parametrize("kind", ["cot", "dfs"])
@@ -110,7 +131,7 @@ def test_reference_answers_are_read(official, kind):
 
 
 @pytest.mark.parametrize(
-    "content", ["{", "[]", '{"answer_generation": {}}', '{"1": {}}', '{"1": 2}']
+    "content", ["{", "[]", '{"answer_generation": {}}', '{"1": {"query": "?"}}', '{"1": 2}']
 )
 def test_broken_answers_are_told(tmp_path, content):
     path = tmp_path / "1_CoT@1.json"
