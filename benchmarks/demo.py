@@ -454,11 +454,13 @@ class _Demo:
         """Return what the environment is, and what was done in it."""
         summary = (env_class(self.config.env).__doc__ or "").strip().partition("\n\n")[0]
         counts = self.results.counts
+        generated = "generated " if self.tasks[0].startswith("generated/") else ""
         return (
             f"{self.config.env}: {' '.join(summary.split())} A world model learned from "
             f"{counts['training transitions']:,} steps of an expert and of a random agent. It and others "
-            f"then predicted {counts['test transitions']:,} steps of {len(self.tasks)} unseen tasks, and "
-            "agents played these tasks, in the real environment and inside each world model."
+            f"then predicted {counts['test transitions']:,} steps of {len(self.tasks)} unseen "
+            f"{generated}tasks, and agents played these tasks, in the real environment and inside each "
+            "world model."
         )
 
     def report(self, episodes: Sequence[Episode]) -> str:
@@ -576,7 +578,10 @@ def _agent_table(results: _Results) -> Table:
     return Table(
         "Agents, really and in imagination: success",
         ("agent", "world", "success (95 %)", "goal conditions"),
-        tuple((agent, world, str(r), 100 * score) for agent, world, r, score in results.agents),
+        tuple(
+            (agent, world, str(rate), round(100 * score, 1))
+            for agent, world, rate, score in results.agents
+        ),
         "Percent. 'goal conditions': how much of its task an episode has done at its end, on average; "
         "all of it is a success. In imagination both are what the imagined facts say.",
     )
@@ -601,7 +606,8 @@ def learned_table(learned: Sequence[Mapping[str, Any]], parameters: int) -> Tabl
     for one in learned:
         revised = 100 * one["revised"] / one["reflected"] if one["reflected"] else None
         rate = str(Rate(**one["success"]))
-        rows.append((one["agent"], rate, 100 * one["score"], one["steps"]["per_episode"], revised))
+        score = round(100 * one["score"], 1)
+        rows.append((one["agent"], rate, score, one["steps"]["per_episode"], revised))
     failed = sum(count for one in learned for count in one["errors"].values())
     return Table(
         "A learned agent: success",
