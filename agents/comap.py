@@ -14,11 +14,18 @@ from ..errors import LanguageModelError, OptionError
 from ..facts import Delta
 from ..lm import Completion, Encode, Encoding, Message, NextWord, Score
 from ..lm.prompts import cut_text
+from ..lm.thoughts import is_thinking, without_thoughts
 from ..worldmodel import Imagined
 from .base import Decision, Imagine, Reply, Request, View
 from .config import AgentConfig
 from .heads import RefinementHead
-from .parsing import Reflection, final_action_span, first_line, parse_reflection
+from .parsing import (
+    Reflection,
+    final_action_span,
+    find_final_action,
+    first_line,
+    parse_reflection,
+)
 from .prompting import STOP, Draft, ask_about, ask_text, choose_action, converse, draft_action
 from .react import replies_in
 
@@ -120,6 +127,7 @@ _LABEL = "Final Action:"
 _LEADS = {"standard": "Reflection:", "brief": "Decision:"}  # what replies begin with
 _DECISIONS = ("KEEP", "REVISE")
 _NUMBER_TOKENS = 8
+_BEFORE_ACTION = " \t\r\n\"'`*_[<("  # what may stand between the label and the action
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +140,16 @@ class Reflected:
     logprobs: tuple[float, ...] | None = None
 
     @classmethod
-    def of(cls, text: str, pieces: Sequence[Piece] = ()) -> Reflected:
-        span, said = final_action_span(text), parse_reflection(text)
-        if span is None:
+    def of(
+        cls, text: str, pieces: Sequence[Piece] = (), admissible: Sequence[str] | None = None
+    ) -> Reflected:
+        """Read a reply; its head is what stands before its final action, as far as the label."""
+        said, written = parse_reflection(text, admissible), find_final_action(text, admissible)
+        if written is None:
             return cls(text, "", said)
-        logprobs = None
-        if said.action is not None:
-            start = text.index(said.action, span[0])
-            logprobs = logprobs_of_span(pieces, start, start + len(said.action))
-        return cls(text, text[: span[0]], said, logprobs)
+        head = text[: written.start].rstrip(_BEFORE_ACTION)
+        logprobs = logprobs_of_span(pieces, written.start, written.end)
+        return cls(text, head, said, logprobs)
 
 
 def _written(
@@ -156,8 +165,10 @@ def _written(
     first = Piece(said, start, len(text) - len(lead), at=len(lead))
     span = final_action_span(text)
     complete = span is not None and span[1] < len(text)  # more follows the final action
-    if said.finish != "length" or not config.final_tokens or complete:
-        return Reflected.of(text, (first,))
+    whole = said.finish != "length" or complete
+    undecided = config.p_source == "verbal" and parse_reflection(text).decision is None
+    if whole or not config.final_tokens or undecided or is_thinking(text):  # it would not be taken
+        return Reflected.of(text, (first,), view.admissible_actions)
     head = text
     if span is None:
         before, _, last = text.rpartition("\n")
@@ -167,7 +178,7 @@ def _written(
         view, config, messages, "reflect: final action", config.final_tokens, ("\n",), head
     )
     rest = Piece(more, 0, len(more.text), at=len(head))
-    return Reflected.of(head + more.text, (first, rest))
+    return Reflected.of(head + more.text, (first, rest), view.admissible_actions)
 
 
 def _chosen(
@@ -178,7 +189,7 @@ def _chosen(
         stop = (_LABEL, *STOP)
         asked = ask_text(view, config, messages, "reflect", config.reflect_tokens, stop)
         analysis: Completion = yield replace(asked, purpose="reflect: analysis")
-        lead = analysis.text.strip()
+        lead = without_thoughts(analysis.text).strip()
     else:
         prefix, purpose = "Decision:", "reflect: decision"
         decision, _ = yield from choose_action(
@@ -222,13 +233,27 @@ def weigh(
         if not math.isfinite(total) or revise < 0 or keep < 0:
             raise LanguageModelError(f"expected two probabilities, found {revise!r} and {keep!r}")
         p = revise / total if total > 0 else 0.0  # neither word is possible: nothing says revise
-    elif p is None:  # a reply states it; without a number 1, or 0 if it has no action either
-        p = said.probability if said.probability is not None else float(said.action is not None)
+    elif p is None:
+        p = stated_probability(said)
     if said.action is None:
         return p, 0.0
     if config.q_source == "proxy":
-        return p, 1.0 if "Decision:" in reply.text else 0.7
+        return p, 1.0 if said.decision is not None else 0.7
     return p, token_confidence(found[0].logprobs[0] if known is None else known, config.q_source)
+
+
+def stated_probability(said: Reflection) -> float:
+    """Return ``p`` as a reply states it in words (``p_source="verbal"``).
+
+    The authors' code reads the number alone, and takes 1 where there is none and an action can be read.
+    That opens the gate on ``KEEP``; so here a decision must be readable, and without a number only
+    REVISE is worth 1.
+    """
+    if said.decision is None:
+        return 0.0
+    if said.probability is not None:
+        return said.probability
+    return float(said.decision == "REVISE" and said.action is not None)
 
 
 def token_confidence(logprobs: Sequence[float], source: str = "token_geo_mean") -> float:
@@ -375,8 +400,10 @@ class CoMapAgent:
     that was cut short is continued too, not only one that is missing. With verbalizer, p is 0 where
     the model gives neither word any probability; with verbal, percentages are read. Masked and
     scored decoding ask for the analysis, then for one of the admissible actions, then (verbal) for
-    the probability; with brief prompts the analysis is the decision alone. The belief as state text
-    is ours, and so are the prompts.
+    the probability; with brief prompts the analysis is the decision alone. Where the model states p,
+    a reply whose decision cannot be read, or is KEEP, keeps the draft, whatever its final action is: the
+    authors' code takes 1 where no number stands, which opens the gate on KEEP. The candidate is quoted by
+    its thought and action. The belief as state text is ours, and so are the prompts.
 
     Args:
         config: Settings; None for the defaults.
@@ -429,8 +456,8 @@ class CoMapAgent:
         config, replies = self.config, replies_in(view)
         draft = yield from draft_action(view, config, converse(view, config, replies))
         if not draft.parsed:
-            replies[view.step] = draft.text
-            notes = step_notes(draft, "draft_only_fallback", draft.text)
+            replies[view.step] = draft.shown
+            notes = step_notes(draft, "draft_only_fallback", draft.shown)
             return Decision(draft.action, notes=notes)
         ahead = yield from self.look_ahead(view, draft)
         messages = self.question(view, replies, draft, ahead.text)
@@ -476,7 +503,7 @@ class CoMapAgent:
             replies,
             number="four" if stated else "three",
             probability=_STATED if stated else "",
-            draft=cut_text(draft.text, room, view.count_tokens),
+            draft=cut_text(draft.shown, room, view.count_tokens),
             action=cut_text(draft.action, room, view.count_tokens),
             future=cut_text(future.strip() or _UNKNOWN, 2 * room, view.count_tokens),
         )
@@ -492,19 +519,28 @@ class CoMapAgent:
         state: Encoding = yield asked
         return self.head.probability(state.vector)
 
+    def _revised(self, said: Reflection) -> str | None:
+        """Return the action that a reflection wants in place of the draft.
+
+        Where the model states p in words, its decision is a part of that: one to keep the draft, or one
+        that cannot be read, wants no other. A head and the verbalizer say by themselves how probable a
+        revision is.
+        """
+        decides = self.config.p_source == "verbal"
+        return None if decides and said.decision != "REVISE" else said.action
+
     def _verdict(
         self, view: View, draft: Draft, reply: Reflected | None, p: float | None, q: float | None
     ) -> dict[str, Any]:
         """Return which action is taken and what each part of the gate says, as notes."""
         config = self.config
-        revised = None if reply is None else reply.said.action
+        revised = None if reply is None else self._revised(reply.said)
         same = revised is None or canonical_action(view.env_id, revised) == canonical_action(
             view.env_id, draft.action
         )
         known_p, known_q = p or 0.0, q or 0.0
         opens = self.gate(known_p, known_q, same, config.tau_p, config.tau_q)
-        if not config.action_gate:
-            opens = revised is not None
+        opens = revised is not None and (opens or not config.action_gate)
         parts = {"p": known_p > config.tau_p, "q": known_q > config.tau_q, "changed": not same}
         constant = config.p_source == "head" and self.head is None
         return {

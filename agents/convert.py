@@ -17,8 +17,9 @@ from ..lm.base import valid_text
 from ..trajectory import Step, Trajectory, Turn
 from .base import View, estimate_tokens
 from .config import AgentConfig
+from .naming import meant_action
 from .parsing import clean_action, parse_action
-from .prompting import converse, fill
+from .prompting import Draft, converse, fill
 from .runner import ADMISSIBLE
 
 if TYPE_CHECKING:
@@ -279,10 +280,14 @@ def _start(turns: Sequence[str], where: str) -> int:
 
 
 def reply_of(step: Step) -> str:
-    """Return what the agent said for a step: the last text that names its action, or that alone."""
+    """Return what the agent said for a step, its thought and action: by the last text with its action."""
     for call in reversed(step.calls):
-        if call.kind == "generate" and parse_action(call.prefix + call.text) == step.action:
-            return (call.prefix + call.text).strip()
+        if call.kind != "generate" or call.purpose.startswith("reflect"):
+            continue
+        text = call.prefix + call.text
+        action = parse_action(text)
+        if action is not None and (action == step.action or meant_action(action, [step.action])):
+            return Draft(text, step.action, True, "").shown
     return f"Action: {step.action}"
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ..lm import Completion
 from ..lm.prompts import cut_text
+from ..lm.thoughts import without_thoughts
 from .base import Decision, Reply, Request, View
 from .config import AgentConfig
 from .prompting import Draft, ask_about, ask_text, converse, draft_action
@@ -82,7 +83,7 @@ class ImagineAndActAgent:
                 "choice_parsed": choice.parsed,
                 "changed": final.action != proposal.action,
             }
-        replies[view.step] = final.text
+        replies[view.step] = final.shown
         return Decision(final.action, notes=notes)
 
     def _imagine(
@@ -95,7 +96,7 @@ class ImagineAndActAgent:
         said: Completion = yield ask_text(
             view, config, messages, "imagine", config.imagine_tokens, _STOP
         )
-        return _LABEL.sub("", said.text.strip()).strip()
+        return _LABEL.sub("", without_thoughts(said.text).strip()).strip()
 
     def _choose(
         self, view: View, proposal: Draft, imagined: str, replies: dict[int, str]
@@ -108,7 +109,7 @@ class ImagineAndActAgent:
             "choose",
             config.draft_tokens,
             replies,
-            proposal=cut_text(proposal.text, room, view.count_tokens),
+            proposal=cut_text(proposal.shown, room, view.count_tokens),
             action=cut_text(proposal.action, room, view.count_tokens),
             imagined=cut_text(imagined or _NOTHING, 2 * room, view.count_tokens),
         )

@@ -13,6 +13,7 @@ from ..envs.registry import text_env_of
 from ..errors import OptionError
 from ..lm import Completion, Encode, Encoding, Message
 from ..lm.prompts import cut_text
+from ..lm.thoughts import without_thoughts
 from ..worldmodel import Imagined
 from .base import Decision, Reply, Request, View
 from .config import AgentConfig
@@ -33,7 +34,6 @@ from .react import replies_in
 NO_FORESIGHT = "No step ahead was imagined."
 
 _TAG = re.compile(r"</?foresight[^>]{0,40}>", re.IGNORECASE)
-_THOUGHT = re.compile(r"^[ \t]*Thought[ \t]*:[ \t]*(.*)$", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,9 +153,10 @@ class ITPAgent:
         draft = yield from draft_action(view, acting, messages, "act")
         admissible = view.admissible_actions
         action, copied = matching_action(draft.action, admissible, config.similarity)
-        thought = _THOUGHT.search(draft.text.partition("Action:")[0])
-        said = thought[1].strip() if thought else ""
-        replies[view.step] = f"Thought: {said}\nAction: {action}" if said else f"Action: {action}"
+        thought = draft.thought
+        replies[view.step] = (
+            f"Thought: {thought}\nAction: {action}" if thought else f"Action: {action}"
+        )
         notes |= draft.notes() | {"foresight": text, "copied": copied}
         first = path[0] if path and path[0].action == action else None
         return Decision(action, first, notes)
@@ -174,7 +175,7 @@ class ITPAgent:
         said: Completion = yield ask_text(
             view, config, messages, "depth", config.k_tokens, temperature=config.k_temperature
         )
-        number = number_in(said.text, 0, most)
+        number = number_in(without_thoughts(said.text), 0, most)
         k = min(config.k_fallback, most) if number is None else int(number)
         return k, {"k": k, "k_parsed": number is not None}
 
@@ -205,7 +206,7 @@ class ITPAgent:
             top_p=1.0,
             adapter=config.foresight_adapter,
         )
-        return _TAG.sub("", said.text).strip() or NO_FORESIGHT
+        return _TAG.sub("", without_thoughts(said.text)).strip() or NO_FORESIGHT
 
     def foresight_of(self, observation: str, count_tokens: Callable[[str], int]) -> str:
         """Return what the agent reads of an imagined observation with ``told="last"``."""

@@ -84,7 +84,11 @@ def sample_alternatives(
         )
         for number in range(config.alternatives)
     ]
-    texts = [reply.text.strip() if choices else parse_action(reply.text) for reply in said]
+    if choices is not None:
+        texts = [reply.text.strip() for reply in said]
+    else:
+        read = [parse_action(reply.text, view.admissible_actions) for reply in said]
+        texts = [action for action in read if action is not None]
     return tuple(text for text in texts if text)
 
 

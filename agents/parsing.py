@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple, TypeAlias
 
 from ..envs.registry import text_env_of
+from ..lm.thoughts import hide_thoughts, is_thinking, without_thoughts
+from .labels import ACTIONS, Field, first_of, read_fields, text_span
+from .naming import meant_action, only_named
+from .objects import WrittenObject, action_in, joined_action, member, object_at, objects_in
 
-_ACTION = re.compile(r"^[ \t]*Action[ \t]*:[ \t]*(?P<text>.*)$", re.IGNORECASE | re.MULTILINE)
-_INPUT = re.compile(r"\s*Action[ \t]+Input[ \t]*:[ \t]*(?P<text>\{.*)", re.IGNORECASE | re.DOTALL)
-_FIELD = re.compile(
-    r"^[ \t*]*(?P<name>Reflection|Decision|Final Action|Revise Probability)[ \t*]*:[ \t]*"
-    r"(?P<text>.*)$",
-    re.IGNORECASE | re.MULTILINE,
-)
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.]*\w)")
-_EDGES = "\"'`*" + "".join(filter(str.isspace, map(chr, range(0x3001))))
+_OUT_OF_TEN = re.compile(r"\s{0,3}(?:/|out\s{1,3}of)\s{0,3}(?P<whole>10{1,2})\b", re.IGNORECASE)
+_EDGES = "\"'`*“”‘’" + "".join(filter(str.isspace, map(chr, range(0x3001))))
 _LONGEST = 1000
 
 
@@ -24,27 +25,6 @@ def clean_action(text: str) -> str | None:
     """Return an action without quotes and marks around it, and full stops behind it; None for nothing."""
     action = text.strip(_EDGES).rstrip(_EDGES + ".")
     return action if action and len(action) <= _LONGEST else None
-
-
-def parse_action(text: str) -> str | None:
-    r"""Return the action of a reply ``Thought: ... Action: ...``; None where it has none."""
-    found = _ACTION.search(text)
-    if found is None:
-        return None
-    action = clean_action(found["text"])
-    argument = _INPUT.match(text, found.end())
-    if action is None or argument is None:
-        return action
-    return clean_action(f"{action} {_object_at_start(argument['text'])}")
-
-
-def _object_at_start(text: str) -> str:
-    """Return the JSON object that a text begins with, on one line; or its first line."""
-    try:
-        data, _ = json.JSONDecoder(strict=False).raw_decode(text)
-    except (ValueError, RecursionError):
-        return text.splitlines()[0]
-    return json.dumps(data, ensure_ascii=False)
 
 
 def first_line(text: str) -> str:
@@ -61,6 +41,252 @@ def number_in(text: str, low: float, high: float) -> float | None:
     return min(max(float(found[0]) / (100 if hundredths else 1), low), high)
 
 
+class WrittenAction(NamedTuple):
+    """An action that a reply says, and where its letters stand in the reply.
+
+    Attributes:
+        action: As it is taken: an admissible action in the environment's own writing.
+        start: Where it begins in the reply.
+        end: Where it ends there.
+        thought: What the reply says before it, without think blocks and labels.
+    """
+
+    action: str
+    start: int
+    end: int
+    thought: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Spoken:
+    """A reply as it is read: think blocks are blank, what it invents is left out."""
+
+    text: str
+    fields: Sequence[Field]
+    limit: int
+    reflecting: bool = False
+
+    @classmethod
+    def of(cls, reply: str, reflecting: bool = False) -> _Spoken:
+        text = hide_thoughts(reply)
+        return cls(text, *read_fields(text), reflecting)
+
+
+_Reads: TypeAlias = "Callable[[_Spoken, Any, Sequence[str]], WrittenAction | None]"
+_TAGGED = re.compile(r"<(?P<tag>(?:next_|final_)?action|search|answer|tool_call)>", re.IGNORECASE)
+_TAGS_TRIED = 16
+_OWN_TAGS = ("search", "answer")  # tags that are a part of the action
+_BRACKETS = {"[": "]", "<": ">", "(": ")", "{": "}"}
+_BULLET = re.compile(r"[\s>*+•–-]*(?:\d{1,3}[.)]\s{1,9})?")
+_FENCE = re.compile(r"^[ \t]*(?:```|~~~)\w*[ \t\r]*$", re.MULTILINE)
+_FORM = re.compile(  # what the prompts write where an action is to stand
+    r"[<\[(]?(?:exactly\s)?(?:one\s(?:executable\s)?action)[>\])]?|<[^<>]{0,40}\baction>|\[(?:your\s)?action\]",
+    re.IGNORECASE,
+)
+
+
+def parse_action(text: str, admissible: Sequence[str] | None = None) -> str | None:
+    r"""Return the action that a reply says to take; None where it says none.
+
+    Labels (``Action:``), members of JSON objects and tags are read in whatever markup, and of several
+    steps the first. Think blocks are never read, nor is what follows an invented observation.
+
+    Args:
+        text: The reply.
+        admissible: The actions that the environment lists. One of them is returned as it is listed,
+            without an explanation behind it; without a label it is read where the reply names exactly
+            one. None, where they are not listed: labels alone count.
+
+    Example:
+        >>> parse_action("**Thought:** I look.\n**Action:** look")
+        'look'
+        >>> parse_action("I had better open Fridge 1.", ["open fridge 1", "look"])
+        'open fridge 1'
+    """
+    written = find_action(text, admissible)
+    return None if written is None else written.action
+
+
+def find_action(text: str, admissible: Sequence[str] | None = None) -> WrittenAction | None:
+    """Return the action of a reply as `parse_action` does, and where it is written."""
+    spoken, listed = _Spoken.of(text), admissible or ()
+    written = _announced(spoken, listed, ACTIONS)
+    if written is not None or not listed:
+        return written
+    said = spoken.text[: spoken.limit]
+    named = only_named(said, listed)
+    if named is None:
+        return None
+    alone = (clean_action(said) or "").casefold() == named.action.casefold()
+    return WrittenAction(*named, "" if alone else said.strip())
+
+
+def spoken_part(text: str) -> str:
+    """Return what a reply says outside of think blocks, up to what it invents of the world's answer."""
+    spoken = without_thoughts(text)
+    _, limit = read_fields(spoken)
+    return spoken if limit == len(spoken) else spoken[:limit].strip()
+
+
+def _announced(
+    spoken: _Spoken, admissible: Sequence[str], kinds: Sequence[str]
+) -> WrittenAction | None:
+    """Return the first action that a label, an object or a tag announces."""
+    places: list[tuple[int, _Reads, Any]] = [
+        (field.start, _labelled, field) for field in spoken.fields if field.name in kinds
+    ]
+    for written in objects_in(spoken.text, spoken.limit):
+        places.append((written.start, partial(_in_object, kinds=kinds), written))
+    if "action" in kinds:
+        for tag in islice(_TAGGED.finditer(spoken.text, 0, spoken.limit), _TAGS_TRIED):
+            places.append((tag.start(), _in_tag, tag))
+    for start, read, place in sorted(places, key=lambda place: place[0]):
+        action = read(spoken, place, admissible)
+        if action is not None:
+            thought = action.thought or _thought_before(spoken, start)
+            return action._replace(thought=thought)
+    return None
+
+
+def _thought_before(spoken: _Spoken, end: int) -> str:
+    """Return the thought that a reply tells before a place; without a label all that stands there."""
+    before = [field for field in spoken.fields if field.start < end]
+    thought = first_of(before, "thought")
+    if thought is None:
+        text = spoken.text[:end]
+    else:
+        later = [field.start for field in before if field.start > thought.start]
+        text = spoken.text[thought.after : min([*later, end])]
+    return _FENCE.sub("", text).strip("*_#>{" + _EDGES).strip()
+
+
+def _labelled(spoken: _Spoken, field: Field, admissible: Sequence[str]) -> WrittenAction | None:
+    """Return the action behind a label."""
+    text = spoken.text
+    start, end = text_span(text, field, spoken.limit)
+    if start > field.after and "\n" in text[field.after : start]:
+        bullet = _BULLET.match(text, start, end)
+        start = bullet.end() if bullet is not None else start
+    action = _object_behind(spoken, start, end, admissible)
+    if action is not None:
+        return action
+    tag = _TAGGED.match(text, _first_letter(text, start, end), end)
+    if tag is not None and (action := _in_tag(spoken, tag, admissible)) is not None:
+        return action
+    action = _resolved(spoken, start, end, admissible)
+    return None if action is None else _with_input(spoken, field, action, admissible)
+
+
+def _first_letter(text: str, start: int, end: int) -> int:
+    """Return where a part of a text begins, behind quotes and marks."""
+    part = text[start:end]
+    return start + len(part) - len(part.lstrip(_EDGES))
+
+
+def _object_behind(
+    spoken: _Spoken, start: int, end: int, admissible: Sequence[str]
+) -> WrittenAction | None:
+    """Return the action that a JSON object tells with which a part of a reply begins."""
+    first = _first_letter(spoken.text, start, end)
+    written = object_at(spoken.text, first) if spoken.text.startswith("{", first) else None
+    return None if written is None else _in_object(spoken, written, admissible, ACTIONS)
+
+
+def _with_input(
+    spoken: _Spoken, field: Field, action: WrittenAction, admissible: Sequence[str]
+) -> WrittenAction:
+    """Return an action with what ``Action Input:`` gives on the lines below it."""
+    later = next((other for other in spoken.fields if other.start >= field.end), None)
+    between = "" if later is None else spoken.text[action.end : later.start]
+    if later is None or later.name != "action input" or clean_action(between) is not None:
+        return action
+    start, end = text_span(spoken.text, later, spoken.limit)
+    line = spoken.text[start:end].strip(_EDGES)
+    is_object = line.startswith("{")
+    written = object_at(spoken.text, spoken.text.find(line, start)) if is_object else None
+    given = line if written is None else written.data
+    joined = clean_action(joined_action(action.action, given, admissible))
+    if joined is None or not (is_object or joined in admissible):  # words: the list decides
+        return action
+    return action._replace(action=joined)
+
+
+def _resolved(
+    spoken: _Spoken, start: int, end: int, admissible: Sequence[str]
+) -> WrittenAction | None:
+    """Return the action that a part of a reply is; None for nothing, and for a form's own words."""
+    if spoken.reflecting and (decided := _DECIDED.match(spoken.text, start, end)) is not None:
+        start = decided.end()
+    action = _meant(spoken.text[start:end], admissible)
+    if action is None:
+        return None
+    if spoken.reflecting and action.action not in admissible and _KEPT.fullmatch(action.action):
+        return None
+    return action._replace(start=action.start + start, end=action.end + start)
+
+
+def _meant(text: str, admissible: Sequence[str]) -> WrittenAction | None:
+    """Return the action that a text is, an admissible one if it means one."""
+    value = clean_action(text)
+    inner = text.strip(_EDGES) if value is None else value
+    start = text.find(inner)
+    named = meant_action(inner, admissible) if inner and admissible else None
+    if named is not None:
+        return WrittenAction(named.action, start + named.start, start + named.end)
+    if value is None or _FORM.fullmatch(value):
+        return None
+    bare = _unwrapped(value)
+    start = text.index(bare)
+    return WrittenAction(bare, start, start + len(bare))
+
+
+def _unwrapped(action: str) -> str:
+    """Return an action without the one pair of brackets that it stands in as a whole."""
+    closing = _BRACKETS.get(action[0])
+    inner = action[1:-1]
+    if closing is None or not action.endswith(closing) or len(inner) < 1:
+        return action
+    if any(sign in inner for sign in "[]<>(){}|") or not inner[:1].isalnum():
+        return action
+    return clean_action(inner) or action
+
+
+def _in_object(
+    spoken: _Spoken, written: WrittenObject, admissible: Sequence[str], kinds: Sequence[str]
+) -> WrittenAction | None:
+    """Return the action that a JSON object tells."""
+    action = action_in(written, spoken.text, admissible, kinds)
+    if action is None:
+        return None
+    alone = _Spoken(action, (), len(action), spoken.reflecting)
+    meant = _resolved(alone, 0, len(action), admissible)
+    if meant is None:
+        return None
+    at = spoken.text.rfind(meant.action, written.start, written.end)
+    start, end = (written.start, written.end) if at < 0 else (at, at + len(meant.action))
+    thought = member(written.data, ("thought", "reflection"))
+    return WrittenAction(meant.action, start, end, thought if isinstance(thought, str) else "")
+
+
+def _in_tag(spoken: _Spoken, tag: re.Match[str], admissible: Sequence[str]) -> WrittenAction | None:
+    """Return the action between two tags, or with them where they are a part of it."""
+    name = tag["tag"].lower()
+    text, start = spoken.text, tag.end()
+    closing = re.compile(rf"</{name}>", re.IGNORECASE).search(text, start, spoken.limit)
+    line = text.find("\n", start, spoken.limit)
+    end = closing.start() if closing else (spoken.limit if line < 0 else line)
+    action = _object_behind(spoken, start, end, admissible)
+    if action is not None or name == "tool_call":
+        return action
+    resolved = _resolved(spoken, start, end, admissible)
+    if name not in _OWN_TAGS or (resolved is not None and resolved.action in admissible):
+        return resolved
+    if closing is None or resolved is None:
+        return None
+    whole = clean_action(text[tag.start() : closing.end()])
+    return None if whole is None else WrittenAction(whole, tag.start(), closing.end())
+
+
 @dataclass(frozen=True, slots=True)
 class Reflection:
     """What a reply in CoMap's reflect mode says (CoMap, Figure 10); None for what it leaves out."""
@@ -71,30 +297,111 @@ class Reflection:
     probability: float | None = None
 
 
-def parse_reflection(text: str) -> Reflection:
-    r"""Read the four lines of a reflection; of a line given twice the first counts."""
-    found: dict[str, str] = {}
-    for match in _FIELD.finditer(text):
-        found.setdefault(match["name"].lower(), match["text"].strip())
-    decision = re.match(r"\W*(KEEP|REVISE)\b", found.get("decision", ""), re.IGNORECASE)
-    probability = found.get("revise probability")
+_EITHER = r"(?:KEEP|REVISE)\s{0,3}(?:or|/|\||,)\s{0,3}(?:KEEP|REVISE)\b"  # as the prompt writes it
+_DECISION = re.compile(
+    rf"\W*+(?:{_EITHER}\W*+)?"
+    r"(?:(?:(?:i|we)\s(?:will|would|should|choose\sto|decided?\sto)|(?:the|my)\sdecision\sis(?:\sto)?|to)\s)?"
+    r"(?P<decision>KEEP|REVISE)\b",
+    re.IGNORECASE,
+)
+_DECISION_ALONE = re.compile(
+    r"^[^\w\n]*+(?P<decision>KEEP|REVISE)[^\w\n]*+$", re.IGNORECASE | re.MULTILINE
+)
+_DECIDED = re.compile(r"\W*+(?:(?:KEEP|REVISE)\s{0,3}[:–—-]{1,2}\W*+){1,8}", re.IGNORECASE)
+_KEPT = re.compile(  # what stands for no action where the final one is asked for
+    rf"\W*(?:{_EITHER}|(?:keep|revise)(?:\s(?:the|it|my|as|to|this|that|draft|candidate|current|original|proposed"
+    r"|same)\b.*)?|(?:the\s)?same(?:\s(?:as|action)\b.*)?|unchanged|none|n/a)\W*",
+    re.IGNORECASE | re.DOTALL,
+)
+_RANGE = re.compile(
+    r"\W*(?:a\snumber\s(?:from|between)\s)?0\s?(?:to|and|\.\.|-|–)\s?1\W*", re.IGNORECASE
+)
+
+
+def parse_reflection(text: str, admissible: Sequence[str] | None = None) -> Reflection:
+    r"""Read the lines of a reflection, or the members of its JSON object; of one given twice the first.
+
+    What the prompt writes where an answer is to stand (``KEEP or REVISE``, ``<one action>``) is no
+    answer, and ``KEEP`` is no action.
+
+    Example:
+        >>> parse_reflection("1. Decision: **REVISE**\n2. Final Action: Look.", ["look"])
+        Reflection(text=None, decision='REVISE', action='look', probability=None)
+    """
+    spoken = _Spoken.of(text, reflecting=True)
+    told = {name: _told(spoken, name) for name in ("reflection", "decision", "revise probability")}
+    decision = _decision(spoken, told["decision"])
+    action = _final_action(spoken, admissible or (), decision is not None)
     return Reflection(
-        found.get("reflection") or None,
-        None if decision is None else decision[1].upper(),
-        clean_action(found.get("final action", "")),
-        None if probability is None else number_in(probability, 0.0, 1.0),
+        told["reflection"] or None,
+        decision,
+        None if action is None else action.action,
+        _probability(told["revise probability"]),
     )
 
 
+def find_final_action(text: str, admissible: Sequence[str] | None = None) -> WrittenAction | None:
+    """Return the final action of a reflection as `parse_reflection` does, and where it is written."""
+    spoken = _Spoken.of(text, reflecting=True)
+    decision = _decision(spoken, _told(spoken, "decision"))
+    return _final_action(spoken, admissible or (), decision is not None)
+
+
 def final_action_span(text: str) -> tuple[int, int] | None:
-    r"""Return where the final action of a reflection is written: from behind its colon, to its end."""
-    for match in _FIELD.finditer(text):
-        if match["name"].lower() == "final action":
-            return text.rindex(":", 0, match.start("text")) + 1, match.end()
-    return None
+    r"""Return where the final action of a reflection is written: from behind its label, to its end."""
+    spoken = _Spoken.of(text, reflecting=True)
+    field = first_of(spoken.fields, "final action")
+    if field is None:
+        return None
+    return field.after, text_span(spoken.text, field, spoken.limit)[1]
+
+
+def _final_action(
+    spoken: _Spoken, admissible: Sequence[str], decided: bool
+) -> WrittenAction | None:
+    """Return the final action; a reply that says its decision may call it an action."""
+    action = _announced(spoken, admissible, ("final action",))
+    if action is None and decided and first_of(spoken.fields, "final action") is None:
+        action = _announced(spoken, admissible, ("action",))
+    return action
+
+
+def _told(spoken: _Spoken, name: str) -> str | None:
+    """Return what a reply says behind a label, or as a member of an object."""
+    for written in objects_in(spoken.text, spoken.limit):
+        if (value := member(written.data, (name,))) is not None:
+            return str(value).strip()
+    field = first_of(spoken.fields, name)
+    if field is None:
+        return None
+    start, end = text_span(spoken.text, field, spoken.limit)
+    return spoken.text[start:end].strip()
+
+
+def _decision(spoken: _Spoken, told: str | None) -> str | None:
+    """Return KEEP or REVISE, or None where neither is decided."""
+    if told is None:
+        alone = _DECISION_ALONE.search(spoken.text, 0, spoken.limit)
+        return None if alone is None else alone["decision"].upper()
+    decided = (
+        None if re.fullmatch(rf"\W*{_EITHER}\W*", told, re.IGNORECASE) else _DECISION.match(told)
+    )
+    return None if decided is None else decided["decision"].upper()
+
+
+def _probability(told: str | None) -> float | None:
+    """Return the probability that a reply states, also in hundredths or out of ten."""
+    if told is None or _RANGE.fullmatch(told) or told.startswith("<"):
+        return None
+    number = _NUMBER.search(told[:_LONGEST])
+    ten = None if number is None else _OUT_OF_TEN.match(told, number.end())
+    if number is not None and ten is not None:
+        return min(max(float(number[0]) / float(ten["whole"]), 0.0), 1.0)
+    return number_in(told, 0.0, 1.0)
 
 
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+_CLOSING = ("</action>", "</search>", "</answer>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,33 +420,45 @@ def text_between(text: str, tag: str, *, last: bool = False) -> str | None:
     return text[start + len(opening) : end].strip() if end >= 0 else None
 
 
-def read_tags(env_id: str, reply: str) -> TaggedReply:
+def read_tags(env_id: str, reply: str, *, thoughts: bool = False) -> TaggedReply:
     """Read a reply by the rule of its environment (PaW, Figures 7 to 9).
 
+    What stands in a think block is not read, unless `thoughts` says so, as upstream does; a block that is
+    left open up to a closing tag at the reply's end is none.
     A reply without such tags is sent to the environment all the same: its last 30 characters, in
     WebShop 20. An action goes as it was written, without blanks around it; of one of absurd length
     the first 1,000 characters, of an empty one ``...``. Upstream makes actions lower case, searches a
     closing tag from the reply's beginning, and sends nothing for a search reply without tags.
     """
     form = text_env_of(env_id).reply_form
-    action, valid = _search(reply) if form.kind == "search" else _act(reply)
+    spoken = reply if thoughts else _outside_thoughts(reply)
+    if form.kind == "search":
+        action, valid = _search(spoken, reply)
+    else:
+        action, valid = _act(spoken, reply)
     if action is None:
         action = reply.strip()[-form.tail :].strip()
     return TaggedReply(action or "...", valid)
 
 
-def _act(reply: str) -> tuple[str | None, bool]:
-    action, thought = text_between(reply, "action"), text_between(reply, "think")
+def _outside_thoughts(reply: str) -> str:
+    """Return a reply with blanks in place of its think blocks."""
+    unclosed = is_thinking(reply) and reply.rstrip().endswith(_CLOSING)
+    return reply if unclosed else hide_thoughts(reply)
+
+
+def _act(spoken: str, reply: str) -> tuple[str | None, bool]:
+    action, thought = text_between(spoken, "action"), text_between(reply, "think")
     if action is None:
         return None, False
     return action[:_LONGEST], thought is not None and not _HAN.search(reply)
 
 
-def _search(reply: str) -> tuple[str | None, bool]:
+def _search(spoken: str, reply: str) -> tuple[str | None, bool]:
     """Return the search or the answer of a reply with its tags, and whether it keeps the form."""
     opened = reply.count("<search>") + reply.count("<answer>")
     for tag, last in (("search", False), ("answer", True)):
-        text = text_between(reply, tag, last=last)
+        text = text_between(spoken, tag, last=last)
         if text is not None:
             return f"<{tag}>{text[:_LONGEST]}</{tag}>", opened == 1
     return None, False

@@ -306,7 +306,7 @@ class PaWAgent:
         if config.context == "concat":
             conversation.remember(view, reply)
         if config.prompts == "brief":
-            found = parse_action(reply.text)
+            found = parse_action(reply.text, view.admissible_actions)
             action = found or clean_action(reply.text[:_LONGEST_RAW]) or "..."
             notes: dict[str, Any] = {"valid": found is not None}
         else:

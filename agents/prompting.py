@@ -18,11 +18,12 @@ from ..envs.registry import text_env_of
 from ..errors import LanguageModelError
 from ..lm import Completion, Generate, Message, Score, Scores
 from ..lm.prompts import OVERHEAD, cut_text, fill_template, packaged_prompts, recent_turns
+from ..lm.thoughts import without_thoughts
 from ..trajectory import Turn
 from ..worldmodel import Imagined
 from .base import Imagine, Reply, Request, View
 from .config import AgentConfig, PromptStyle
-from .parsing import clean_action, first_line, parse_action
+from .parsing import clean_action, find_action, first_line, parse_action, spoken_part
 
 MOST_ACTIONS = 100
 """Admissible actions that a prompt lists; of more it has the first, and the number of the rest."""
@@ -259,7 +260,15 @@ _LONGEST_RAW = 200  # characters of a reply that is an action only for the envir
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A proposed action."""
+    """A proposed action, and the reply that it was read in.
+
+    Attributes:
+        text: The reply as the model wrote it.
+        action: What goes to the environment.
+        parsed: Whether the reply has an action that can be read.
+        decoding: How the action was decoded.
+        logprobs: The log-probabilities of the reply's tokens, where they are known.
+    """
 
     text: str
     action: str
@@ -269,9 +278,25 @@ class Draft:
 
     @property
     def thought(self) -> str | None:
-        """The thought before the action, if there is one."""
-        head = self.text.partition("Action:")[0].strip()
-        return first_line(head.removeprefix("Thought:")) or None
+        """The first line of the thought before the action, if there is one."""
+        return first_line(self._thoughts()) or None
+
+    @property
+    def shown(self) -> str:
+        """The reply as later prompts show it: its thought and its action, and nothing that it invents.
+
+        Of a reply without an action it is what stands outside of think blocks.
+        """
+        if not self.parsed:
+            return spoken_part(self.text) or "..."
+        thoughts = self._thoughts()
+        return (
+            f"Thought: {thoughts}\nAction: {self.action}" if thoughts else f"Action: {self.action}"
+        )
+
+    def _thoughts(self) -> str:
+        written = find_action(self.text, (self.action,))
+        return "" if written is None else written.thought
 
     def notes(self) -> dict[str, Any]:
         return {"draft": self.action, "draft_parsed": self.parsed, "decoding": self.decoding}
@@ -321,8 +346,9 @@ def draft_action(
     lead = ""
     if config.prompts == "standard":
         asked = ask_text(view, config, messages, purpose, config.draft_tokens, ("Action:", *STOP))
-        thought: Completion = yield replace(asked, purpose=f"{purpose}: thought")
-        lead = thought.text.rstrip() + "\n" if thought.text.strip() else ""
+        reply: Completion = yield replace(asked, purpose=f"{purpose}: thought")
+        thought = without_thoughts(reply.text)
+        lead = thought.rstrip() + "\n" if thought.strip() else ""
     chosen = yield from choose_action(view, config, messages, f"{lead}Action:", purpose=purpose)
     action, logprobs = chosen
     return Draft(f"{lead}Action: {action}", action, True, config.decoding, logprobs)
@@ -392,11 +418,12 @@ def _free(
             view, config, messages, name, config.draft_tokens, STOP, lead
         )
         text = f"{lead}{reply.text}".strip()
-        action = parse_action(f"{lead}{reply.text}")
+        action = parse_action(f"{lead}{reply.text}", view.admissible_actions)
         if action is not None:
             return Draft(text, action, True, "free", reply.logprobs)
-        messages = _reminding(view, config, messages, text or "...")
-    raw = clean_action(text[:_LONGEST_RAW]) or "..."
+        spoken = spoken_part(text)
+        messages = _reminding(view, config, messages, spoken or "...")
+    raw = clean_action(spoken[:_LONGEST_RAW]) or "..."
     return Draft(text, raw, False, "free", reply.logprobs)
 
 

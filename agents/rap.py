@@ -14,7 +14,7 @@ from ..lm.prompts import cut_text
 from ..worldmodel import Imagined
 from .base import Decision, Imagine, Reply, Request, View
 from .config import AgentConfig
-from .parsing import clean_action, first_line, parse_action
+from .parsing import parse_action
 from .prompting import (
     as_choices,
     ask_apart,
@@ -134,7 +134,7 @@ def propose_candidates(
         asked = _samples(view, config, messages, lacking, f"{purpose}, round {number}")
         completions: list[Completion] = yield asked
         for completion in completions:
-            said = parse_action(completion.text) or clean_action(first_line(completion.text))
+            said = parse_action(_PREFIX + completion.text, view.admissible_actions)
             plain = canonical_action(view.env_id, said or "")
             if said is None or plain in found or (admissible and plain not in admissible):
                 continue
@@ -324,7 +324,7 @@ class RAPAgent:
         if best is None:
             messages = converse(view, self.config, replies)
             draft = yield from draft_action(view, self.config, messages)
-            replies[view.step] = draft.text
+            replies[view.step] = draft.shown
             return Decision(draft.action, notes=draft.notes() | {"search": search.notes()})
         replies[view.step] = f"Action: {best.action}"
         decoding = self.config.decoding if view.admissible_actions else "free"

@@ -49,5 +49,5 @@ class ReActAgent:
         replies = replies_in(view)
         messages = converse(view, self.config, replies)
         draft = yield from draft_action(view, self.config, messages)
-        replies[view.step] = draft.text
+        replies[view.step] = draft.shown
         return Decision(draft.action, notes=draft.notes())

@@ -58,6 +58,6 @@ class RedraftAgent:
                 break
         foreseen = bool(known[draft.action].delta)
         chosen = drafts[-1] if foreseen else drafts[0]
-        replies[view.step] = chosen.text
+        replies[view.step] = chosen.shown
         notes = {**chosen.notes(), "drafts": len(drafts), "foreseen": foreseen}
         return Decision(chosen.action, known[chosen.action], notes)

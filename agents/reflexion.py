@@ -9,6 +9,7 @@ from typing import Any
 
 from ..lm import Completion, Message
 from ..lm.prompts import OVERHEAD, cut_text, recent_turns
+from ..lm.thoughts import without_thoughts
 from ..trajectory import Trajectory, Turn
 from .base import Decision, Reply, Request, View, estimate_tokens
 from .config import AgentConfig
@@ -80,7 +81,7 @@ class ReflexionAgent:
             system = message.content
         messages = converse(view, config, replies, system=system)
         draft = yield from draft_action(view, config, messages)
-        replies[view.step] = draft.text
+        replies[view.step] = draft.shown
         return Decision(draft.action, notes={**draft.notes(), "reflections": len(kept)})
 
     def review(
@@ -95,7 +96,7 @@ class ReflexionAgent:
         said: Completion = yield ask_text(
             _end_of(trajectory), config, messages, "reflexion", config.reflect_tokens, _STOP
         )
-        note = " ".join(said.text.split())
+        note = " ".join(without_thoughts(said.text).split())
         if note:
             memory["reflections"] = [*self._kept(memory), note][-config.reflections :]
         return True

@@ -11,6 +11,7 @@ from itertools import takewhile
 from ..envs.registry import canonical_action
 from ..lm import Completion, Message
 from ..lm.prompts import cut_text
+from ..lm.thoughts import without_thoughts
 from ..trajectory import Step
 from ..worldmodel import Imagined
 from .base import Decision, Imagine, Reply, Request, View
@@ -131,16 +132,16 @@ class WebEvolverAgent:
         drafting = replace(config, temperature=0.0) if looks_ahead else config
         draft = yield from draft_action(view, drafting, converse(view, config, replies))
         if not (looks_ahead and draft.parsed):
-            replies[view.step] = draft.text
+            replies[view.step] = draft.shown
             return Decision(draft.action, notes=draft.notes())
         drafts = yield from self._candidates(view, draft, replies)
         if len(drafts) == 1:
-            replies[view.step] = draft.text
+            replies[view.step] = draft.shown
             return Decision(draft.action, notes=draft.notes() | {"candidates": []})
         futures = yield from self._simulate(view, drafts, replies)
         scores = yield from self._score(view, drafts, futures)
         best = max(range(len(drafts)), key=lambda i: (scores[i] or 0.0, -i))
-        replies[view.step] = drafts[best].text
+        replies[view.step] = drafts[best].shown
         candidates = [
             {
                 "action": each.action,
@@ -250,7 +251,8 @@ class WebEvolverAgent:
             )
             asked.append(critic)
         said: list[Completion] = yield asked
-        scores = [f"{lead}{completion.text}".rpartition("Score:") for completion in said]
+        texts = [without_thoughts(f"{lead}{completion.text}") for completion in said]
+        scores = [text.rpartition("Score:") for text in texts]
         return [number_in(score, 0.0, 1.0) if label else None for _, label, score in scores]
 
 

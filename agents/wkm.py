@@ -24,10 +24,12 @@ from ..jsonl import replacing_file
 from ..lm import Completion, Generate, Message, NextWord, WordProbabilities
 from ..lm.encoder import Encoder, Side, TransformerEncoder, Vectors
 from ..lm.prompts import cut_text
+from ..lm.thoughts import without_thoughts
 from ..trajectory import Trajectory
 from ..worldmodel import transitions_of
 from .base import Decision, Reply, Request, View
 from .config import AgentConfig
+from .naming import meant_action
 from .parsing import clean_action, parse_action
 from .prompting import (
     STOP,
@@ -367,7 +369,7 @@ class WKMAgent:
         }
         if not verbs:
             draft = yield from draft_action(view, self.config, messages)
-            replies[view.step] = draft.text
+            replies[view.step] = draft.shown
             return Decision(draft.action, notes=notes | draft.notes() | {"gamma": 1.0})
         mixed, how = yield from self._choose_verb(messages, lead, verbs, known)
         verb = max(verbs, key=lambda option: mixed[option])
@@ -389,7 +391,7 @@ class WKMAgent:
             return ""
         if "task_knowledge" not in view.memory:
             said: Completion = yield task_request(view, self.config)
-            view.memory["task_knowledge"] = said.text
+            view.memory["task_knowledge"] = without_thoughts(said.text)
         return str(view.memory["task_knowledge"])
 
     def _state_and_thought(
@@ -404,7 +406,7 @@ class WKMAgent:
             stop = ("Action:", *STOP)
             asked.append(ask_text(view, config, messages, "thought", config.draft_tokens, stop))
         said: list[Completion] = (yield asked) if asked else []
-        texts = [completion.text.strip() for completion in said]
+        texts = [without_thoughts(completion.text).strip() for completion in said]
         if config.state_knowledge == "lm":
             state = texts.pop(0)
         else:
@@ -445,12 +447,13 @@ class WKMAgent:
         said: Completion = yield ask_text(
             view, config, messages, "action", config.draft_tokens, ("\n",), prefix
         )
-        whole = parse_action(said.text)
-        if whole is not None and verb_of(whole) == verb:
-            return whole
-        line = said.text.partition("\n")[0].rstrip()
-        gap = " " if line[:1].isalnum() else ""
-        return clean_action(f"{verb}{gap}{line}") or verb
+        action = parse_action(said.text)
+        if action is None or verb_of(action) != verb:
+            line = said.text.partition("\n")[0].rstrip()
+            gap = " " if line[:1].isalnum() else ""
+            action = clean_action(f"{verb}{gap}{line}") or verb
+        listed = meant_action(action, view.admissible_actions or ())
+        return action if listed is None else listed.action
 
 
 def acting_prompt(

@@ -52,13 +52,14 @@ def read_reply(env_id: str, text: str) -> TaggedReply:
 
     Deviations: blanks around an action are left out, a closing tag counts only behind its opening, and
     where verl-agent sends no text, the reply's last 30 characters or ``...`` are sent. In search QA tags
-    are in small letters.
+    are in small letters. As there, an action within the think block counts; `PaWAgent` does not read it.
 
     Example:
         >>> read_reply("comap/ALFWorld-v0", "<think>It is red.</think><action>Look</action>")
         TaggedReply(action='look', valid=True)
     """
-    return read_tags(env_id, text.lower() if env_name(env_id) in _LOWERED else text)
+    lowered = text.lower() if env_name(env_id) in _LOWERED else text
+    return read_tags(env_id, lowered, thoughts=True)
 
 
 class EnvironmentManager:

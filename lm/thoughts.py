@@ -1,9 +1,23 @@
-"""Thoughts that a model writes before its reply, between ``<think>`` and ``</think>``."""
+"""Thoughts that a model writes in blocks such as ``<think>``, and that are no part of its reply."""
 
 from __future__ import annotations
 
+import re
+
 OPENS = "<think>"
 ENDS = "</think>"
+
+_NAMES = "think|thinking|thoughts?|reason|reasoning|analysis|scratchpad|seed:think"
+
+# Marks of the families that write such blocks: tags (DeepSeek-R1, Qwen3, Seed-OSS), Magistral, Kimi,
+# OpenThinker, and gpt-oss with its control tokens or without them.
+_MARK = re.compile(
+    rf"(?P<opening><(?:{_NAMES})(?:\s[^<>]{{0,200}})?>|\[THINK\]|◁think▷|<\|begin_of_thought\|>"
+    r"|<\|channel\|>(?:analysis|commentary)<\|message\|>|\A(?-i:analysis)(?=(?-i:[A-Z])))"
+    rf"|</(?:{_NAMES})\s{{0,20}}>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>"
+    r"|<\|channel\|>final<\|message\|>|(?-i:assistantfinal)(?=\S)",
+    re.IGNORECASE,
+)
 
 
 def end_of_thought(text: str) -> int:
@@ -27,3 +41,63 @@ def first_stop(text: str, stops: tuple[str, ...] | list[str]) -> int | None:
     start = end_of_thought(text)
     found = [place for stop in stops if (place := text.find(stop, start)) >= 0]
     return min(found, default=None)
+
+
+def _spoken(text: str) -> tuple[list[tuple[int, int]], bool]:
+    """Return where a text is outside of think blocks, and whether its last block is left open."""
+    spans: list[tuple[int, int]] = []
+    start = 0
+    opened: int | None = None
+    for mark in _MARK.finditer(text):
+        if mark["opening"] is not None:
+            opened = mark.start() if opened is None else opened
+            continue
+        if opened is None:  # the prompt had opened the block: it began before this reply
+            spans.clear()
+        else:
+            spans.append((start, opened))
+        start, opened = mark.end(), None
+    spans.append((start, len(text) if opened is None else opened))
+    return spans, opened is not None
+
+
+def hide_thoughts(text: str) -> str:
+    r"""Return a text of the same length with blanks in place of its think blocks.
+
+    What follows a block begins a line, so that labels are found there, and every place in the result is
+    the same place in the text.
+
+    Example:
+        >>> hide_thoughts("<think>Hm.</think>look")
+        '                 \nlook'
+    """
+    spans, _ = _spoken(text)
+    if spans == [(0, len(text))]:
+        return text
+    parts: list[str] = []
+    at = 0
+    for start, end in spans:
+        if start > at:
+            parts.append(" " * (start - at - 1) + "\n")
+        parts.append(text[start:end])
+        at = end
+    parts.append(" " * (len(text) - at))
+    return "".join(parts)
+
+
+def without_thoughts(text: str) -> str:
+    """Return a text without its think blocks; a text that has none is returned as it is.
+
+    Example:
+        >>> without_thoughts("So I looked.</think>The key is red. <think>Is it")
+        'The key is red.'
+    """
+    spans, _ = _spoken(text)
+    if spans == [(0, len(text))]:
+        return text
+    return "".join(text[start:end] for start, end in spans).strip()
+
+
+def is_thinking(text: str) -> bool:
+    """Return whether a text ends within a think block, as one that was cut does."""
+    return _spoken(text)[1]

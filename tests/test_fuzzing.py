@@ -30,6 +30,7 @@ from comap.envs.stabletoolbench.calls import (
 from comap.errors import CoMapError, DataCorrupt, FactSyntaxError, OptionError
 from comap.facts import State
 from comap.lm.openai import BadAnswer, read_chat
+from comap.lm.thoughts import hide_thoughts, without_thoughts
 from comap.trajectory import Trajectory, read_trajectories
 
 ENVIRONMENTS = {
@@ -120,6 +121,11 @@ REPLIES = texts(
         "0.5e99",
         "```json\n",
         "\n",
+        "**Action:** `look`",
+        "</think>",
+        "- Decision: REVISE\n- Final Action: KEEP: look",
+        "Observation 1: You see an egg.",
+        "{'thought': 'x', 'action': 'look'}",
     )
 )
 
@@ -165,8 +171,15 @@ def test_facts_are_read_or_refused(text: str) -> None:
 @FUZZ
 @given(REPLIES)
 def test_replies_are_read_whatever_they_say(text: str) -> None:
-    for read in (parsing.parse_action, parsing.parse_reflection, parsing.final_action_span):
-        read(text)
+    for listed in (None, ("look", "open fridge 1"), ("", "*", "[")):
+        for read in (parsing.find_action, parsing.find_final_action):
+            written = read(text, listed)
+            assert written is None or 0 <= written.start < written.end <= len(text)
+        parsing.parse_reflection(text, listed)
+    parsing.final_action_span(text)
+    hidden = hide_thoughts(text)
+    assert len(hidden) == len(text) and hide_thoughts(hidden) == hidden
+    assert "".join(without_thoughts(text).split()) == "".join(hidden.split())
     action = parsing.clean_action(text)
     assert action is None or parsing.clean_action(action) == action
     line = parsing.first_line(text)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -26,6 +26,7 @@ from comap.envs.searchqa.protocol import last_answer, normalize_answer, read_mov
 from comap.envs.stabletoolbench.calls import parse_call, read_answer
 from comap.envs.webshop.parser import read_action, read_written
 from comap.facts import State
+from comap.lm.thoughts import without_thoughts
 from comap.trainers.paw.losses import action_tokens
 from comap.trainers.paw.zerosearch import read_documents
 
@@ -77,8 +78,10 @@ def seconds(read: Callable[[str], object], parts: tuple[str, str, str], length: 
     return time.process_time() - start
 
 
-def check_linear(read: Callable[[str], object], step: int = 1) -> None:
-    for parts in TEXTS[::step]:
+def check_linear(
+    read: Callable[[str], object], step: int = 1, texts: Sequence[tuple[str, str, str]] = TEXTS
+) -> None:
+    for parts in texts[::step]:
         slow = seconds(read, parts, _LONG)
         if slow > _ALLOWED:
             quick = min(seconds(read, parts, _LONG // 4) for _ in range(3))
@@ -124,9 +127,6 @@ def test_steps(name: str) -> None:
         read_documents,
         normalize_answer,
         lambda text: action_tokens([text[at : at + 64] for at in range(0, len(text), 64)]),
-        parsing.parse_action,
-        parsing.parse_reflection,
-        parsing.final_action_span,
         parsing.first_line,
         lambda text: parsing.read_tags("comap/ALFWorld-v0", text),
         lambda text: parsing.read_tags("comap/SearchQA-v0", text),
@@ -135,6 +135,27 @@ def test_steps(name: str) -> None:
 )
 def test_replies(read: Callable[[str], object]) -> None:
     check_linear(read)
+
+
+_LISTED = ("look", "go to desk 1", "go to desk 10", "search[red shoes]", "put a mug in it")
+_MARKED = ("</think>", "an Action: ", "Action:\n", "```\n", '{"action": "', "go to ", "KEEP: ", "*")
+_REPLIES = [(begun, part, "!") for begun in ("", "Action:", "Final Action:") for part in _MARKED]
+_REPLIES += TEXTS[::12]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        parsing.parse_action,
+        lambda text: parsing.parse_action(text, _LISTED),
+        lambda text: parsing.parse_reflection(text, _LISTED),
+        parsing.final_action_span,
+        parsing.spoken_part,
+        without_thoughts,
+    ],
+)
+def test_the_reader(read: Callable[[str], object]) -> None:
+    check_linear(read, texts=_REPLIES)
 
 
 _PIECES = st.sampled_from(["[", "]", " ", "\n", ".", "a", "search", "Click", "\u2003", "\r", "x"])

@@ -7,7 +7,7 @@ of its own: the model's replies are actions, and observations are messages of th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -23,6 +23,7 @@ from comap.integrations.sessions import (
     make_env,
     text_env_class,
 )
+from comap.lm.thoughts import without_thoughts
 
 __all__ = ["ComapEnv", "ComapEnvConfig", "ComapTaskset", "ComapTasksetConfig"]
 
@@ -105,7 +106,8 @@ class ComapEnv(vf.Env[ComapEnvConfig]):  # type: ignore[misc, unused-ignore]
                     segment = await interaction.turn(self._shown(message))
                     if segment.terminated:
                         break
-                    action = _action(segment.last_reply, whole=_reads_replies(config))
+                    listed = message["available_actions"]
+                    action = _action(segment.last_reply, listed, whole=_reads_replies(config))
                     message = await asyncio.to_thread(session.step, action)
                     total += message["reward"]
                     invalid += message["invalid_action"]
@@ -136,9 +138,11 @@ def _reads_replies(config: ComapTasksetConfig) -> bool:
     return hasattr(cls, "functions") or cls.reply_form.kind == "search"
 
 
-def _action(reply: str, *, whole: bool) -> str:
+def _action(reply: str, listed: Sequence[str] | None, *, whole: bool) -> str:
     """Return the action of a reply; a reply without one is the action itself, and means nothing."""
+    spoken = without_thoughts(reply).strip()
     if whole:
-        return reply.strip()
-    found = text_between(reply, "action", last=True) or parse_action(reply)
-    return found or reply.strip()[:_LONGEST]
+        return spoken
+    tagged = text_between(spoken, "action", last=True)
+    action = parse_action(f"Action: {tagged}" if tagged else spoken, listed)
+    return action or spoken[:_LONGEST]

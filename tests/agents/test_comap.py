@@ -146,11 +146,10 @@ def cut(text: str) -> Completion:
 @pytest.mark.parametrize(
     ("said", "head"),
     [
-        ("Reflection: It is so long", "Reflection: It is so long\nFinal Action:"),
-        ("Reflection: Hm.\nFinal Ac", "Reflection: Hm.\nFinal Action:"),
-        ("Reflection: Hm.\nFinal Action:", "Reflection: Hm.\nFinal Action:"),
-        ("Final Action: go to sa", "Final Action: go to sa"),
-        ("", "Final Action:"),
+        ("Hm.\nDecision: REVISE", "Hm.\nDecision: REVISE\nFinal Action:"),
+        ("Decision: REVISE\nFinal Ac", "Decision: REVISE\nFinal Action:"),
+        ("Decision: REVISE\nFinal Action:", "Decision: REVISE\nFinal Action:"),
+        ("Decision: REVISE\nFinal Action: go to sa", "Decision: REVISE\nFinal Action: go to sa"),
     ],
 )
 def test_a_reflection_that_ran_out_of_tokens_is_continued(said: str, head: str) -> None:
@@ -162,6 +161,101 @@ def test_a_reflection_that_ran_out_of_tokens_is_continued(said: str, head: str) 
     assert more.messages == talk.requests[2].messages
     assert talk.decision.notes["reflect_response"] == head + rest
     assert talk.decision.action == "go to safe 1"
+
+
+@pytest.mark.parametrize("said", ["Reflection: It is so long", "", "<think>Decision: REVISE\nso"])
+def test_what_was_cut_before_its_decision_is_not_continued(said: str) -> None:
+    talk = converse_with(agent(), view(), [DRAFT, DESK, cut(said)])
+    assert talk.purposes[-1] == "reflect"
+    assert talk.decision.action == "go to desk 1" and not talk.decision.notes["gate"]
+
+
+def test_a_reflection_whose_decision_is_not_asked_for_is_continued() -> None:
+    actor = agent(p_source="verbalizer")
+    said = "Reflection: It is so long"
+    replies = [DRAFT, DESK, cut(said), " go to safe 1", (0.9, 0.1), SURE]
+    talk = converse_with(actor, view(), replies)
+    assert talk.requests[3].prefix == f"{said}\nFinal Action:"
+    assert talk.decision.action == "go to safe 1"
+
+
+KEEPING = [
+    "Reflection: fine.\nDecision: KEEP\nFinal Action: go to safe 1",
+    "Reflection: fine.\nDecision: KEEP\nFinal Action: go to safe 1\nRevise Probability: 0.9",
+    "Decision: KEEP or REVISE\nFinal Action: <exactly one executable action>",
+    "Decision: KEEP or REVISE\nFinal Action: go to safe 1\nRevise Probability: 0.9",
+    "Decision: REVISE\nFinal Action: KEEP or REVISE\nRevise Probability: 0.9",
+    "Decision: REVISE\nFinal Action: KEEP",
+    "Final Action: go to safe 1",
+    "I agree with the plan.",
+    "<think>Decision: REVISE\nFinal Action: go to safe 1\nRevise Probability: 0.9",
+]
+
+
+@pytest.mark.parametrize("said", KEEPING)
+def test_the_gate_does_not_open_without_a_decision_to_revise(said: str) -> None:
+    for settings in ({}, {"action_gate": False}, {"q_source": "proxy"}):
+        actor = agent(**settings)
+        scored = actor.config.q_source != "proxy" and "safe 1" in said and "<think>" not in said
+        talk = converse_with(actor, view(), [DRAFT, DESK, said, *([SURE] if scored else [])])
+        assert talk.decision.action == "go to desk 1" and not talk.decision.notes["gate"]
+        assert talk.decision.notes["exec_action"] == "go to desk 1"
+
+
+@pytest.mark.parametrize(
+    ("said", "p", "q"),
+    [
+        ("Decision: REVISE\nFinal Action: go to safe 1", 1.0, 1.0),
+        ("Decision: KEEP\nFinal Action: go to safe 1", 0.0, 1.0),
+        ("Decision: KEEP or REVISE\nFinal Action: go to safe 1", 0.0, 0.7),
+        ("Final Action: go to safe 1", 0.0, 0.7),
+        ("Decision: REVISE\nFinal Action: KEEP", 0.0, 0.0),
+    ],
+)
+def test_what_a_model_states_is_worth_only_with_its_decision(said: str, p: float, q: float) -> None:
+    talk = converse_with(agent(q_source="proxy"), view(), [DRAFT, DESK, said])
+    assert (talk.decision.notes["p"], talk.decision.notes["q"]) == (p, q)
+
+
+def test_words_of_the_form_are_no_action_whoever_says_p() -> None:
+    said = "Reflection: Hm.\nDecision: REVISE\nFinal Action: KEEP"
+    talk = converse_with(agent(p_source="verbalizer"), view(), [DRAFT, DESK, said, (0.9, 0.1)])
+    assert talk.decision.notes["ref_action"] is None
+    assert talk.decision.action == "go to desk 1" and talk.decision.notes["p"] == 0.9
+
+
+def test_the_candidate_is_quoted_without_what_the_model_invents() -> None:
+    invented = (
+        "<think>Which way?</think>**Thought:** The desk.\n**Action:** Go to desk 1.\nYou see a pen."
+    )
+    talk = converse_with(agent(), view(), [invented, DESK, SAFE, SURE])
+    asked = talk.requests[2]
+    assert "Thought: The desk.\nAction: go to desk 1\n" in asked.messages[-1].content
+    assert "You see a pen" not in asked.messages[-1].content
+    assert "Which way" not in asked.messages[-1].content
+
+
+def test_tokens_of_a_final_action_are_found_in_any_markup() -> None:
+    said = [
+        "<think>",
+        "no",
+        "</think>",
+        "**Decision:** REVISE\n",
+        "**Final Action:** `",
+        "Go to",
+        " safe 1",
+        "`.",
+    ]
+    told = Completion(
+        "".join(said), tokens=tuple(said), logprobs=(-9.0, -9.0, -9.0, -9.0, -9.0, -0.2, -0.4, -9.0)
+    )
+    talk = converse_with(
+        agent(q_source="min_token"),
+        view(actions=["go to safe 1", "go to desk 1"]),
+        [DRAFT, DESK, told],
+    )
+    assert talk.decision.notes["ref_action"] == "go to safe 1"
+    assert talk.decision.notes["q"] == round(math.exp(-0.4), 6)
 
 
 def test_p_of_a_head() -> None:

@@ -116,7 +116,7 @@ def test_a_prompt_asks_for_a_thought_only_where_the_replies_have_one(form: Any) 
     thoughtful = replace(
         by_expert,
         steps=tuple(
-            replace(step, action="look", calls=(Call("generate", (), text=told),))
+            replace(step, action="look", calls=(Call("generate", "draft", text=told),))
             for step in by_expert.steps
         ),
     )

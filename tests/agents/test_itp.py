@@ -115,7 +115,7 @@ def test_foresight_in_one_generation() -> None:
     ("action", "taken", "how"),
     [
         ("go to safe 1", "go to safe 1", "exact"),
-        ("Go  To Safe 1", "go to safe 1", "case"),
+        ("Go  To Safe 1", "go to safe 1", "exact"),  # read as it is listed
         ("go to the safe 1", "go to safe 1", "fuzzy"),
         ("dance wildly with the penguins", "go to desk 1", "first"),
     ],

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from comap.agents.parsing import (
     Reflection,
     TaggedReply,
-    clean_action,
     final_action_span,
+    find_final_action,
     first_line,
     parse_action,
     parse_reflection,
@@ -31,7 +31,7 @@ from comap.agents.parsing import (
         ("Action:", None),
         ("Action: ...", None),
         ("Action: ''", None),
-        ("Final Action: look", None),
+        ("Final Action: look", "look"),
         ("open safe 1", None),
         ("", None),
         ("Action: " + "x" * 1000, "x" * 1000),
@@ -61,10 +61,7 @@ FOUR = "Reflection: a\nDecision: KEEP\nFinal Action: look\nRevise Probability: 0
         ("Revise Probability: nan", Reflection()),
         ("Revise Probability: 1e999", Reflection(probability=1.0)),
         ("Revise Probability: -1", Reflection(probability=0.0)),
-        (
-            "Final Action: look Revise Probability: 1",
-            Reflection(None, None, "look Revise Probability: 1"),
-        ),
+        ("Final Action: look Revise Probability: 1", Reflection(None, None, "look", 1.0)),
         ("", Reflection()),
     ],
 )
@@ -80,11 +77,11 @@ def test_no_text_is_too_odd(text: str) -> None:
         found = parse_reflection(wrapped)
         assert found.probability is None or 0 <= found.probability <= 1
         assert found.decision in (None, "KEEP", "REVISE")
-        span = final_action_span(wrapped)
-        assert (span is not None) or found.action is None
-        if span is not None:
-            assert clean_action(wrapped[span[0] : span[1]].lstrip("* \t")) == found.action
-            assert wrapped[: span[0]].endswith(":")
+        span, written = final_action_span(wrapped), find_final_action(wrapped)
+        assert span is None or 0 <= span[0] <= span[1] <= len(wrapped)
+        assert (None if written is None else written.action) == found.action
+        if written is not None:
+            assert wrapped[written.start : written.end] == written.action
         assert "\n" not in first_line(wrapped)
 
 
@@ -99,7 +96,10 @@ ACTING = [
     ("<think></think><action>look</action>", "look", True),
     (f"{THINK}<action>look</action><action>wait</action>", "look", True),
     (f"{THINK}<action>a <action>b</action></action>", "a <action>b", True),
-    ("<think><action>look</action></think><action>wait</action>", "look", True),
+    ("<think><action>look</action></think><action>wait</action>", "wait", True),
+    ("<think>I could <action>look</action></think>", "<action>look</action></think>", False),
+    ("<think>I could <action>look</action> or", "could <action>look</action> or", False),
+    ("I could <action>look</action></think><action>wait</action>", "wait", False),
     (f"{THINK}<action>burn it all down</action>", "burn it all down", True),  # not admissible
     (f"{THINK}<action></action>", "...", True),
     ("<action>look</action>", "look", False),

@@ -248,7 +248,7 @@ class DraftingAgent:
             }
             if action is None:
                 action = draft.action
-                replies[view.step] = notes["shown"] = draft.text
+                replies[view.step] = notes["shown"] = draft.shown
                 notes["expert_action"] = view.expert_action()
         return Decision(action, notes=notes)
 
