@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +20,7 @@ import docstring_parser
 
 from ..agents import ExpertAgent, RandomAgent, run_episodes
 from ..agents.base import asks_world_model
-from ..agents.config import check_adapter, check_capabilities
+from ..agents.config import AgentConfig, check_adapter, check_capabilities
 from ..agents.create import AGENTS, agent_class, agent_options, create_agent, tiny_folder
 from ..agents.requests import Keep, is_grounded
 from ..agents.run import FORMAT as RUN_FORMAT
@@ -79,7 +79,7 @@ _IN_PYTHON = {
 }
 """The ids of `create_world_model` that are none of the command line's, and what to give instead."""
 _COMAP = ("comap", "comap-selective")
-_PROMPTS = ("prompts", "state_text", "history_turns")
+_SHARED = frozenset(part.name for part in fields(AgentConfig))
 _SMALL = 100  # tasks: of so many the prompts are recorded, unless --keep says what is
 _COUNTS = ("concurrency", "episodes", "fit_tasks", "horizon", "max_episode_steps", "real_every")
 
@@ -535,12 +535,12 @@ class Play(ModelOptions):
     def _agent(self) -> tuple[Agent, dict[str, Any]]:
         asks = agent_options(self.agent) is not None
         chosen: dict[str, Any] = {}
-        if self.model == _SHIPPED_AGENT:  # as it was trained
+        if self.model == _SHIPPED_AGENT:  # it plays as it was trained, whatever the agent
             settings = shipped_models().settings["agent"]
             if self.agent in _COMAP:
                 chosen = {**settings}
-            elif asks and self.agent != "paw":
-                chosen = {name: settings[name] for name in _PROMPTS if name in settings}
+            elif asks and self.agent != "paw":  # which has prompts of its own
+                chosen = {name: value for name, value in settings.items() if name in _SHARED}
         if asks and self.prompts is not None:
             chosen["prompt_folder"] = str(self.prompts)
         chosen |= {**self.config, **self.agent_option}

@@ -138,12 +138,12 @@ def test_what_is_asked_for_wins_over_what_ships(shipping, tmp_path, capsys):
 
 
 def test_other_agents_play_out_of_the_box_too(shipping, tmp_path, capsys):
-    words = ["--agent", "react", "--decoding", "masked", *SHORT]
-    assert run(*words, "--out", str(tmp_path / "react")) == 0
+    assert run("--agent", "react", *SHORT, "--out", str(tmp_path / "react")) == 0
     made = json.loads((tmp_path / "react" / "run.json").read_text())
-    assert made["agent"]["prompts"] == "brief" and made["agent"]["state_text"] == "belief"
-    assert made["agent"]["temperature"] == 0.7 and made["world_model"] is None
-    assert "--model for yours" in capsys.readouterr().out
+    settings = json.loads((shipping / "alfworld" / "settings.json").read_text())["agent"]
+    for name in ("prompts", "state_text", "decoding", "draft_tokens", "temperature"):
+        assert made["agent"][name] == settings[name], f"{name} is as it was trained with"
+    assert made["world_model"] is None and "--model for yours" in capsys.readouterr().out
     dream = ["--agent", "random", "--imagined", "--world-model", "shipped", "--horizon", "2"]
     assert run(*dream, "--out", str(tmp_path / "dream")) == 0
     made = json.loads((tmp_path / "dream" / "run.json").read_text())
