@@ -47,6 +47,7 @@ SHORT_NAMES = {"episodes": "-n"} | {
 
 _WORDS = {"concurrency": "live"}  # what the command line calls a field, where not by its name
 _LONG_NAMES = {short: name for name, short in SHORT_NAMES.items()}
+_STYLES = ("standard", "brief")  # of prompts
 _GENERAL = ("config", "print_config", "help", "help_all")
 
 
@@ -64,6 +65,8 @@ class Command:
     """What goes before the name of a setting that one of the fields has too."""
     former: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Options of before that still work, by the names of their fields."""
+    style_option: ClassVar[str | None] = None
+    """The option that ``--prompts`` means where its value is a style, and no folder."""
 
     def run(self) -> int:
         raise NotImplementedError
@@ -498,6 +501,10 @@ def _spelled(words: Sequence[str], command: type[Command]) -> Iterator[str]:
             word = f"--config={next(left, '')}"
         name, equals, value = word.partition("=")
         name = _dashed(name) if name.startswith("--") else name
+        if name == "--prompts" and command.style_option is not None:
+            value = value if equals else next(left, "")
+            equals = "="
+            name = command.style_option if value in _STYLES else name
         yield f"{former.get(name, name)}{equals}{value}"
 
 

@@ -289,10 +289,11 @@ class Play(ModelOptions):
     shown: ClassVar[str] = "decoding prompts state_text temperature"
     rare: ClassVar[str] = (
         "agent_option tiny_parameters world_model_prompts world_model_state_text world_model_option "
-        "world_model_cache error_rate fit_tasks ray_address worker_gpus overlap"
+        "world_model_cache error_rate fit_tasks ray_address worker_gpus overlap prompts"
     )
     prefix: ClassVar[str] = "agent_"
     former: ClassVar[Mapping[str, str]] = {"max_episode_steps": "--max-steps"}
+    style_option: ClassVar[str] = "--agent-prompts"
 
     agent: str
     """Agent that acts, such as comap, react or expert, or MODULE:CLASS (your own). `comap agents` lists

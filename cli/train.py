@@ -42,6 +42,7 @@ class Training(EnvOptions):
         "tiny_parameters": "--parameters",
         "agent.prompt_folder": "--prompts",
     }
+    style_option: ClassVar[str] = "--agent.prompts"
 
     preset: str = "paper"
     """Preset: paper, or tiny (a new small model and few tasks, to try it on a CPU)."""

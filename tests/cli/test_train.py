@@ -65,6 +65,7 @@ def test_every_setting_of_comap_is_an_option(tmp_path):
     assert comap("--topk", "20", "--topk", "none").distillation.topk is None
     assert comap("--evaluation-splits", "a", "b").evaluation_splits == ("a", "b")
     assert comap("--agent.tau_p", "0.4") == comap("--agent.tau-p", "0.4") == comap("--tau-p", "0.4")
+    assert comap("--prompts", "brief").agent.prompts == "brief", "a style, and no folder"
     file = tmp_path / "train.yaml"
     file.write_text("preset: tiny\nagent: {tau_p: 0.4}\noptimization: {batch_rows: 2}\n")
     read = comap("--config", str(file), "--rounds", "1")
