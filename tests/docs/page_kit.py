@@ -23,7 +23,7 @@ FILE = re.compile(r"# ((\w+)\.py)\n")
 """The first line of a block that the reader saves as a file, and others import."""
 VARIABLE = re.compile(r"[A-Z_]+=")
 """What sets a variable for one command."""
-NOT_HERE = re.compile(r"(.*=)?(DIR|INDEX|CATALOG|FILE|NAME)|https?://.*|\w+/[A-Z].*")
+NOT_HERE = re.compile(r"(.*=)?(DIR|INDEX|CATALOG|FILE|MODEL|NAME)|https?://.*|\w+/[A-Z].*")
 """Data, servers and models of the hub: what a command here cannot have."""
 KNOWN = {"comap/ALFWorld-v0", "comap/WebShop-v0", "comap/SearchQA-v0"}
 
