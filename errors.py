@@ -8,11 +8,17 @@ Python or Gymnasium inherit from it too, so that code written against those work
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from traceback import walk_tb
 from urllib.parse import SplitResult, urlsplit
 
 from gymnasium.error import ResetNeeded
+
+FAULTS = "comap.faults"
+"""The logger that gets the traceback of each fault that is recorded, not raised (level DEBUG)."""
 
 DISTRIBUTION = "comap-agents"
 """The project on the package index; ``comap`` is another one there."""
@@ -106,6 +112,44 @@ class WorldModelError(CoMapError):
 
 class FactSyntaxError(CoMapError, ValueError):
     """A line of text is not a fact."""
+
+
+def described(error: BaseException) -> str:
+    """Return an error's type and message; of one in a user's own code also where that was.
+
+    Example:
+        >>> described(OptionError("seeds must be a list"))
+        'OptionError: seeds must be a list'
+    """
+    place = "" if isinstance(error, CoMapError) else own_place(error)
+    text = f"{type(error).__name__}: {error}"
+    return f"{text} ({place})" if place else text
+
+
+def own_place(error: BaseException) -> str:
+    """Return where in a user's own code an error was raised, or nothing where it was not.
+
+    Own code is what is neither comap, nor Python's library, nor an installed package. The name of the
+    file is without its folders, which are of this machine.
+    """
+    place = ""
+    for frame, line in walk_tb(error.__traceback__):
+        code = frame.f_code
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        known = package == "comap" or package in sys.stdlib_module_names
+        installed = {"site-packages", "dist-packages"} & set(Path(code.co_filename).parts)
+        if not (known or installed):
+            place = f"{Path(code.co_filename).name}, line {line}, in {code.co_name}"
+    return place
+
+
+def method_place(method: object) -> str:
+    """Return where a user's own function begins, as `own_place` does; nothing for other functions."""
+    code = getattr(method, "__code__", None)
+    package = str(getattr(method, "__module__", "")).partition(".")[0]
+    if code is None or package == "comap":
+        return ""
+    return f"{Path(code.co_filename).name}, line {code.co_firstlineno}, in {code.co_name}"
 
 
 def suggest(word: str, known: Iterable[str], limit: int = 8) -> str:

@@ -13,7 +13,15 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, get_args
 
 import gymnasium
 
-from ..errors import InvalidAction, OptionError, check_choice, check_number
+from ..errors import (
+    FAULTS,
+    InvalidAction,
+    OptionError,
+    check_choice,
+    check_number,
+    described,
+    method_place,
+)
 from ..facts import State
 from ..lm import Encode, Generate, LanguageModel, NextWord, Score
 from ..redaction import without_secrets
@@ -223,7 +231,10 @@ def player_for(agent: Agent, lm: LanguageModel | None, keep: Keep = "replies") -
 def read_decision(decision: object) -> tuple[str | None, Predicted | None, Mapping[str, Any]]:
     """Return the action of a decision, what was predicted of it, and its notes as JSON data."""
     if not isinstance(decision, Decision):
-        raise InvalidAction(f"expected a Decision from agent.decide, found {decision!r:.80}")
+        raise InvalidAction(
+            f"expected a Decision from agent.decide, found {decision!r:.80}; end it with: "
+            "return Decision(ACTION)"
+        )
     action, imagined = decision.action, decision.imagined
     if not isinstance(action, str | None) or not isinstance(imagined, Imagined | None):
         raise InvalidAction(
@@ -264,7 +275,7 @@ def drive(player: Player, slot: EnvSlot, thinking: Any, calls: list[Call]) -> Ep
     if not isinstance(thinking, Generator):
         raise InvalidAction(
             "expected a generator of requests from the agent (a method that yields), found "
-            f"{thinking!r:.80}"
+            f"{thinking!r:.80}; where it asks nothing, write `yield from ()` before its return"
         )
     reply: Any = None
     fault: Exception | None = None
@@ -440,6 +451,10 @@ def play_on(
             if player.note_actions:
                 notes = {**notes, ADMISSIBLE: list(view.admissible_actions or ())}
             step, info = yield from _act(player, slot, action, prediction, calls, notes)
+        except InvalidAction as fault:  # what the agent yielded or returned
+            place = method_place(player.agent.decide)
+            error = error_text(fault) + (f" ({place})" if place else "")
+            break
         except Exception as fault:
             error = error_text(fault)
             break
@@ -516,9 +531,9 @@ def _review(
 
 
 def error_text(fault: Exception) -> str:
-    """Return how records tell of a fault: its type and its message."""
-    logging.getLogger(__name__).debug("an episode failed", exc_info=fault)
-    return f"{type(fault).__name__}: {fault}"
+    """Return how records tell of a fault: its type, its message, and where in one's own code it was."""
+    logging.getLogger(FAULTS).debug("an episode failed", exc_info=fault)
+    return described(fault)
 
 
 def play_rounds(

@@ -9,9 +9,17 @@ from typing import Any, TypeVar
 import gymnasium
 
 from ..envs.panel import evenly
-from ..errors import OptionError, WorldModelError, check_number
+from ..errors import OptionError, check_number
 from ..metrics import DeltaF1Report, delta_f1_report
-from ..worldmodel import Transition, WorldModel, ask, create_world_model, transitions_of
+from ..worldmodel import (
+    Prediction,
+    Query,
+    Transition,
+    WorldModel,
+    ask,
+    create_world_model,
+    transitions_of,
+)
 from ..worldmodel.base import checked, text_env
 from .requests import is_grounded
 from .runner import run_episode
@@ -38,7 +46,7 @@ def score_world_model(
         seed: Of the draw.
 
     Raises:
-        WorldModelError: There is no such model, or it tries actions out in a live episode.
+        WorldModelError: There is no such model.
         OptionError: `n` is below 2, no agent can act, or no text of the environment has facts.
 
     Example:
@@ -49,13 +57,10 @@ def score_world_model(
         (100, True)
     """
     made = create_world_model(model) if isinstance(model, str | Mapping) else checked(model)
-    if is_grounded(made):
-        raise WorldModelError(
-            f"{type(made).__name__} tries actions out in a live episode, and recorded transitions have "
-            "none; score another world model"
-        )
     update = text_env(env).canonicalizer.update
-    transitions = drawn_transitions(env, n, seed)
+    transitions, tasks = drawn_transitions(env, n, seed)
+    if is_grounded(made):
+        made = InEpisodes(made, env, tasks, seed)
     predictions = ask(made, [query for query, _ in transitions])
     report = delta_f1_report(
         (q.state, update(q.state, q.action, said.observation), update(q.state, q.action, observed))
@@ -69,15 +74,49 @@ def score_world_model(
     return report
 
 
-def drawn_transitions(env: gymnasium.Env[str, str], n: int, seed: int = 0) -> list[Transition]:
-    """Return transitions of an environment's split, half an expert's and half a random agent's."""
+class InEpisodes:
+    """A world model that tries actions out, for recorded transitions: it gets their episodes again.
+
+    Args:
+        model: A `Grounded` world model.
+        env: The environment of the transitions.
+        tasks: The task of each transition's query.
+        seed: The seed of their episodes.
+    """
+
+    def __init__(
+        self, model: Any, env: gymnasium.Env[str, str], tasks: Mapping[Query, str], seed: int
+    ):
+        self._model, self._env = model, env
+        self._tasks, self._seed = tasks, seed
+
+    def predict(self, queries: Sequence[Query]) -> list[Prediction]:
+        """Return what the model foresees; the query's history leads it to the transition."""
+        found: list[Prediction] = []
+        for query in queries:
+            self._env.reset(seed=self._seed, options={"task": self._tasks[query]})
+            self._model.ground(self._env)
+            found += ask(self._model, [query])
+        return found
+
+
+def drawn_transitions(
+    env: gymnasium.Env[str, str], n: int, seed: int = 0
+) -> tuple[list[Transition], dict[Query, str]]:
+    """Return transitions of an environment's split, and the tasks of their queries.
+
+    Half of the transitions are an expert's and half a random agent's.
+    """
     check_number("n", n, 2)
-    tasks = env.get_wrapper_attr("tasks").ids
+    ids = env.get_wrapper_attr("tasks").ids
     found: list[list[Transition]] = []
+    tasks: dict[Query, str] = {}
     for agent in (ExpertAgent(), RandomAgent(seed=seed, mixed=_MIXED)):
         steps: list[Transition] = []
-        for task in evenly(tasks, max(n // 4, 2)):
-            steps += transitions_of(run_episode(env, agent, task=task, seed=seed))
+        for task in evenly(ids, max(n // 4, 2)):
+            played = list(transitions_of(run_episode(env, agent, task=task, seed=seed)))
+            tasks |= {query: task for query, _ in played}
+            steps += played
             if len(steps) >= 2 * n:
                 break
         found += [steps] if steps else []
@@ -86,9 +125,10 @@ def drawn_transitions(env: gymnasium.Env[str, str], n: int, seed: int = 0) -> li
             "expected agents that can act in the environment, found none to draw from"
         )
     sizes = (n - n // 2, n // 2) if len(found) == 2 else (n,)
-    return [
-        one for steps, size in zip(found, sizes, strict=True) for one in drawn(steps, size, seed)
-    ]
+    chosen: list[Transition] = []
+    for steps, size in zip(found, sizes, strict=True):
+        chosen += drawn(steps, size, seed)
+    return chosen, tasks
 
 
 def drawn(items: Sequence[Item], n: int, seed: int) -> list[Item]:

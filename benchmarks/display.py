@@ -255,6 +255,16 @@ def run_progress(total: int) -> Iterator[RunDisplay]:
 
 
 @contextmanager
+def work_progress() -> Iterator[Display]:
+    """Show how far one piece of work after another is."""
+    console = open_console()
+    bars = _bars(console, transient=True) if console.is_terminal else None
+    shown = Display(console, bars)
+    with bars or nullcontext(), beating(shown):
+        yield shown
+
+
+@contextmanager
 def beating(shown: Display) -> Iterator[None]:
     """Let a display beat while something else is done."""
     ended = threading.Event()

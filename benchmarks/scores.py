@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ..agents.requests import ModelWork
 from ..envs.generated import tasks_in_words
 from ..envs.stabletoolbench.scoring import (
     VERDICTS,
@@ -21,12 +22,18 @@ from ..envs.stabletoolbench.scoring import (
     win_rate,
 )
 from ..errors import DataNotFound, LanguageModelError, OptionError
-from ..metrics import Rate, wilson
-from ..trainers.evaluation import load_transitions, score_transitions
-from ..trainers.setup import Environments
+from ..lm import Usage
+from ..metrics import Rate, delta_f1, wilson
+from ..trainers.evaluation import (
+    ScoredTransition,
+    load_transitions,
+    scored_in_parts,
+    scores_of,
+)
 from ..worldmodel import Transition, WorldModel
 from .answers import CHECKER, Answers, is_blank
-from .record import circumstances
+from .display import Display
+from .record import circumstances, write_result
 from .tables import Table, one_line
 
 _RUNS = 3
@@ -95,9 +102,11 @@ def _pass_rate(answers: Answers, judge: Judge, runs: int | None) -> PassReport:
     if judged and report.failures == len(judged) * runs:
         (said,) = judge.verdicts_of([(judged[0], 0)])
         if isinstance(said, LanguageModelError):
-            raise LanguageModelError(
+            failure = LanguageModelError(
                 f"the judge {judge.name} gave no verdict on any answer: {said}"
             )
+            failure.transient = said.transient
+            raise failure
     return report
 
 
@@ -261,21 +270,100 @@ def _rate(rate: Mapping[str, Any], name: str) -> str:
 _FROZEN = "stages/*-frozen-transitions/transitions.jsonl"
 
 
-def world_model_result(
-    world_model: WorldModel,
-    environments: Environments,
-    split: str | None,
-    transitions: Sequence[Transition],
-) -> dict[str, Any]:
-    with closing(environments(split)) as env:
-        canonicalizer = env.get_wrapper_attr("canonicalizer")
+_PART = 32  # transitions that are predicted together
+_SAVE_SECONDS = 10.0  # between two times that a result under way is written
+
+
+class WorldModelScoring:
+    """The scores of a world model on transitions: as a whole, or of what was predicted so far.
+
+    Args:
+        world_model: What is scored.
+        environment: An environment of the transitions, whose canonicalizer reads their texts.
+        transitions: What is predicted.
+        about: What else the result says.
+        out: The file of the result; None for none.
+    """
+
+    def __init__(
+        self,
+        world_model: WorldModel,
+        environment: Any,
+        transitions: Sequence[Transition],
+        about: Mapping[str, Any],
+        out: Path | None = None,
+    ):
+        self._model, self._transitions = world_model, transitions
+        self._canonicalizer = environment.get_wrapper_attr("canonicalizer")
+        self._about, self._out = about, out
+        self.scored: list[ScoredTransition] = []
+
+    def run(self, shown: Display) -> dict[str, Any]:
+        """Predict all transitions, say how far it is, and return the result.
+
+        Where it is interrupted, what was predicted is scored and kept.
+        """
+        total, saved_at = len(self._transitions), time.monotonic()
+        parts = scored_in_parts(self._model, self._transitions, self._canonicalizer, _PART)
+        lm = getattr(self._model, "lm", None)
+        usage: Usage = getattr(lm, "usage", Usage())
+        before = usage.prompt_tokens + usage.completion_tokens
+        shown.begin("Predicting")
+        try:
+            while len(self.scored) < total:
+                done = len(self.scored)
+                tokens = usage.prompt_tokens + usage.completion_tokens - before
+                if lm is not None:
+                    shown.work(ModelWork(min(done + _PART, total), done, tokens))
+                self.scored += next(parts)
+                shown.move(len(self.scored), total, "transitions")
+                if time.monotonic() - saved_at >= _SAVE_SECONDS:
+                    self.save()
+                    saved_at = time.monotonic()
+        finally:
+            shown.end()
+            result = self.save()
+        return result
+
+    def save(self) -> dict[str, Any]:
+        """Return the result of what was predicted so far, and write it to its file."""
+        result = {
+            "benchmark": "world model",
+            **self._about,
+            "complete": len(self.scored) == len(self._transitions),
+            "scores": scores_of(self.scored),
+            "predictions": [_prediction_data(row) for row in self.scored],
+            **circumstances(("gymnasium", "numpy", "torch", "transformers", "openai")),
+        }
+        if self._out is not None and self.scored:
+            write_result(self._out, result)
+        return result
+
+
+def _prediction_data(row: ScoredTransition) -> dict[str, Any]:
+    """Return what was predicted of a transition, as JSON data."""
+    before, predicted, actual = row.beliefs
+    query, observation = row.transition
     return {
-        "benchmark": "world model",
-        "env": environments.describe([split]),
-        "split": split,
-        "scores": score_transitions(world_model, transitions, canonicalizer),
-        **circumstances(("gymnasium", "numpy", "torch", "transformers", "openai")),
+        "goal": query.goal,
+        "action": query.action,
+        "observed": observation,
+        "predicted": row.prediction.observation,
+        "readable": predicted.parsed,
+        "delta_f1": delta_f1(before, predicted, actual) if actual.parsed else None,
     }
+
+
+def unreadable_examples(result: Mapping[str, Any], most: int = 3) -> list[str]:
+    """Return lines about a few predictions that could not be read; none where all could be."""
+    unreadable = [one for one in result["predictions"] if not one["readable"]]
+    lines = [
+        f"  after {one_line(one['action'], 60)!r}: {one_line(one['predicted'], 160)!r}"
+        for one in unreadable[:most]
+    ]
+    if lines:
+        lines.insert(0, f"{len(unreadable)} predictions cannot be read as observations, such as:")
+    return lines
 
 
 def read_transitions(path: Path, env_id: str) -> list[Transition]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..agents.run import CUT, LATENCY, RUN, TRAJECTORIES, Tally, check_count, differences, read_run
 from ..envs.generated import tasks_in_words
-from ..errors import DataNotFound, OptionError
+from ..errors import CoMapError, DataNotFound, OptionError
 from ..metrics import Rate
 from ..trajectory import read_trajectories
 from .report import Episode, Pack, Section, render_page, write_whole
@@ -270,11 +270,43 @@ def failures(summary: Mapping[str, Any]) -> str:
     if not errors:
         return ""
     listed = ", ".join(
-        f"{one_line(kind, 60)} {count} (the first: {one_line(summary['first_errors'][kind], 200)})"
+        f"{one_line(kind, 60)} {count} (the first: {one_line(summary['first_errors'][kind], 320)})"
         for kind, count in errors.items()
     )
     episodes = summary.get("episodes", summary["n"])
     return f"{sum(errors.values())} of {episodes} episodes failed: {listed}"
+
+
+_MAY_PASS = frozenset(
+    {
+        "LanguageModelError",
+        "EngineError",
+        "DownloadError",
+        "WorkerLost",
+        "OSError",
+        "ConnectionError",
+        "ConnectionResetError",
+        "TimeoutError",
+    }
+)
+"""Kinds of faults that the same program may not meet again: of servers, engines, machines."""
+
+
+def remedy(summary: Mapping[str, Any]) -> str:
+    """Return what to do about the episodes that failed; empty where none did."""
+    kinds = set(summary["errors"])
+    of_comap = {kind.__name__ for kind in CoMapError.__subclasses__()} - {"InvalidAction"}
+    of_code = kinds - _MAY_PASS - of_comap
+    lines = []
+    if kinds & _MAY_PASS:
+        lines.append("what a server or an engine failed at may pass: --retry-failed plays it again")
+    if of_code:
+        lines.append(
+            "mend the code, and begin anew in another --out; comap --traceback run ... shows the tracebacks"
+        )
+    if kinds - _MAY_PASS - of_code:
+        lines.append("mend what the message says; --retry-failed then plays these episodes again")
+    return "; ".join(lines)
 
 
 def version_note(folder: Path, about: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from .run import SHIPPED_WORLD, ModelOptions, Models, check_out
 
 if TYPE_CHECKING:
     from ..benchmarks.answers import Answers
+    from ..worldmodel import Query
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,13 +171,13 @@ class ScoreWorldModel(ModelOptions):
     seed: int = 0
     """Seed of the draw."""
     out: Path | None = None
-    """File to write the result to, as JSON."""
+    """File to write the scores and the predicted texts to, as JSON; also of an interrupted command."""
 
     def run(self) -> int:
-        from ..agents.scoring import drawn_transitions
-        from ..benchmarks.display import print_table
-        from ..benchmarks.record import write_result
-        from ..benchmarks.scores import read_transitions, world_model_result, world_model_table
+        from ..agents.requests import is_grounded
+        from ..agents.scoring import InEpisodes, drawn_transitions
+        from ..benchmarks.display import work_progress
+        from ..benchmarks.scores import WorldModelScoring, read_transitions
         from ..envs.registry import env_class, registered
         from ..trainers.evaluation import save_transitions
         from ..trainers.setup import Environments
@@ -186,25 +187,60 @@ class ScoreWorldModel(ModelOptions):
         environments = Environments(self.env, self.env_options(split="--split"))
         env_id = registered(self.env)
         split = self.split or next(reversed(env_class(env_id).test_splits), None)
-        if self.transitions is None:
-            with closing(environments(split)) as env:
-                transitions = drawn_transitions(env, self.samples, self.seed)
-        else:
-            transitions = read_transitions(self.transitions, env_id)
-        if self.save_transitions is not None:
-            save_transitions(self.save_transitions, transitions)
-        with tempfile.TemporaryDirectory() as folder:
+        source = "half an expert's, half a random agent's" if self.transitions is None else "given"
+        about = {
+            "env": environments.describe([split]),
+            "split": split,
+            "world_model": chosen.kind_of_world(),
+            "source": source,
+            "seed": self.seed,
+        }
+        with closing(environments(split)) as env, tempfile.TemporaryDirectory() as folder:
+            tasks: dict[Query, str] = {}
+            if self.transitions is None:
+                transitions, tasks = drawn_transitions(env, self.samples, self.seed)
+            else:
+                transitions = read_transitions(self.transitions, env_id)
+            if self.save_transitions is not None:
+                save_transitions(self.save_transitions, transitions)
             models = Models(chosen, Path(folder), environments, self.seed)
             made = models.world_model()
             models.check_servers()
             model: Any = create_world_model(made) if isinstance(made, str | Mapping) else made
-            result = world_model_result(model, environments, split, transitions)
-        source = "half an expert's, half a random agent's" if self.transitions is None else "given"
-        result |= {"world_model": chosen.kind_of_world(), "source": source, "seed": self.seed}
-        if self.out is not None:
-            write_result(self.out, result)
-        print_table(world_model_table(f"{chosen.world_model} on {self.env}", result["scores"]))
+            if is_grounded(model):
+                self._check_drawn(chosen.world_model)
+                model = InEpisodes(model, env, tasks, self.seed)
+            scoring = WorldModelScoring(model, env, transitions, about, self.out)
+            try:
+                with work_progress() as shown:
+                    result = scoring.run(shown)
+            except KeyboardInterrupt:
+                self._print(scoring.save(), chosen.world_model)
+                raise
+        self._print(result, chosen.world_model)
         return 0
+
+    def _check_drawn(self, name: str | None) -> None:
+        """Refuse a world model that tries actions out where transitions come from a file."""
+        if self.transitions is not None:
+            raise OptionError(
+                f"{name} tries actions out in the episodes of the transitions, and a file of transitions "
+                "does not say which these are; leave --transitions out, or score another world model"
+            )
+
+    def _print(self, result: Mapping[str, Any], name: str | None) -> None:
+        from ..benchmarks.display import print_table
+        from ..benchmarks.scores import unreadable_examples, world_model_table
+
+        scores = result["scores"]
+        if not scores["transitions"]:
+            return
+        cut = "" if result["complete"] else f", the first {scores['transitions']:,} transitions"
+        print_table(world_model_table(f"{name} on {self.env}{cut}", scores))
+        for line in unreadable_examples(result):
+            print(line)
+        if self.out is not None:
+            print(f"\nscores and predicted texts: {self.out}")
 
     def _checked(self) -> ScoreWorldModel:
         """Return the same with the model that is scored under both of its names, or refuse it."""
@@ -218,10 +254,7 @@ class ScoreWorldModel(ModelOptions):
                 f"{self.model}; give the one that is scored as --world-model"
             )
         if scored in ("oracle", "noisy"):
-            raise OptionError(
-                f"{scored} tries actions out in a live episode, and recorded transitions "
-                "have none; score another world model"
-            )
+            self._check_drawn(scored)
         check_number("--samples", self.samples, 2)
         check_out(self.out, is_file=True)
         # The options of models are about this one: it is both the world model and the model.
@@ -253,6 +286,7 @@ class Run(Command):
     """
 
     example: ClassVar[str] = "comap bench run comap-t1 --scale tiny --out runs/tiny --jobs 2"
+    resumes: ClassVar[bool] = True
     former: ClassVar[Mapping[str, str]] = {"jobs": "--workers", "data_dir": "--data"}
 
     experiments: tuple[str, ...] = field(metadata=WORD)

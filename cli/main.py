@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import signal
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from functools import partial
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
+from traceback import print_exception
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__, _register
@@ -120,10 +124,61 @@ def _main(arguments: Sequence[str] | None) -> int:
         sys.stdout.reconfigure(errors="replace")  # the terminal may not know every character
     traceback = words[:1] == ["--traceback"]
     status = partial(_status, traceback=traceback, own_process=own_process)
-    return status(lambda: _start(words[traceback:], status))
+    with _stopping(own_process), _faults_shown() if traceback else nullcontext():
+        return status(lambda: _start(words[traceback:], status))
 
 
-def _start(words: Sequence[str], status: Callable[[Callable[[], int]], int]) -> int:
+@contextmanager
+def _faults_shown() -> Iterator[None]:
+    """Print the traceback of each kind of fault that is recorded with an episode, once."""
+    from ..errors import FAULTS, described
+
+    shown: set[str] = set()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        fault = record.exc_info[1] if record.exc_info else None
+        kind = "" if fault is None else f"{type(fault).__name__} {described(fault)}"
+        if kind in shown:
+            return False
+        shown.add(kind)
+        return True
+
+    logger, handler = logging.getLogger(FAULTS), logging.StreamHandler(sys.stderr)
+    handler.addFilter(is_new)
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end (SIGTERM): it ends as after Ctrl-C, with its files in order."""
+
+
+@contextmanager
+def _stopping(own_process: bool) -> Iterator[None]:
+    """Take SIGTERM for Ctrl-C, where nobody else takes it."""
+    is_main = own_process and threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the second one ends it at once
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _start(words: Sequence[str], status: Callable[..., int]) -> int:
     if words[:1] == ["--version"]:
         print(f"comap {__version__}")
         return 0
@@ -142,8 +197,16 @@ def _start(words: Sequence[str], status: Callable[[Callable[[], int]], int]) -> 
         from ..benchmarks.record import journal
 
         with journal(words, Path(command.folder)) as session:
-            session.exit = status(command.run)
+            session.exit = status(command.run, kept=partial(_kept, command))
         return session.exit
+
+
+def _kept(command: Command) -> str:
+    """Return what to say of the files of a command that was stopped."""
+    folder = command.folder
+    if not command.resumes or folder is None or not folder.is_dir() or not any(folder.iterdir()):
+        return ""
+    return f"; what has ended is kept in {folder}: give the same command again to go on"
 
 
 def understood(words: Sequence[str]) -> Command:
@@ -164,7 +227,12 @@ def load(name: str) -> type[Command]:
     return found
 
 
-def _status(run: Callable[[], int], traceback: bool, own_process: bool) -> int:
+def _status(
+    run: Callable[[], int],
+    traceback: bool,
+    own_process: bool,
+    kept: Callable[[], str] = lambda: "",
+) -> int:
     """Run something and return the exit status, whatever happens."""
     try:
         code = run()
@@ -172,9 +240,9 @@ def _status(run: Callable[[], int], traceback: bool, own_process: bool) -> int:
         return code
     except SystemExit as stop:  # help, or a mistake that was reported
         return int(stop.code or 0)
-    except KeyboardInterrupt:
-        print("comap: stopped", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as stop:
+        print(f"comap: stopped{kept()}", file=sys.stderr)
+        return 143 if isinstance(stop, Terminated) else 130
     except BrokenPipeError:
         if own_process:  # else Python complains about what it cannot write at its end
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -184,16 +252,35 @@ def _status(run: Callable[[], int], traceback: bool, own_process: bool) -> int:
 
 
 def _complain(error: Exception, traceback: bool = False) -> int:
-    """Print an error on one line of standard error and return the exit status."""
+    """Print an error on one line of standard error and return the exit status.
+
+    The status is 2 where the same command would fail again until it, or what it needs on this machine, is
+    mended: an option, a name, a model, data, an extra. It is 1 where something failed on the way that may
+    pass, or a file is not what it should be.
+    """
     from gymnasium.error import Error
 
-    from ..errors import CoMapError, DataNotFound, OptionError, TaskNotFound
+    from .. import errors
 
-    if isinstance(error, (CoMapError, Error, OSError)):
-        is_mistake = isinstance(error, (OptionError, DataNotFound, TaskNotFound, Error))
+    if isinstance(error, (errors.CoMapError, Error, OSError)):
+        mistakes = (
+            errors.OptionError,
+            errors.DataNotFound,
+            errors.TaskNotFound,
+            errors.MissingExtra,
+            errors.LanguageModelError,
+            errors.WorldModelError,
+            Error,
+        )
+        is_mistake = isinstance(error, mistakes) and not getattr(error, "transient", False)
         message, code = str(error), 2 if is_mistake else 1
+        if traceback and error.__cause__ is not None:
+            print_exception(error.__cause__)
     elif traceback:
         raise error
+    elif place := errors.own_place(error):
+        hint = "'comap --traceback ...' shows how it came there"
+        message, code = f"{type(error).__name__}: {error} ({place}); mend it there; {hint}", 1
     else:
         hint = "an internal error of comap; 'comap --traceback ...' shows where"
         message, code = f"{type(error).__name__}: {error} ({hint})", 70

@@ -67,6 +67,8 @@ class Command:
     """Options of before that still work, by the names of their fields."""
     style_option: ClassVar[str | None] = None
     """The option that ``--prompts`` means where its value is a style, and no folder."""
+    resumes: ClassVar[bool] = False
+    """Whether the same command goes on with what an interrupted one had begun in its folder."""
 
     def run(self) -> int:
         raise NotImplementedError

@@ -294,6 +294,7 @@ class Play(ModelOptions):
     prefix: ClassVar[str] = "agent_"
     former: ClassVar[Mapping[str, str]] = {"max_episode_steps": "--max-steps"}
     style_option: ClassVar[str] = "--agent-prompts"
+    resumes: ClassVar[bool] = True
 
     agent: str
     """Agent that acts, such as comap, react or expert, or MODULE:CLASS (your own). `comap agents` lists
@@ -381,6 +382,7 @@ class Play(ModelOptions):
             cut_replies,
             failures,
             played_tasks,
+            remedy,
             summary_table,
             version_note,
         )
@@ -431,7 +433,7 @@ class Play(ModelOptions):
         for line in cut_replies(summary, settings_of(prepared.agent)):
             print(f"\n{line}")
         if failures(summary):
-            print(f"\n{failures(summary)}; play them again with --retry-failed")
+            print(f"\n{failures(summary)}\n{remedy(summary)}")
         print(f"\nrun: {out} (to look at it: comap view {shlex.quote(str(out))})")
         return 3 if sum(summary["errors"].values()) == len(prepared.items) else 0
 
@@ -457,6 +459,7 @@ class Play(ModelOptions):
         environments = Environments(self.env, options)
         make_env = partial(environments, split)
         with closing(make_env()) as env:
+            env.get_wrapper_attr("check_engine")()
             tasks = evenly(self._tasks(env), self.episodes)
         check_out(self.folder)
         models = Models(chosen, self.folder, environments, self.seed)

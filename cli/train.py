@@ -43,6 +43,7 @@ class Training(EnvOptions):
         "agent.prompt_folder": "--prompts",
     }
     style_option: ClassVar[str] = "--agent.prompts"
+    resumes: ClassVar[bool] = True
 
     preset: str = "paper"
     """Preset: paper, or tiny (a new small model and few tasks, to try it on a CPU)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import sys
 import weakref
 from abc import abstractmethod
@@ -16,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, TypedDict
 import gymnasium
 
 from ..errors import (
+    FAULTS,
     CoMapError,
     DataNotFound,
     EngineError,
@@ -24,6 +26,7 @@ from ..errors import (
     OptionError,
     SnapshotError,
     check_number,
+    described,
     suggest,
 )
 from ..facts import Delta, State, diff
@@ -273,6 +276,9 @@ class TextEnv(gymnasium.Env[str, str]):
         """Return the next action of a correct plan from here, or None where none is known."""
         return None
 
+    def check_engine(self) -> None:
+        """Raise what this machine lacks for episodes, before one is played: a program, a package."""
+
     def goal_reached(self, state: State) -> bool | None:
         """Return whether the facts say that the task is solved; None where facts cannot say."""
         return None
@@ -347,7 +353,7 @@ class TextEnv(gymnasium.Env[str, str]):
             raise
         except Exception as error:
             raise EngineError(
-                f"expected task {task!r} to start, found {type(error).__name__}: {error}; "
+                f"expected task {task!r} to start, found {described(error)}; "
                 "env.reset() plays another one"
             ) from error
         self._task, self._steps = task, 0
@@ -570,7 +576,8 @@ class TextEnv(gymnasium.Env[str, str]):
         self._running = False
         self._delta = _NO_DELTA
         self._outcome = self._outcome._replace(observation="", reward=0.0, invalid=False)
-        info = self._info() | {"error": f"{type(error).__name__}: {error}"}
+        logging.getLogger(FAULTS).debug("a step failed", exc_info=error)
+        info = self._info() | {"error": described(error)}
         return "", 0.0, False, True, info
 
     def _is_cut_outside(self) -> bool:

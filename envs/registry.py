@@ -13,7 +13,7 @@ from typing import Any
 
 import gymnasium
 
-from ..errors import CoMapError, OptionError, suggest
+from ..errors import CoMapError, OptionError, described, suggest
 from ..facts import State
 from ..trajectory import Turn
 from .base import TextEnv
@@ -80,8 +80,8 @@ def own_module(name: str, does: str) -> Any:
         raise
     except Exception as error:
         raise OptionError(
-            f"expected a module that {does}, found {type(error).__name__}: {error}; put its folder on "
-            "PYTHONPATH, or mend the module"
+            f"expected a module that {does}, found {described(error)}; put its folder on PYTHONPATH, or "
+            "mend the module"
         ) from error
 
 

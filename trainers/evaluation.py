@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -137,9 +137,11 @@ def is_predictable(query: Query, observation: str, canonicalizer: Canonicalizer)
 
 
 @dataclass(frozen=True, slots=True)
-class _Scored:
+class ScoredTransition:
     """One transition with the beliefs before it, after the prediction and after the truth."""
 
+    transition: Transition
+    prediction: Prediction
     beliefs: tuple[State, State, State]
     same_text: bool
     predictable: bool | None
@@ -153,16 +155,27 @@ def score_transitions(
     batch: int = 256,
 ) -> dict[str, Any]:
     """Return how well a world model predicts transitions, by Delta-F1."""
-    scored: list[_Scored] = []
+    parts = scored_in_parts(model, transitions, canonicalizer, batch)
+    return scores_of([row for part in parts for row in part])
+
+
+def scored_in_parts(
+    model: WorldModel, transitions: Sequence[Transition], canonicalizer: Canonicalizer, batch: int
+) -> Iterator[list[ScoredTransition]]:
+    """Predict transitions, so many at a time, and yield each part once it is scored."""
     for start in range(0, len(transitions), batch):
-        some = transitions[start : start + batch]
-        predictions = ask(model, [query for query, _ in some])
-        scored += [_score(t, p, canonicalizer) for t, p in zip(some, predictions, strict=True)]
+        part = transitions[start : start + batch]
+        predictions = ask(model, [query for query, _ in part])
+        yield [_score(*pair, canonicalizer) for pair in zip(part, predictions, strict=True)]
+
+
+def scores_of(scored: Sequence[ScoredTransition]) -> dict[str, Any]:
+    """Return how well transitions were predicted, by Delta-F1."""
     known = [row for row in scored if row.beliefs[2].parsed]
     report = delta_f1_report(row.beliefs for row in known)
     return {
         "transitions": len(scored),
-        "fingerprint": fingerprint(transitions),
+        "fingerprint": fingerprint([row.transition for row in scored]),
         "n": len(known),
         "dropped": len(scored) - len(known),
         "parse_failure_rate": _rounded(report.parse_failure_rate) if known else None,
@@ -179,7 +192,9 @@ def score_transitions(
     }
 
 
-def _score(transition: Transition, prediction: Prediction, canonicalizer: Canonicalizer) -> _Scored:
+def _score(
+    transition: Transition, prediction: Prediction, canonicalizer: Canonicalizer
+) -> ScoredTransition:
     query, observation = transition
     predicted, real = (
         canonicalizer.update(query.state, query.action, text)
@@ -187,10 +202,11 @@ def _score(transition: Transition, prediction: Prediction, canonicalizer: Canoni
     )
     same = prediction.observation.strip() == observation.strip()
     predictable = is_predictable(query, observation, canonicalizer)
-    return _Scored((query.state, predicted, real), same, predictable)
+    beliefs = (query.state, predicted, real)
+    return ScoredTransition(transition, prediction, beliefs, same, predictable)
 
 
-def _group(rows: Sequence[_Scored]) -> dict[str, Any]:
+def _group(rows: Sequence[ScoredTransition]) -> dict[str, Any]:
     report, n = delta_f1_report(row.beliefs for row in rows), len(rows)
     values = {
         "delta_f1": report.mean,
@@ -202,7 +218,7 @@ def _group(rows: Sequence[_Scored]) -> dict[str, Any]:
     return {"n": n, **percent}
 
 
-def _refusals(rows: Sequence[_Scored]) -> dict[str, float | int | None]:
+def _refusals(rows: Sequence[ScoredTransition]) -> dict[str, float | int | None]:
     """Return, in percent, how many predictions that nothing changes are right, and how many are made."""
     still = [
         [one.parsed and one.facts == row.beliefs[0].facts for one in row.beliefs[1:]]

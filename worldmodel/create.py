@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..envs.registry import own_class
-from ..errors import CoMapError, OptionError, WorldModelError, suggest
+from ..errors import CoMapError, OptionError, WorldModelError, described, suggest
 from .base import WorldModel, checked
 
 WORLD_MODELS = {
@@ -62,6 +62,6 @@ def create_world_model(config: str | Mapping[str, Any]) -> WorldModel:
     except Exception as error:
         raise WorldModelError(
             f"cannot make the world model {name!r} from {arguments!r:.200}: "
-            f"{type(error).__name__}: {error}; its options: {', '.join(inspect.signature(cls).parameters)}"
+            f"{described(error)}; its options: {', '.join(inspect.signature(cls).parameters)}"
         ) from error
     return checked(made)

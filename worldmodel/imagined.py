@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -14,7 +15,15 @@ from ..envs import Snapshot, TextEnv
 from ..envs import restore as restore_env
 from ..envs.base import Outcome
 from ..envs.registry import not_ours
-from ..errors import InvalidAction, NoEpisode, SnapshotError, WorldModelError, check_number
+from ..errors import (
+    FAULTS,
+    InvalidAction,
+    NoEpisode,
+    SnapshotError,
+    WorldModelError,
+    check_number,
+    described,
+)
 from ..facts import Delta, State, diff
 from ..spaces import Unicode
 from ..trajectory import Turn
@@ -360,7 +369,8 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         moment = self._moment
         outcome = moment.outcome._replace(observation="", reward=0.0, invalid=False)
         self._moment = _Moment(outcome, moment.facts, Delta(), moment.step + 1, True, False)
-        fault = {"error": f"{type(error).__name__}: {error}"}
+        logging.getLogger(FAULTS).debug("a world model failed", exc_info=error)
+        fault = {"error": described(error)}
         return "", 0.0, False, True, self._info() | fault
 
     def _info(self) -> dict[str, Any]:

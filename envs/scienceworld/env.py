@@ -26,6 +26,7 @@ from .engine import (
     is_refusal,
     tree_facts,
 )
+from .simulator import find_java, simulator_jar
 from .tasks import SHORT, check_simplification, check_task_names, open_source
 
 _LEVELS = ("belief", "privileged")
@@ -193,6 +194,11 @@ class ScienceWorldEnv(TextEnv):
         self._limit = self._limit_of(None)
         self._engine = ScienceWorldEngine(partial(make_simulator, self._java), simplification)
         self._truth = State()
+
+    def check_engine(self) -> None:
+        """Raise where there is no Java, or no simulator."""
+        find_java(self._java)
+        simulator_jar()
 
     @property
     def tasks(self) -> Panel:

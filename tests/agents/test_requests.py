@@ -232,7 +232,10 @@ def test_a_fault_that_is_caught_leaves_the_episode_where_it_was() -> None:
     plain = run_episode(Fragile(max_episode_steps=2), Asking("open"), task="toy/0")
     assert found.error is None and found.steps == plain.steps and len(found.steps) == 2
     again = run_episode(Fragile(), Asking("burn", "burn", catches=True), task="toy/0")
-    assert again.error == "ZeroDivisionError: on fire" and again.steps[0].truncated
+    assert (
+        "ZeroDivisionError: on fire (test_requests.py, line " in again.error
+        and again.steps[0].truncated
+    )
 
 
 class Lost(ToyEnv):  # type: ignore[misc, valid-type]

@@ -232,7 +232,9 @@ def test_faults_of_the_world_model(concurrency: int) -> None:
         lambda: ImaginedEnv(real(), model), Asker(), tasks, lm=lm, concurrency=concurrency
     )
     for done in (asked, lived):
-        assert [t.task for t in done if t.error == "RuntimeError: no idea"] == [GUILTY]
+        assert [
+            t.task for t in done if t.error and t.error.startswith("RuntimeError: no idea")
+        ] == [GUILTY]
         assert sum(t.error is not None for t in done) == 1
     alone = [run_episode(ImaginedEnv(real(), model), Asker(), task=t, lm=lm) for t in tasks]
     assert alone == lived

@@ -229,3 +229,100 @@ def test_what_is_not_there_is_told(own, words, told):
     words = words.replace("OWN", own).replace("BROKEN", f"broken_{own}")
     code, _, errors = say("run", *words.split())
     assert code in (1, 2) and told in errors and len(errors.splitlines()) == 1
+
+
+FAULTY = """
+from comap.agents import Decision
+from comap.errors import LanguageModelError
+
+class Divides:
+    name = "divides"
+
+    def decide(self, view):
+        yield []
+        return Decision(str(1 / 0))
+
+class Returns:
+    name = "returns"
+
+    def decide(self, view):
+        return "look"
+
+class Forgets:
+    name = "forgets"
+
+    def decide(self, view):
+        yield []
+
+class Waits:
+    name = "waits"
+
+    def decide(self, view):
+        yield []
+        raise LanguageModelError("the server is busy")
+
+class Looks:
+    def predict(self, queries):
+        return [queries["first"] for query in queries]
+"""
+
+
+@pytest.fixture
+def faulty(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    name = f"faulty_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(FAULTY)
+    yield name
+    sys.modules.pop(name, None)
+
+
+def play_faulty(*words):
+    small = ["--env-option", "source=generated", "--episodes", "2", "--max-episode-steps", "2"]
+    code, out, err = say(*words, *small)
+    return code, " ".join(out.split()), err
+
+
+@pytest.mark.parametrize(
+    ("agent", "line", "told"),
+    [
+        ("Divides", 10, "division by zero"),
+        ("Returns", 15, "write `yield from ()` before its return"),
+        ("Forgets", 21, "return Decision(ACTION)"),
+    ],
+)
+def test_a_fault_of_ones_own_agent_names_its_line_and_advises_no_retry(faulty, agent, line, told):
+    code, out, _ = play_faulty("run", "--agent", f"{faulty}:{agent}", "--out", "run")
+    assert code == 3 and told in out and f"({faulty}.py, line {line}, in decide)" in out
+    assert "mend the code" in out and "--retry-failed" not in out
+
+
+def test_a_fault_of_a_server_may_pass(faulty):
+    code, out, _ = play_faulty("run", "--agent", f"{faulty}:Waits", "--out", "run")
+    assert code == 3 and "the server is busy" in out and f"{faulty}.py" not in out
+    assert "--retry-failed" in out and "mend the code" not in out
+
+
+def test_tracebacks_of_faults_in_episodes_are_printed_once_where_asked(faulty):
+    words = ("run", "--agent", f"{faulty}:Divides", "--out")
+    assert "Traceback" not in play_faulty(*words, "quiet")[2]
+    err = play_faulty("--traceback", *words, "loud")[2]
+    assert err.count("Traceback") == 1 and f'{faulty}.py", line 10, in decide' in err
+    assert "Traceback" not in play_faulty(*words, "quiet again")[2]
+
+
+def test_ones_own_world_model_that_raises_is_named(faulty):
+    words = ["--world-model", f"{faulty}:Looks"]
+    _, out, _ = play_faulty("run", "--agent", "random", "--imagined", *words, "--out", "run")
+    assert "TypeError" in out and f"({faulty}.py, line 33, in" in out
+    code, _, err = say("score", "world-model", "--samples", "4", *words)
+    assert code == 1 and f"({faulty}.py, line 33, in" in err and "internal error" not in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_java_that_is_none_is_refused_before_play(tmp_path, monkeypatch):
+    pytest.importorskip("scienceworld")
+    monkeypatch.chdir(tmp_path)
+    words = ["run", "--agent", "random", "--env", "comap/ScienceWorld-v0", "--episodes", "1"]
+    code, out, err = say(*words, "--env-option", "java=/nojava", "--out", "run")
+    assert code == 2 and "neither the program java" in err and "success" not in out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -365,3 +366,71 @@ def test_the_shipped_world_model_is_scored_and_not_the_shipped_policy(tmp_path):
         options = Options(ScoreWorldModel, words, "comap score world-model")
         command = ScoreWorldModel(**options.read(words)[0])._checked()
         assert command.world_model == "shipped:wm"
+
+
+def predicted(capsys, *words, code=0):
+    command = ["score", "world-model", "--env-option", "source=generated", *map(str, words)]
+    assert main(command) == code
+    return capsys.readouterr()
+
+
+OWN = '''
+from comap.worldmodel import Prediction
+
+class Speaks:
+    """Answers in a form that no environment knows, and is interrupted at the third batch."""
+
+    asked = 0
+    stops = None
+
+    def predict(self, queries):
+        self.asked += 1
+        if self.asked == self.stops:
+            raise KeyboardInterrupt
+        return [Prediction(f"I think: {query.action}") for query in queries]
+
+class Stops(Speaks):
+    stops = 3
+'''
+
+
+@pytest.fixture
+def own_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    name = f"speaks_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(OWN)
+    yield name
+    sys.modules.pop(name, None)
+
+
+def test_predicted_texts_are_kept_and_unreadable_ones_are_shown(tmp_path, own_model, capsys):
+    out = tmp_path / "scores.json"
+    words = ("--world-model", f"{own_model}:Speaks", "--samples", "6", "--out", out)
+    said = predicted(capsys, *words).out
+    result = json.loads(out.read_text())
+    assert result["complete"] and len(result["predictions"]) == result["scores"]["transitions"] == 6
+    assert all(one["predicted"] == f"I think: {one['action']}" for one in result["predictions"])
+    assert not any(one["readable"] for one in result["predictions"])
+    assert said.count("'I think: ") == 3 and str(out) in said
+
+
+def test_an_interrupted_score_keeps_what_was_predicted(tmp_path, own_model, capsys):
+    out = tmp_path / "scores.json"
+    words = ("--world-model", f"{own_model}:Stops", "--samples", "100", "--out", out)
+    said = predicted(capsys, *words, code=130)
+    result = json.loads(out.read_text())
+    assert not result["complete"] and len(result["predictions"]) == 64
+    assert "the first 64 transitions" in " ".join(said.out.split()) and "stopped" in said.err
+
+
+@pytest.mark.parametrize("name", ["oracle", "noisy"])
+def test_models_that_try_actions_out_are_scored_on_drawn_transitions(name, tmp_path, capsys):
+    out = tmp_path / "scores.json"
+    saved = tmp_path / "transitions.jsonl"
+    words = ("--world-model", name, "--error-rate", "0.5", "--samples", "20", "--out", out)
+    predicted(capsys, *words, "--save-transitions", saved)
+    scores = json.loads(out.read_text())["scores"]
+    assert (scores["all"]["delta_f1"] == 100) == (name == "oracle")
+    said = predicted(capsys, "--world-model", name, "--transitions", saved, code=2)
+    assert "leave --transitions out" in said.err
