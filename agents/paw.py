@@ -18,7 +18,7 @@ from .parsing import clean_action, parse_action, read_tags
 from .prompting import briefing_for, converse, fill, seed_for
 from .react import ReActAgent
 
-_UNLISTED = "(They are not listed.)"
+_UNLISTED = "(There is no list.)"
 _TASK = "\n\nYour task is to: "
 _SLOTS = (  # not every template has each
     "task_description",

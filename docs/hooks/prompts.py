@@ -40,9 +40,9 @@ _STEPS = 1  # that the expert has taken before the moment that is shown
 _HEAD = """\
 # Prompts in {name}
 
-What a language model reads in {env}, whole, with the default settings: a generated task of the training
-split, after the expert's first step. [What models are told](../guides/prompts.md) says where each part
-comes from, and how to replace it.
+What a language model reads in {env}, whole, with the default settings, after the expert's first
+step in {task}. A step that an agent took itself stands there with its thought.
+[What models are told](../guides/prompts.md) says where each part comes from, and how to replace it.
 
 - [ReAct](#react), which is also the draft of CoMap and most other agents
 - [CoMap's reflection](#comaps-reflection)
@@ -145,6 +145,8 @@ def _moment(env: gymnasium.Env[str, str]) -> Moment:
 
 def _page(env: str, moment: Moment) -> str:
     view = moment.view
+    ours = "/" in env
+    task = "a generated training task" if ours else "its task"
     name = env.rpartition("/")[2].partition("-v")[0]
     draft = f"Thought: This comes next.\nAction: {moment.action}"
 
@@ -167,7 +169,7 @@ def _page(env: str, moment: Moment) -> str:
     )
 
     parts = [
-        _HEAD.format(name=name, env=f"`{env}`" if "/" in env else env),
+        _HEAD.format(name=name, env=f"`{env}`" if ours else env, task=task),
         "## ReAct\n",
         _messages(react),
         "## CoMap's reflection\n\nThe same conversation as ReAct's; its last message is this:\n",
