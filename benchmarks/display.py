@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..agents.requests import ModelWork
+from ..envs.generated import kind_in_words
 from ..lm.create import hush
 from ..metrics import wilson
 from ..trainers.processes import is_first
@@ -402,7 +403,7 @@ def stage_line(result: Mapping[str, Any]) -> str:
     losses = [line["loss"] for line in result.get("log") or [] if "loss" in line]
     known["loss"] = f", loss {losses[-1]:.3f}" if losses else ""
     parts = [
-        f"{split} {100 * found['success']:.1f} % of {found['episodes']} succeeded"
+        f"{split} {100 * found['success']:.1f} % of {found['episodes']} succeeded{_on(found)}"
         for split, found in result.get("splits", {}).items()
     ]
     for template in () if parts else _STAGES:
@@ -414,6 +415,12 @@ def stage_line(result: Mapping[str, Any]) -> str:
     if "seconds" in result:
         parts.append(f"{result['seconds']:,.1f} s")
     return ", ".join(parts)
+
+
+def _on(found: Mapping[str, Any]) -> str:
+    """Return that these are generated tasks, if they are."""
+    kind = kind_in_words(number(found, "tasks"), number(found, "generated_tasks"))
+    return f" ({kind})" if kind else ""
 
 
 _MEASURES = {
@@ -438,5 +445,5 @@ def _evaluation_line(event: Mapping[str, Any]) -> str:
     n = int(event["n"])
     rate = wilson(round(event["success"] * n) / max(n, 1), n)
     score = number(event, "score")
-    line = f"evaluation after update {event['update']}: {event['split']} {rate}"
+    line = f"evaluation after update {event['update']}: {event['split']} {rate}{_on(event)}"
     return line if score is None else f"{line}, score {score:.3f}"

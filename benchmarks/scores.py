@@ -29,6 +29,7 @@ from ..trainers.evaluation import (
     load_transitions,
     scored_in_parts,
     scores_of,
+    tasks_of_transitions,
 )
 from ..worldmodel import Transition, WorldModel
 from .answers import CHECKER, Answers, is_blank
@@ -366,8 +367,11 @@ def unreadable_examples(result: Mapping[str, Any], most: int = 3) -> list[str]:
     return lines
 
 
-def read_transitions(path: Path, env_id: str) -> list[Transition]:
-    """Return the transitions of a file, or the frozen ones of a training's folder."""
+def read_transitions(path: Path, env_id: str) -> tuple[list[Transition], str | None]:
+    """Return the transitions of a file, or the frozen ones of a training's folder.
+
+    With them comes of which tasks they are, in words; None where the file does not say it.
+    """
     if path.is_dir():
         found = sorted(path.glob(_FROZEN))
         if not found:
@@ -383,7 +387,7 @@ def read_transitions(path: Path, env_id: str) -> list[Transition]:
             f"expected transitions of {env_id} in {path}, found some of {min(strange)}; add "
             f"--env {min(strange)}"
         )
-    return transitions
+    return transitions, tasks_of_transitions(path)
 
 
 def world_model_table(title: str, scores: Mapping[str, Any]) -> Table:

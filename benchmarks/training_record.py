@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..agents.create import agent_options
+from ..envs.generated import is_generated, kind_in_words
 from ..errors import DataCorrupt, DataNotFound
 from ..jsonl import read_json
 from ..metrics import Rate, wilson
@@ -23,6 +24,7 @@ from ..trainers.config import SharedTraining
 from ..trainers.paw.config import PaWTraining
 from ..trainers.paw.training import EVALUATIONS, FAULTS, METRICS, read_lines
 from ..trainers.run_folder import FORMAT, StageFolder
+from ..worldmodel.naming import listed_in_words
 
 _FOLDER = re.compile(r"(\d+)-([a-z0-9-]+)")
 _MOST_EPISODES = 10**7  # more than anybody plays; a number that large is a fault
@@ -113,6 +115,25 @@ class TrainingRecord:
                     rate = Rate(share, low, high, int(n))
                 found.append(Evaluated(int(at), rate, number(result, "score")))
         return {split: found for split, found in splits.items() if found}
+
+    def evaluated_tasks(self) -> dict[str, str]:
+        """Return for each split in words that it was evaluated on generated tasks, if it was."""
+        kinds: dict[str, str] = {}
+        for _, split, result in self._evaluated():
+            tasks, generated = number(result, "tasks"), number(result, "generated_tasks")
+            if tasks is None or generated is None:  # of PaW before it counted them
+                ids = list(members(result, "won"))
+                tasks, generated = len(ids), sum(map(is_generated, ids))
+            kinds[split] = kind_in_words(tasks, generated) or kinds.get(split, "")
+        return kinds
+
+    def world_models(self) -> str:
+        """Return in words which world models were asked in evaluations."""
+        names: dict[str, None] = {}
+        for _, _, result in self._evaluated():
+            listed = get(result, "world_models")
+            names |= dict.fromkeys(map(str, listed if isinstance(listed, list) else ()))
+        return listed_in_words(names)
 
     def _evaluated(self) -> Iterator[tuple[float | None, str, object]]:
         for line in self.tests:

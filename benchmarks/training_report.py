@@ -127,8 +127,11 @@ def _summary(training: TrainingRecord) -> dict[str, str]:
     described = training.described
     last = training.sessions[-1] if training.sessions else {}
     config = members(described, "config")
+    splits = members(described, "env", "tasks")
+    tasks = "; ".join(f"{split}: {words}" for split, words in splits.items())
     facts = {
         "environment": get(described, "env", "id"),
+        "tasks": tasks or None,
         "model": get(described, "model", "name"),
         "preset": get(described, "preset"),
         "seed": get(config, "seed"),
@@ -136,6 +139,8 @@ def _summary(training: TrainingRecord) -> dict[str, str]:
         "last begun": get(last, "started"),
     }
     summary = {name: "unknown" if value is None else str(value) for name, value in facts.items()}
+    if asked := training.world_models():
+        summary["world model"] = asked
     if training.stages:
         off = [label for name, label in ABLATIONS.items() if get(config, *name.split(".")) is False]
         done = len(list(training.done()))
@@ -151,10 +156,16 @@ def results_table(training: TrainingRecord) -> Table:
     """Return the table that a training ends with: what came out after each round, or some updates."""
     columns: dict[str, dict[int, str]] = {}
     evaluated, rounds = training.evaluated(), training.evaluations()
+    kinds = training.evaluated_tasks()
+    title = "Evaluations"
+    if len({*kinds.values()}) == 1:  # then the title says it once for all columns
+        title += f" on {kind}" if (kind := next(iter(kinds.values()))) else ""
+        kinds = {}
     for split, found in evaluated.items():
-        columns[f"success, {split}"] = {one.at: str(one.rate) for one in found}
+        name = f"{split}, {kinds[split]}" if kinds.get(split) else split
+        columns[f"success, {name}"] = {one.at: str(one.rate) for one in found}
         scores = {one.at: f"{one.score:.3f}" for one in found if one.score is not None}
-        columns[f"score, {split}"] = scores
+        columns[f"score, {name}"] = scores
     shares = zip(*training.curve("success", 100), strict=True)
     times = {one.at for found in evaluated.values() for one in found}
     columns["success, rollouts"] = {int(at): f"{x:.1f} %" for at, x in shares if at in times}
@@ -175,7 +186,7 @@ def results_table(training: TrainingRecord) -> Table:
     if not rounds and not training.tests:  # a baseline's only evaluation
         rows = [(get(training.described, "method"), *row[1:]) for row in rows]
         unit, note = "method", "Success with 95 % intervals."
-    return Table("Evaluations", (unit, *columns), tuple(rows), note)
+    return Table(title, (unit, *columns), tuple(rows), note)
 
 
 class _Column(NamedTuple):
@@ -503,8 +514,10 @@ def _numbers(source: Sequence[tuple[int, object]], column: _Column) -> Series | 
 def _success_plots(training: TrainingRecord) -> list[Plot]:
     unit, rounds = "update" if training.tests else "round", training.evaluations()
     rates, means = [], []
+    kinds = training.evaluated_tasks()
     for split, found in training.evaluated().items():
-        name = f"{split} ({_counted(one.rate.n for one in found)})"
+        about = filter(None, (kinds.get(split), _counted(one.rate.n for one in found)))
+        name = f"{split} ({', '.join(about)})"
         values = ((one.rate.value, one.rate.low, one.rate.high) for one in found)
         shares = ((100 * value, 100 * low, 100 * high) for value, low, high in values)
         points = zip((one.at for one in found), shares, strict=True)

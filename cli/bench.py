@@ -178,10 +178,12 @@ class ScoreWorldModel(ModelOptions):
         from ..agents.scoring import InEpisodes, drawn_transitions
         from ..benchmarks.display import work_progress
         from ..benchmarks.scores import WorldModelScoring, read_transitions
+        from ..envs.generated import is_generated, kind_in_words
         from ..envs.registry import env_class, registered
         from ..trainers.evaluation import save_transitions
         from ..trainers.setup import Environments
         from ..worldmodel.create import create_world_model
+        from ..worldmodel.naming import name_of
 
         chosen = self._checked()
         environments = Environments(self.env, self.env_options(split="--split"))
@@ -191,22 +193,27 @@ class ScoreWorldModel(ModelOptions):
         about = {
             "env": environments.describe([split]),
             "split": split,
-            "world_model": chosen.kind_of_world(),
             "source": source,
             "seed": self.seed,
         }
         with closing(environments(split)) as env, tempfile.TemporaryDirectory() as folder:
             tasks: dict[Query, str] = {}
+            kind: str | None = None
             if self.transitions is None:
                 transitions, tasks = drawn_transitions(env, self.samples, self.seed)
+                ids = {*tasks.values()}
+                kind = kind_in_words(len(ids), sum(map(is_generated, ids))) or "tasks"
             else:
-                transitions = read_transitions(self.transitions, env_id)
+                transitions, kind = read_transitions(self.transitions, env_id)
             if self.save_transitions is not None:
-                save_transitions(self.save_transitions, transitions)
+                save_transitions(self.save_transitions, transitions, kind)
             models = Models(chosen, Path(folder), environments, self.seed)
             made = models.world_model()
             models.check_servers()
             model: Any = create_world_model(made) if isinstance(made, str | Mapping) else made
+            known = chosen.kind_of_world()
+            about["world_model"] = name_of(model) if known == "given" else known
+            about["tasks"] = kind
             if is_grounded(model):
                 self._check_drawn(chosen.world_model)
                 model = InEpisodes(model, env, tasks, self.seed)
@@ -235,8 +242,10 @@ class ScoreWorldModel(ModelOptions):
         scores = result["scores"]
         if not scores["transitions"]:
             return
-        cut = "" if result["complete"] else f", the first {scores['transitions']:,} transitions"
-        print_table(world_model_table(f"{name} on {self.env}{cut}", scores))
+        where = ", ".join(filter(None, (self.env, result["split"])))
+        first = "" if result["complete"] else f"the first {scores['transitions']:,} "
+        title = f"{name} on {where}: {first}transitions of {result['tasks'] or 'unknown tasks'}"
+        print_table(world_model_table(title, scores))
         for line in unreadable_examples(result):
             print(line)
         if self.out is not None:

@@ -92,6 +92,18 @@ def _frames_of_ours() -> int:
     return number
 
 
+def kind_in_words(number: float | None, generated: float | None) -> str:
+    """Return what is to be said of so many tasks if some were generated; empty where none was.
+
+    Example:
+        >>> kind_in_words(20, 20), kind_in_words(20, 5), kind_in_words(20, 0)
+        ('generated tasks', 'partly generated tasks', '')
+    """
+    if not (number and generated):
+        return ""
+    return "generated tasks" if generated >= number else "partly generated tasks"
+
+
 @lru_cache(maxsize=8)
 def code_digest(package: str) -> str:
     """Return the SHA-256 of a package's modules and JSON data: other code may generate other data."""

@@ -213,6 +213,20 @@ def data_card(
     return _card("Dataset", title, parts, front)
 
 
+def _settings_of(training: Path) -> dict[str, Any]:
+    """Return what the record of a training says of it: method, preset, environment, and its tasks."""
+    record: object = None
+    with suppress(OSError, DataCorrupt):
+        record = read_json(training / RUN)
+    described = mapping(mapping(record).get("described")) or mapping(record)
+    config, env = mapping(described.get("config")), mapping(described.get("env"))
+    tasks = [f"{split}: {words}" for split, words in mapping(env.get("tasks")).items()]
+    found = {**config, "env": env.get("id", config.get("env")), "tasks": "; ".join(tasks) or None}
+    found |= {name: described[name] for name in ("method", "preset") if name in described}
+    chosen = ("method", "env", "tasks", "split", "seed", "rounds", "algorithm", "preset")
+    return {name: found[name] for name in chosen if found.get(name) is not None}
+
+
 def model_card(
     given: Path,
     draft: Path,
@@ -238,14 +252,9 @@ def model_card(
         "here, and none is needed.",
         "## What is here\n\n" + table(("folder", "kind", "parameters"), rows),
     ]
-    about: object = None
-    with suppress(OSError, DataCorrupt):
-        about = read_json(given / RUN)
-    config = mapping(mapping(about).get("config"))
-    chosen = ("method", "env", "split", "seed", "rounds", "algorithm", "preset")
-    settings = [(name, shown(config[name])) for name in chosen if config.get(name) is not None]
-    if settings:
-        parts.append("## Settings\n\n" + table(("", ""), settings))
+    if settings := _settings_of(given):
+        rows = [(name, shown(value)) for name, value in settings.items()]
+        parts.append("## Settings\n\n" + table(("", ""), rows))
     parts.append(origin(given))
     if evaluation is not None:
         run, results = Path(evaluation), Results()

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..agents.scoring import drawn
 from ..envs import Canonicalizer, Revealer
+from ..envs.generated import is_generated
 from ..errors import DataCorrupt, DataNotFound
 from ..facts import State
 from ..jsonl import replacing_file
@@ -44,10 +45,19 @@ def frozen_set(
     return freeze(expert, n - n // 2, seed) + freeze(policy, n // 2, seed)
 
 
-def save_transitions(path: Path, transitions: Sequence[Transition]) -> None:
-    """Write transitions as JSON lines, after a line with their number and `fingerprint`."""
+def save_transitions(
+    path: Path, transitions: Sequence[Transition], tasks: str | None = None
+) -> None:
+    """Write transitions as JSON lines, after a line with their number and `fingerprint`.
+
+    Args:
+        path: The file.
+        transitions: What is written.
+        tasks: Of which tasks they are, in words, where that is known.
+    """
     lines = _lines(transitions)
-    head = {"format": _FORMAT, "n": len(lines), "fingerprint": _digest(lines)}
+    head: dict[str, Any] = {"format": _FORMAT, "n": len(lines), "fingerprint": _digest(lines)}
+    head |= {} if tasks is None else {"tasks": tasks}
     with replacing_file(path) as file:
         file.writelines(line + b"\n" for line in (json.dumps(head).encode(), *lines))
 
@@ -73,6 +83,13 @@ def load_transitions(path: Path) -> list[Transition]:
             f"expected transitions in {path}, found something else ({type(error).__name__}: {error}); "
             "write one with comap score world-model --save-transitions"
         ) from error
+
+
+def tasks_of_transitions(path: Path) -> str | None:
+    """Return of which tasks a file's transitions are, as its head says; None where it does not."""
+    with path.open("rb") as file:
+        tasks = json.loads(file.readline()).get("tasks")
+    return tasks if isinstance(tasks, str) else None
 
 
 def _lines(transitions: Iterable[Transition]) -> list[bytes]:
@@ -369,7 +386,7 @@ def _rounded(value: float) -> float:
 
 
 def played_result(episodes: Sequence[Trajectory]) -> dict[str, Any]:
-    """Return success, score, faults and calls of episodes."""
+    """Return success, score, faults and calls of episodes, and which tasks and world models these had."""
     rate = success_rate(episode.success for episode in episodes)
     calls = [call for episode in episodes for step in episode.steps for call in step.calls]
     attempts: dict[str, list[bool]] = {}
@@ -385,6 +402,9 @@ def played_result(episodes: Sequence[Trajectory]) -> dict[str, Any]:
         "score": sum(episode.score for episode in episodes) / max(len(episodes), 1),
         "steps": sum(len(episode.steps) for episode in episodes),
         "errors": sum(episode.error is not None for episode in episodes),
+        "tasks": len(attempts),
+        "generated_tasks": sum(map(is_generated, attempts)),
+        "world_models": sorted({e.world_model for e in episodes if e.world_model is not None}),
         "calls": len(calls),
         "prompt_tokens": sum(call.prompt_tokens for call in calls),
         "completion_tokens": sum(call.completion_tokens for call in calls),

@@ -41,6 +41,14 @@ _MAY_CHANGE = {
 }  # when a training is resumed
 
 
+def _without_tasks(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a training is but for how many tasks it has: earlier versions did not write that."""
+    env = described.get("env")
+    if not isinstance(env, Mapping):
+        return dict(described)
+    return {**described, "env": {name: part for name, part in env.items() if name != "tasks"}}
+
+
 @dataclass(frozen=True, slots=True)
 class StageFolder:
     """A stage's folder."""
@@ -156,7 +164,8 @@ class RunFolder:
                 if known["format"] != FORMAT:
                     raise ValueError("another format")
                 sessions = [*known["sessions"]]
-                differing = differences(known["described"], plain, _MAY_CHANGE)
+                before, now = map(_without_tasks, (known["described"], plain))
+                differing = differences(before, now, _MAY_CHANGE)
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise DataCorrupt(
                     f"expected a training of comap in {path}, found something else ({error}); begin "

@@ -20,6 +20,7 @@ from ..agents import Agent, Decision, ExpertAgent, RandomAgent, Reply, Request, 
 from ..agents.config import AgentConfig
 from ..agents.create import tiny_folder
 from ..envs import TextEnv
+from ..envs.generated import is_generated, tasks_in_words
 from ..envs.registry import class_of, not_ours, registered
 from ..errors import CoMapError, DataCorrupt, DataNotFound, OptionError, needs_extra, suggest
 from ..trajectory import Trajectory
@@ -80,14 +81,15 @@ class Environments:
 
     def describe(self, splits: Iterable[str | None]) -> dict[str, Any]:
         """Return what makes results on these splits comparable, without paths of this machine."""
-        prints = {}
+        prints, tasks = {}, {}
         for split in splits:
             with closing(self(split)) as env:
                 inner = env.unwrapped
                 assert isinstance(inner, TextEnv)
-                prints[split] = inner.fingerprint()
+                prints[split], ids = inner.fingerprint(), inner.tasks.ids
+            tasks[split] = tasks_in_words(len(ids), sum(map(is_generated, ids)))
         options = {key: value for key, value in self.options.items() if key not in _FOLDERS}
-        return {"id": self.env_id, "options": options, "fingerprint": prints}
+        return {"id": self.env_id, "options": options, "tasks": tasks, "fingerprint": prints}
 
 
 def show_expert(

@@ -39,7 +39,7 @@ from .processes import is_first, rank, wait, world_size
 from .roles import Roles
 from .run_folder import HEAD, RunFolder, StageFolder
 from .samples import Example, Sample, count_samples, encode_samples, plan_updates
-from .tracking import tracked
+from .tracking import shown_settings, tracked
 
 if TYPE_CHECKING:
     from .row_trainer import RowTrainer
@@ -118,7 +118,7 @@ class StagedTraining(ABC):
         described = self.described()
         with (
             RunFolder(self.out).open(described, self.session) as folder,
-            tracked(self.tell, self.report_to, self.out, described["config"]) as self.tell,
+            tracked(self.tell, self.report_to, self.out, shown_settings(described)) as self.tell,
         ):
             plan = self.stages()
             results: dict[str, dict[str, Any]] = {}

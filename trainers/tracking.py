@@ -62,6 +62,13 @@ def tracked(
             opened.tracker.finish()
 
 
+def shown_settings(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a tracker shows beside a training's curves: its settings, and which tasks it has."""
+    env = described.get("env")
+    tasks = env.get("tasks") if isinstance(env, Mapping) else None
+    return {**described["config"], **({} if tasks is None else {"tasks": tasks})}
+
+
 def _open(name: str, out: Path, settings: Mapping[str, Any]) -> Any:
     if name == "tensorboard":
         return _TensorBoard(out / name, settings)

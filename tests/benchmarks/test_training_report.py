@@ -30,6 +30,7 @@ from comap.trainers.baselines.config import BASELINES
 from comap.trainers.comap.config import CoMapTraining
 from comap.trainers.paw.config import PaWTraining, WorldModelLoss
 from comap.trainers.run_folder import FORMAT, RunFolder
+from comap.worldmodel.naming import NOT_TO_REPORT
 
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
@@ -219,6 +220,48 @@ def test_results_have_their_numbers_and_n(comap):
     samples = sample_table(training).rows
     assert ("policy", "round-1-policy", "keep draft", 4) in samples and len(samples) == 6
     assert ("world model", "warmup-world-model", "warmup", 7) in samples
+
+
+def test_evaluations_on_generated_tasks_are_called_so(tmp_path):
+    def table(name, *kinds):
+        results = [
+            {"success": 0.5, "episodes": 4, "score": 0.5, "tasks": 4, "generated_tasks": generated}
+            for generated in kinds
+        ]
+        with RunFolder(tmp_path / name).open({"config": {}}, {}) as run:
+            stage = run.stage(1, "evaluation")
+            splits = {f"split-{number}": result for number, result in enumerate(results)}
+            stage.finish({"splits": splits}, 1.0)
+        training = read_training(tmp_path / name)
+        (plot,) = [one for one in plots_of(training)["Results"] if "Success" in one.title]
+        return results_table(training), [series.name for series in plot.series]
+
+    alike, names = table("alike", 4, 4)
+    assert alike.title == "Evaluations on generated tasks"
+    assert alike.columns[1] == "success, split-0" and "generated tasks" in names[0]
+    mixed, names = table("mixed", 4, 0, 1)
+    assert mixed.title == "Evaluations" and mixed.columns[1] == "success, split-0, generated tasks"
+    assert mixed.columns[3] == "success, split-1" and "partly generated" in mixed.columns[5]
+    official, names = table("official", 0)
+    assert "generated" not in str((official, names))
+
+
+def test_updates_of_before_tell_generated_tasks_by_their_ids(tmp_path):
+    line = {"update": 1, "split": "s", "n": 2, "success": 0.5, "score": 0.5}
+    write_lines(
+        tmp_path / "evaluations.jsonl", [{**line, "won": {"generated/a": 1, "generated/b": 0}}]
+    )
+    write_lines(tmp_path / "metrics.jsonl", [{"update": 1}])
+    assert results_table(read_training(tmp_path)).title == "Evaluations on generated tasks"
+
+
+def test_a_report_begins_with_the_tasks_and_the_world_models_that_were_asked(tmp_path):
+    described = {"config": {}, "env": {"id": "e", "tasks": {"train": "9 generated tasks"}}}
+    result = {"success": 0.5, "episodes": 4, "score": 0.5, "world_models": ["oracle"]}
+    with RunFolder(tmp_path).open(described, {}) as run:
+        run.stage(1, "evaluation").finish({"splits": {"dev": result}}, 1.0)
+    markup = write_report(tmp_path).read_text("utf-8")
+    assert "train: 9 generated tasks" in markup and f"the oracle, {NOT_TO_REPORT}" in markup
 
 
 def test_curves_have_their_points_and_n(comap):

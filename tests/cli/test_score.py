@@ -434,3 +434,19 @@ def test_models_that_try_actions_out_are_scored_on_drawn_transitions(name, tmp_p
     assert (scores["all"]["delta_f1"] == 100) == (name == "oracle")
     said = predicted(capsys, "--world-model", name, "--transitions", saved, code=2)
     assert "leave --transitions out" in said.err
+
+
+def test_scores_of_world_models_say_on_which_tasks_and_of_which_model(tmp_path, capsys):
+    frozen, out = tmp_path / "frozen.jsonl", tmp_path / "s.json"
+    words = ["score", "world-model", "--world-model", "null", "--out", str(out)]
+    assert main([*words, "--samples", "8", "--save-transitions", str(frozen)]) == 0
+    assert "valid_unseen: transitions of generated tasks" in capsys.readouterr().out
+    assert main([*words, "--transitions", str(frozen)]) == 0
+    assert "transitions of generated tasks" in capsys.readouterr().out
+    result = json.loads(out.read_text())
+    assert (result["world_model"], result["tasks"]) == ("null", "generated tasks")
+    head, *lines = frozen.read_text().splitlines(keepends=True)
+    before = {name: part for name, part in json.loads(head).items() if name != "tasks"}
+    frozen.write_text(json.dumps(before) + "\n" + "".join(lines))
+    assert main([*words, "--transitions", str(frozen)]) == 0
+    assert "transitions of unknown tasks" in capsys.readouterr().out

@@ -231,6 +231,19 @@ def trained(tmp_path_factory):
     return out
 
 
+def test_the_card_of_a_training_says_what_it_was_trained_on(trained, tmp_path):
+    env = {"id": "comap/ALFWorld-v0", "tasks": {"train": "9 generated tasks"}}
+    described = {"method": "comap", "preset": "tiny", "config": {"seed": 3}, "env": env}
+    record = trained / "run.json"
+    before = record.read_text()
+    record.write_text(json.dumps({"format": "any", "described": described, "sessions": []}))
+    push_model(trained, f"local:{tmp_path / 'pushed'}", license="mit")
+    record.write_text(before)
+    text = (tmp_path / "pushed" / "README.md").read_text("utf-8")
+    for part in ("`train: 9 generated tasks`", "`comap/ALFWorld-v0`", "`comap`", "`tiny`", "`3`"):
+        assert part in text, part
+
+
 def test_models_come_back_without_pickles_and_places(trained, played, tmp_path, capsys):
     place = f"local:{tmp_path / 'pushed'}"
     words = ["hub", "push", "models", str(trained), place, "--license", "apache-2.0"]

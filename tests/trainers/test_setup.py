@@ -8,8 +8,9 @@ import gymnasium
 import pytest
 
 from comap.agents import ExpertAgent, run_episode
-from comap.errors import DataCorrupt
-from comap.trainers.setup import demonstrations, read_demonstrations
+from comap.errors import DataCorrupt, OptionError
+from comap.trainers.run_folder import RunFolder
+from comap.trainers.setup import Environments, demonstrations, read_demonstrations
 from comap.trajectory import write_trajectories
 
 
@@ -27,3 +28,23 @@ def test_other_lines_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text('{"task": "a", "steps": [{}]}')
     with pytest.raises(DataCorrupt, match="line 1: expected a trajectory"):
         list(read_demonstrations(tmp_path / "x.jsonl"))
+
+
+def test_environments_describe_whether_their_tasks_are_generated() -> None:
+    homes = Environments("comap/ALFWorld-v0", {"source": "generated"})
+    described = homes.describe(["valid_seen"])
+    assert described["tasks"] == {"valid_seen": "140 generated tasks"}
+
+
+def test_a_training_of_before_goes_on_though_it_did_not_count_its_tasks(tmp_path: Path) -> None:
+    env = {"id": "e", "fingerprint": {}}
+    with RunFolder(tmp_path).open({"config": {"seed": 0}, "env": env}, {}) as folder:
+        folder.stage(1, "warmup")
+    counted = {**env, "tasks": {"train": "3 generated tasks"}}
+    with RunFolder(tmp_path).open({"config": {"seed": 0}, "env": counted}, {}):
+        pass
+    with (
+        pytest.raises(OptionError, match=r"config\.seed: 0 there, 1 now"),
+        RunFolder(tmp_path).open({"config": {"seed": 1}, "env": counted}, {}),
+    ):
+        pass

@@ -13,6 +13,7 @@ from typing import Any
 from ...agents import CoMapAgent, CoMapConfig
 from ...agents.comap import ActionGate, action_gate
 from ...envs import Canonicalizer
+from ...envs.generated import is_generated, tasks_in_words
 from ...errors import LanguageModelError
 from ...facts import Delta, diff
 from ...lm import LanguageModel, Score
@@ -57,7 +58,8 @@ def freeze_transitions(training: StagedTraining, stage: StageFolder) -> Mapping[
     played = training.play(stage.path / "episodes", split, agent, some, lm=lm)
     found = frozen_set(shown, played, config.frozen_transitions, training.seed("frozen"))
     if is_first():
-        save_transitions(stage.path / _FILE, found)
+        counted = tasks_in_words(len(tasks), sum(map(is_generated, tasks)))
+        save_transitions(stage.path / _FILE, found, counted)
     wait()
     return {"transitions": len(found)}
 

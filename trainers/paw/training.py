@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ... import jsonl
 from ...agents.paw import PaWAgent
 from ...agents.run import Run, writing
+from ...envs.generated import is_generated
 from ...envs.panel import evenly
 from ...envs.registry import own_function, text_env_of
 from ...errors import DataCorrupt, OptionError, needs_extra
@@ -27,7 +28,7 @@ from ..run_folder import RunFolder, last_checkpoint
 from ..setup import Environments, show_expert, tiny_for_training
 from ..sft import imitation_samples
 from ..stages import MakeEnv, Tell, identified, play_share, telling_work
-from ..tracking import tracked
+from ..tracking import shown_settings, tracked
 from .config import PaWTraining
 from .rollouts import groups_of, roll_out, rollout_metrics, shuffled
 from .rows import PaWRow, RewardFunction, Serializer
@@ -119,7 +120,7 @@ def train(
     described["config"].pop("max_updates", None)  # may grow when the training is gone on with
     with (
         RunFolder(out).open(described, session or {}) as folder,
-        tracked(tell, report_to, folder.path, described["config"]) as tell,
+        tracked(tell, report_to, folder.path, shown_settings(described)) as tell,
     ):
         begun = warmed_up(config, model, make_env, folder.path, tell, demos)
         engine = open_simulator(simulator, config, make_env, folder.path, tell)
@@ -342,6 +343,8 @@ def _result(update: int, split: str, episodes: Sequence[Trajectory]) -> dict[str
         "score": sum(finals) / number,
         "steps": sum(len(episode.steps) for episode in episodes) / number,
         "errors": sum(episode.error is not None for episode in episodes),
+        "tasks": len(won),
+        "generated_tasks": sum(map(is_generated, won)),
         "won": won,
     }
 
