@@ -21,6 +21,7 @@ from ..agents.create import create_agent
 from ..agents.run import Tally
 from ..agents.runner import run_episodes
 from ..envs import Describer, Snapshot, TextEnv
+from ..envs.generated import is_generated, tasks_in_words
 from ..envs.panel import evenly
 from ..envs.registry import env_class
 from ..errors import DataNotFound, MissingExtra, OptionError
@@ -82,7 +83,7 @@ _WORDS = {
     "random": "takes admissible actions at random",
     _NONE: "takes CoMap's draft, whatever follows: the same policy with its gate shut",
     _LEARNED: "drafts an action, predicts with its own world model what follows, and may revise it",
-    _ORACLE: "the same policy, told what really follows",
+    _ORACLE: "the same policy, told what really follows: not a result to report",
 }
 MOST = 100
 """The tasks that each learned agent plays."""
@@ -251,8 +252,8 @@ def learned_in(learned: Sequence[Mapping[str, Any]]) -> str:
     else:
         verdict = "so few tasks cannot tell whether its own world model helps or harms"
     return (
-        f"One learned policy wins {rates[0]} of {len(gains)} tasks without a world model, {rates[1]} "
-        f"with its own and {rates[2]} with the oracle: {verdict} "
+        f"One learned policy wins {rates[0]} of {len(gains)} generated tasks without a world model, "
+        f"{rates[1]} with its own and {rates[2]} with the oracle: {verdict} "
         f"({100 * mean:+.0f} points, 95 % interval {100 * low:+.0f} to {100 * high:+.0f})."
     )
 
@@ -453,21 +454,24 @@ class _Demo:
     def about(self) -> str:
         """Return what the environment is, and what was done in it."""
         summary = (env_class(self.config.env).__doc__ or "").strip().partition("\n\n")[0]
-        counts = self.results.counts
-        generated = "generated " if self.tasks[0].startswith("generated/") else ""
+        counts, tasks = self.results.counts, self.tasks_in_words()
         return (
             f"{self.config.env}: {' '.join(summary.split())} A world model learned from "
             f"{counts['training transitions']:,} steps of an expert and of a random agent. It and others "
-            f"then predicted {counts['test transitions']:,} steps of {len(self.tasks)} unseen "
-            f"{generated}tasks, and agents played these tasks, in the real environment and inside each "
-            "world model."
+            f"then predicted {counts['test transitions']:,} steps of {tasks} that it had not seen, and "
+            "agents played these, in the real environment and inside each world model."
         )
+
+    def tasks_in_words(self) -> str:
+        """Return how many tasks are measured on, and whether they are generated."""
+        return tasks_in_words(len(self.tasks), sum(map(is_generated, self.tasks)))
 
     def report(self, episodes: Sequence[Episode]) -> str:
         results = self.results
         tables = [_delta_table(results), _rollout_table(results), _agent_table(results)]
         if results.plans:
             tables.append(_plan_table(results))
+        tables = [replace(one, title=f"{one.title} ({self.tasks_in_words()})") for one in tables]
         if results.learned:
             tables.append(learned_table(results.learned, self.learned_parameters))
         for table in tables:
@@ -476,13 +480,14 @@ class _Demo:
         print("\n" + "\n".join(said))
         record = circumstances(_PACKAGES) | {
             "config": asdict(self.config) | {"data_dir": None, "out": None},
+            "tasks": self.tasks_in_words(),
             **asdict(results),
         }
         write_result(self.out / "results.json", record)
         kind = results.fingerprint.get("games", "")
         summary = {
             "environment": self.config.env,
-            "tasks": f"{kind}; split {self.config.test_split}, {len(self.tasks)} tasks",
+            "tasks": f"{kind}; split {self.config.test_split}, {self.tasks_in_words()}",
             **{name: f"{number:,}" for name, number in results.counts.items()},
             "seconds": ", ".join(f"{k} {v:.1f}" for k, v in results.seconds.items()),
         }
@@ -609,8 +614,9 @@ def learned_table(learned: Sequence[Mapping[str, Any]], parameters: int) -> Tabl
         score = round(100 * one["score"], 1)
         rows.append((one["agent"], rate, score, one["steps"]["per_episode"], revised))
     failed = sum(count for one in learned for count in one["errors"].values())
+    played = tasks_in_words(learned[0]["n"], learned[0]["generated_tasks"])
     return Table(
-        "A learned agent: success",
+        f"A learned agent: success ({played})",
         ("agent", "success (95 %)", "goal conditions", "steps", "revised"),
         tuple(rows),
         "Percent, but for steps. 'goal conditions': how much of its task an episode has done at its end, "

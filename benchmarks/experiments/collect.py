@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from ...agents.run import TRAJECTORIES, recorded
 from ...envs.alfworld.goal import Goal
+from ...envs.generated import kind_in_words
 from ...envs.searchqa.questions import DATASETS
 from ...errors import CoMapError, DataCorrupt, DataNotFound
 from ...jsonl import read_json
@@ -23,6 +24,7 @@ from ...metrics import wilson
 from ...trainers.comap.config import preset
 from ...trainers.setup import Environments
 from ...trajectory import Trajectory
+from ...worldmodel.naming import NOT_TO_REPORT
 from ..training_record import TrainingRecord, get, members, number, read_training
 from .definition import Column, Experiment, ResultRow, read_data
 from .plan import VERDICTS, Job, Paths, Plan, PlannedCell
@@ -85,6 +87,7 @@ def _measured(job: Job, paths: Paths) -> tuple[list[Measure], dict[str, Any], st
         return [], record, f"{record['status']}: {record['why']}"
     folder = paths.of(job.id)
     record["fingerprint"] = _fingerprint(folder)
+    record |= {"tasks": _tasks(folder), "caution": _caution(folder)}
     try:
         return measures_of(job, folder), record, None
     except CoMapError as error:
@@ -135,6 +138,8 @@ def _about(cell: PlannedCell, one: Experiment, record: Mapping[str, Any]) -> dic
         "config_hash": record.get("config_hash"),
         "code_version": record.get("code"),
         "fingerprint": record.get("fingerprint"),
+        "tasks": record.get("tasks"),
+        "caution": record.get("caution"),
         "hardware": f"{get(machine, 'cpu')}, {get(machine, 'cores')} cores" if named else None,
         "seconds": cost.pop("seconds", None),
         "cost": cost or None,
@@ -142,14 +147,45 @@ def _about(cell: PlannedCell, one: Experiment, record: Mapping[str, Any]) -> dic
     }
 
 
+def _records(folder: Path) -> Iterator[Any]:
+    """Yield what runs, a training and a score in a job's folder say of themselves."""
+    for path in [folder / "run.json", *sorted(folder.glob("*/run.json")), folder / "result.json"]:
+        with suppress(OSError, ValueError):
+            yield json.loads(path.read_bytes())
+
+
+def _tasks(folder: Path) -> str | None:
+    """Return in words that a job's tasks were generated; None where they were not, or nobody says it."""
+    counted: list[tuple[float, float]] = []
+    for record in _records(folder):
+        played = number(record, "tasks", "number"), number(record, "tasks", "generated")
+        if played[0] is not None and played[1] is not None:
+            counted.append((played[0], played[1]))
+        words = get(record, "tasks")  # of a score
+        told = (
+            [words]
+            if isinstance(words, str)
+            else members(record, "described", "env", "tasks").values()
+        )
+        for text in map(str, told):
+            some = "generated" in text
+            counted.append((1, some * (0.5 if "of them" in text or "partly" in text else 1)))
+    return kind_in_words(sum(n for n, _ in counted), sum(n for _, n in counted)) or None
+
+
+def _caution(folder: Path) -> str | None:
+    """Return in words that runs of a job asked an oracle; None where they did not."""
+    asked = set()
+    for path in sorted(folder.glob("*/summary.json")):
+        with suppress(DataCorrupt, OSError, ValueError):
+            asked |= {str(words) for words in members(read_json(path), "world_models").values()}
+    return "; ".join(sorted(words for words in asked if NOT_TO_REPORT in words)) or None
+
+
 def _fingerprint(folder: Path) -> str | None:
     """Return twelve digits for the fingerprints of the environments that a job was run in."""
     found = []
-    for path in [folder / "run.json", *sorted(folder.glob("*/run.json")), folder / "result.json"]:
-        try:
-            run = json.loads(path.read_bytes())
-        except (OSError, ValueError):
-            continue
+    for run in _records(folder):
         known = get(run, "described", "env", "fingerprint")
         found.append(known or get(run, "environment") or get(run, "env", "fingerprint"))
     found = [one for one in found if isinstance(one, Mapping)]

@@ -364,6 +364,10 @@ class ResultRow:
     job: str | None = None
     trajectories: str | None = None
     error: str | None = None
+    tasks: str | None = None
+    """that these are generated tasks, in words, if they are"""
+    caution: str | None = None
+    """that an oracle was asked, in words, if one was"""
 
     def __post_init__(self) -> None:
         for name in ("experiment", "method", "metric"):

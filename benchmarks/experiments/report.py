@@ -118,6 +118,7 @@ def _about(rows: Sequence[ResultRow]) -> tuple[tuple[str, str], ...]:
     failed = len({row.job for row in rows if row.job and row.error is not None})
     seeds = sorted({row.seed for row in rows if row.seed is not None})
     found = {
+        "tasks": _listed(row.tasks for row in rows),
         "models": _listed(row.backbone for row in rows),
         "seeds": _listed(map(str, seeds)),
         "comap": _listed(row.code_version for row in rows),

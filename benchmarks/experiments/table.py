@@ -61,6 +61,11 @@ class Cell:
         return ", ".join(str(seed) for seed in self.seeds if seed is not None)
 
     @property
+    def caution(self) -> str:
+        """What is to be known before it is reported: that an oracle was asked."""
+        return "; ".join(dict.fromkeys(row.caution for row in self.rows if row.caution))
+
+    @property
     def measured(self) -> str:
         """How many tasks and which seeds the value is of, in words."""
         parts = [f"n = {self.n}" if self.n else "", _seeds(self.seed_names)]
@@ -319,7 +324,7 @@ def measured_table(experiment: Experiment, rows: Iterable[ResultRow]) -> Table |
     footnotes = Footnotes()
 
     def written(one: Cell, i: int, is_best: bool) -> Entry:
-        notes = [one.reason] if one.reason else []
+        notes = [text for text in (one.reason, one.caution) if text]
         if one.value is not None:
             notes += [f"n = {one.n}"] if one.n not in ("", usual_n[i]) else []
             notes += [_seeds(one.seed_names)] if one.seed_names not in ("", usual_seeds) else []
@@ -343,9 +348,13 @@ def measured_table(experiment: Experiment, rows: Iterable[ResultRow]) -> Table |
     spread = any(one.sd is not None for some in by_column for one in some)
     about = "Mean ± standard deviation over seeds. " if spread else ""
     about += f"{_seeds(usual_seeds).capitalize()}, unless a footnote says otherwise."
-    notes = (_caption(columns), about if usual_seeds else "", _not_run(experiment, own, shown))
+    kind, further = _tasks_of(own)
+    notes = (
+        *(_caption(columns), further),
+        *(about if usual_seeds else "", _not_run(experiment, own, shown)),
+    )
     return Table(
-        title="Measured here",
+        title=f"Measured here{f', on {kind}' if kind else ''}",
         head=("method", *(head(one, columns) for one in columns)),
         blocks=tuple(blocks),
         counts=tuple(usual_n) if any(usual_n) else (),
@@ -353,6 +362,16 @@ def measured_table(experiment: Experiment, rows: Iterable[ResultRow]) -> Table |
         footnotes=footnotes.written(),
         texts=1 if numbers else 1 + len(columns),
     )
+
+
+def _tasks_of(rows: Iterable[ResultRow]) -> tuple[str, str]:
+    """Return of which kind the tasks of all rows are, or else a note on those that are generated."""
+    values = [row for row in rows if row.value is not None]
+    kinds = {row.tasks for row in values}
+    if len(kinds) == 1:
+        return kinds.pop() or "", ""
+    listed = dict.fromkeys(f"{row.env or row.method} ({row.tasks})" for row in values if row.tasks)
+    return "", f"Not the benchmarks' own: {', '.join(listed)}." if listed else ""
 
 
 def differences_table(experiment: Experiment, rows: Iterable[ResultRow]) -> Table | None:
@@ -497,6 +516,12 @@ class Panel:
     """names of the bars, at 0, 1, ..."""
     axis: str = ""
     log: bool = False
+    tasks: str = ""
+    """that the tasks are generated, in words, if they are"""
+
+    @property
+    def title(self) -> str:
+        return with_unit(self.column) + (f", on {self.tasks}" if self.tasks else "")
 
     def at(self, x: float) -> str:
         """Return what stands below a point."""
@@ -565,6 +590,7 @@ def _panel(
         labels=labels,
         axis="" if axis is None or bars else axis.label,
         log=axis is not None and axis.log and not bars and positive,
+        tasks=_tasks_of(row for _, row in shown)[0],
     )
 
 
@@ -613,7 +639,7 @@ def _line_table(panel: Panel) -> Table:
         rows.append(Row((name, *shown, Entry(f"{len(curve.points):,}"), Entry(of))))
     axis = one_line(panel.axis or "x", 40)
     return Table(
-        title=with_unit(column),
+        title=panel.title,
         head=("curve", *(f"{one} ({axis})" for one in titles), "points", "each of"),
         blocks=(Block(None, tuple(rows)),),
         footnotes=footnotes.written(),
@@ -627,7 +653,7 @@ def _bar_table(panel: Panel) -> Table:
     def written(found: Cell | None) -> Entry:
         if found is None:
             return Entry("–")
-        notes = [found.reason] if found.reason else []
+        notes = [text for text in (found.reason, found.caution) if text]
         if found.value is not None and found.measured not in ("", of):
             notes.append(found.measured)
         return entry(found, unit, marks=(footnotes.mark("; ".join(notes)),) if notes else ())
@@ -638,7 +664,7 @@ def _bar_table(panel: Panel) -> Table:
         for i, name in enumerate(panel.labels)
     )
     return Table(
-        title=with_unit(panel.column),
+        title=panel.title,
         head=("", *(one_line(curve.name, _LABEL) for curve in panel.curves)),
         blocks=(Block(None, tuple(rows)),),
         notes=(f"Each value: {of}, unless a footnote says otherwise.",) if of else (),

@@ -178,6 +178,7 @@ def test_one_policy_plays_with_three_world_models(models):
     table = learned_table(found, models.parameters)
     assert all("(n=3)" in str(row[1]) for row in table.rows) and table.rows[0][-1] is None
     assert "0.2 M parameters" in table.note and "failed" not in table.note
+    assert "3 generated tasks" in table.title
 
 
 def test_a_sentence_says_what_the_world_model_is_worth():
@@ -190,7 +191,7 @@ def test_a_sentence_says_what_the_world_model_is_worth():
             for won in (none, own, [True] * 60 + [False] * 40)
         ]
     )
-    assert "wins 40 % of 100 tasks without a world model, 52 % with its own and 60 %" in told
+    assert "wins 40 % of 100 generated tasks without a world model, 52 % with its own" in told
     assert "its own world model helps (+12 points, 95 % interval +2 to +22)" in told
     few = [
         {"won": won, "success": {"value": sum(won) / 4}}

@@ -20,6 +20,7 @@ from comap.benchmarks.experiments.table import cell
 from comap.errors import DataCorrupt, DataNotFound
 from comap.facts import State
 from comap.trajectory import Trajectory, write_trajectories
+from comap.worldmodel.naming import NOT_TO_REPORT
 
 AW = "comap/ALFWorld-v0"
 
@@ -288,3 +289,40 @@ def test_a_line_that_is_no_row_is_named(tmp_path, more):
         path.write_text(line + "\n")
         with pytest.raises(DataCorrupt, match="line 1"):
             list(read_rows(path))
+
+
+def test_rows_say_that_tasks_were_generated_and_that_an_oracle_was_asked(tmp_path):
+    found, paths = planned("comap-t1"), Paths(tmp_path)
+    name, job = next((n, j) for n, j in found.jobs.items() if j.recipe.kind == "play")
+    folder = done(paths, job)
+    episode = Trajectory(AW, "1", "", "", "react", "", State())
+
+    def rows(generated, world_models):
+        for split in job.setup.splits:
+            played = {"number": 4, "generated": generated, "sha256": ""}
+            write(folder / split / "run.json", {"environment": {"split": split}, "tasks": played})
+            summary = {"n": 4, "success": {"value": 0.5}, "score": 0.5, "steps": {"all": 9}}
+            summary |= {"invalid_actions": 0.0, "world_models": world_models}
+            write(folder / split / "summary.json", summary)
+            write_trajectories(folder / split / "trajectories.jsonl", [episode] * 4)
+        return [one for one in measured(found, "comap-t1", paths) if one.job == name]
+
+    oracle = f"the oracle, {NOT_TO_REPORT}"
+    (one, *_) = rows(4, {"oracle": oracle, "retrieval": "retrieval"})
+    assert (one.tasks, one.caution) == ("generated tasks", oracle)
+    (one, *_) = rows(1, {"retrieval": "retrieval"})
+    assert (one.tasks, one.caution) == ("partly generated tasks", None)
+    (one, *_) = rows(0, {})
+    assert (one.tasks, one.caution) == (None, None)
+
+
+def test_rows_of_a_training_say_that_its_tasks_were_generated(tmp_path):
+    found, paths = planned("comap-t2"), Paths(tmp_path)
+    job = job_named(found, "comap-alfworld")
+    training(paths.of(job.needs["sft"]), [])
+    training(done(paths, job), [evaluation(0, 0.25, 40.0)])
+    run = json.loads((paths.of(job.id) / "run.json").read_text())
+    run["described"]["env"]["tasks"] = {"train": "9 generated tasks", "dev": "2 generated tasks"}
+    write(paths.of(job.id) / "run.json", run)
+    (row,) = measured(found, "comap-t2", paths)
+    assert row.tasks == "generated tasks"

@@ -17,6 +17,7 @@ from comap.benchmarks.experiments.table import (
     best,
     cell,
     measured_table,
+    panel_table,
     panels,
     t_interval,
 )
@@ -253,3 +254,33 @@ def test_differences_are_paired_by_seed():
         ["CoMap against ReAct", "+25.0", "+12.6 to +37.4", "12.4", "3"]
     )
     assert [entry.mean for entry in medium.rows[0].entries][1:] == ["+30.0", "–", "–", "1"]
+
+
+def test_tables_on_generated_tasks_are_called_so():
+    rows = [replace(one, tasks="generated tasks") for one in KIT._table_rows()]
+    found = measured_table(TABLE, rows)
+    assert found.title == "Measured here, on generated tasks"
+    mixed = [replace(one, tasks=None) if one.env == KIT.WS else one for one in rows]
+    found = measured_table(TABLE, mixed)
+    assert found.title == "Measured here"
+    assert any(f"{KIT.AW} (generated tasks)" in note for note in found.notes)
+    assert measured_table(TABLE, KIT._table_rows()).title == "Measured here"
+    figure = [replace(one, tasks="generated tasks") for one in KIT._figure_rows()]
+    for experiment in (CURVES, BARS):
+        for panel in panels(experiment, [one for one in figure if one.experiment == experiment.id]):
+            assert panel_table(panel).title.endswith("on generated tasks")
+
+
+def test_a_cell_for_which_an_oracle_was_asked_has_a_footnote():
+    rows = [
+        replace(one, caution="the oracle, it is") if one.method == "CoMap" else one
+        for one in KIT._table_rows()
+    ]
+    found = measured_table(TABLE, rows)
+    marked = {
+        line.name: [entry.marks for entry in line.entries[1:4]]
+        for line in found.blocks[0].rows
+        if line.name != "RAP"
+    }
+    assert all(marked["CoMap"]) and not any(marked["ReAct"])
+    assert "the oracle, it is" in dict(found.footnotes).values()
