@@ -147,14 +147,14 @@ class ScoreWorldModel(ModelOptions):
     )
 
     former: ClassVar[Mapping[str, str]] = {"samples": "--n", "save_transitions": "--save"}
-    rare: ClassVar[str] = "model error_rate"
+    rare: ClassVar[str] = "model"
 
     world_model: str | None = None
     """World model to score: retrieval (fitted on the train split), null (nothing happens), FILE.jsonl (a
     saved retrieval model), MODULE:CLASS (your own), or a language model, which is prompted: shipped (a
     small trained one, part of comap), tiny, a folder of save_pretrained, a name on the Hub
-    (Qwen/Qwen3-4B), http://HOST:PORT/v1#NAME, or replay:FILE. Oracle and noisy need a live
-    episode, and are not scored."""
+    (Qwen/Qwen3-4B), http://HOST:PORT/v1#NAME, or replay:FILE. Also oracle (tries the action in the real
+    environment) and noisy (the oracle with errors), of transitions that are drawn now."""
     model: str | None = None
     """The same as --world-model: no agent acts here."""
     base_url: str | None = None
