@@ -60,5 +60,5 @@ def check_summary(summary: dict[str, Any]) -> None:
     """What holds of a run, whatever the model says."""
     assert summary["n"] == 8 and summary["errors"] == {}
     assert summary["steps"]["all"] >= 8
-    assert summary["generated"] == summary["n"]
+    assert summary["generated_tasks"] in (0, summary["n"]), "they are all of one kind"
     assert 0 <= summary["invalid_actions"] <= 1
