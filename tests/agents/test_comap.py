@@ -40,7 +40,7 @@ def agent(head: RefinementHead | None = None, **options: Any) -> CoMapAgent:
 
 
 def test_a_step_is_draft_look_ahead_reflect_and_gate() -> None:
-    talk = converse_with(agent(), view(), [DRAFT, DESK, SAFE, SURE])
+    talk = converse_with(agent(max_length=4096), view(), [DRAFT, DESK, SAFE, SURE])
     assert talk.kinds == ["Generate", "Imagine", "Generate", "Score"]
     assert talk.purposes == ["draft", "imagine go to desk 1", "reflect", "reflect: confidence"]
     draft, imagine, reflect, score = talk.requests
