@@ -253,8 +253,8 @@ def model_card(
         "## What is here\n\n" + table(("folder", "kind", "parameters"), rows),
     ]
     if settings := _settings_of(given):
-        rows = [(name, shown(value)) for name, value in settings.items()]
-        parts.append("## Settings\n\n" + table(("", ""), rows))
+        named = [(name, shown(value)) for name, value in settings.items()]
+        parts.append("## Settings\n\n" + table(("", ""), named))
     parts.append(origin(given))
     if evaluation is not None:
         run, results = Path(evaluation), Results()
