@@ -176,7 +176,7 @@ class _Game:
         self.tries: dict[int, int] = {}
         self.fruitless = 0  # workers in a row that were lost before they told of anything
         try:
-            sent = None if pool.prepare else replace(run, on_step=None)
+            sent = None if pool.prepare else replace(run, on_step=None, on_note=None)
             self.source = ray.put((pool.prepare, sent))
         except Exception as error:  # whatever pickling meets
             why = f"({type(error).__name__}: {' '.join(str(error).split())[:200]})"

@@ -7,10 +7,12 @@ import json
 import os
 import re
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, KeysView, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -27,7 +29,7 @@ from ..errors import DataCorrupt, DownloadError, OptionError, check_number
 from ..lm import LanguageModel
 from ..metrics import Rate, delta_f1, pass_at_k, wilson
 from ..redaction import without_secrets
-from ..trajectory import Trajectory, read_trajectories
+from ..trajectory import Step, Trajectory, read_trajectories
 from ..worldmodel import Configured, WorldModel
 from ..worldmodel.language import LanguageWorldModel
 from ..worldmodel.naming import in_words, words_of
@@ -36,6 +38,7 @@ from .config import AgentConfig
 from .prompting import prompts_sha256
 from .requests import IMAGINE, EnvSlot, Keep, OnWork
 from .runner import settings_of, stream_episodes
+from .unread import UNREAD, UnreadReplies, UnreadStreak
 
 _OF_WEIGHTS = ("SafetensorError", "safetensors")
 _OF_TORCH = ("PytorchStreamWriter", "inline_container")  # `torch.save` tells a full disk so
@@ -159,8 +162,10 @@ class Run:
         seed: See `stream_episodes`.
         keep: See `stream_episodes`.
         config: What else makes this run the run it is, as plain data.
-        on_step: Called after each step that is played in this process.
+        on_step: Called with each step that is played in this process.
         on_work: Called about each batch of language-model calls in this process; see `stream_episodes`.
+        on_note: Told in words what does not stop the run, but should be known; None for a warning of
+            Python's.
         note_actions: See `stream_episodes`.
 
     Raises:
@@ -184,8 +189,9 @@ class Run:
     seed: int | None = None
     keep: Keep = "replies"
     config: Mapping[str, Any] = field(default_factory=dict)
-    on_step: Callable[[], object] | None = None
+    on_step: Callable[[Step], object] | None = None
     on_work: OnWork | None = None
+    on_note: Callable[[str], object] | None = None
     note_actions: bool = False
 
     def __post_init__(self) -> None:
@@ -389,7 +395,7 @@ DIGESTS = "files"
 _SPENT = ("calls", "prompt_tokens", "completion_tokens")
 CUT = "cut_replies"
 """The member of a summary that counts the replies which ended at their limit of tokens."""
-ADDED = frozenset({"generated_tasks", "world_models", CUT})
+ADDED = frozenset({"generated_tasks", "world_models", CUT, UNREAD})
 """The members of a summary that earlier versions did not write: `comap verify` does not miss them."""
 
 
@@ -421,6 +427,7 @@ class Tally:
     world_models: set[str] = field(default_factory=set)
     """The names of the world models that were asked, or that imagined episodes."""
     gate: Counter[tuple[Any, Any, bool]] = field(default_factory=Counter)
+    unread: UnreadReplies = field(default_factory=UnreadReplies)
 
     @classmethod
     def of(cls, trajectories: Iterable[Trajectory]) -> Tally:
@@ -451,6 +458,7 @@ class Tally:
             if step.notes.get("path") == "reflected":  # by CoMap
                 get = step.notes.get
                 self.gate[get("p_source"), get("q_source"), bool(get("gate"))] += 1
+            self.unread.add(step)
             for name, word in step.env_info.items():
                 if isinstance(word, str):
                     self.env_info.setdefault(name, Counter())[word] += 1
@@ -486,6 +494,8 @@ class Tally:
                 whose: {"all": counts.total(), "for": dict(sorted(counts.items()))}
                 for whose, counts in sorted(self.cut.items())
             }
+        if self.unread.read:
+            result[UNREAD] = self.unread.summary()
         first_errors: dict[str, str] = {}
         counts: Counter[str] = Counter()
         for error in self.errors.values():
@@ -634,13 +644,11 @@ def run_to(
         if not sessions:
             _refuse_foreign(trajectories)
         with writing(folder):
-            unfinished = isinstance(run.agent, Retrying) and not (folder / SUMMARY).exists()
-            records = Records(trajectories, retrying=unfinished)
-            if retry_failed and records.failed:
-                (folder / SUMMARY).unlink(missing_ok=True)
-                records.drop(records.failed)
+            records = _open_records(folder, run, retry_failed)
         rest = [item for item in run.items if item not in records.items]
-        playing = stack.enter_context(closing((play or Run.play)(run, rest, concurrency, overlap)))
+        streak, watched = _watched(run)
+        start_playing = play or Run.play
+        playing = stack.enter_context(closing(start_playing(watched, rest, concurrency, overlap)))
         sessions.append({**(about or {}), "concurrency": concurrency})
         with writing(folder):
             jsonl.write_json(folder / RUN, {"format": FORMAT, **described, "sessions": sessions})
@@ -652,15 +660,46 @@ def run_to(
         for number, trials in playing:
             with writing(folder):
                 records.add(trials)
-                seconds = round(time.monotonic() - start, 3)
-                ended = {"session": len(sessions), "task": rest[number][0], "seconds": seconds}
-                jsonl.append(folder / TIMINGS, [{**ended, "steps": _of_steps(trials)}])
+                ended = {"session": len(sessions), "task": rest[number][0]}
+                _time(folder, ended, time.monotonic() - start, trials)
+            if play is not None:  # elsewhere, where steps are not told one by one
+                streak.add_all(trials)
             if on_done is not None:
                 on_done(trials)
             hopeless = _counted(hopeless, trials[-1])
         with writing(folder):
             records.sort(run.items)
             return _summarize(folder, records)
+
+
+def _open_records(folder: Path, run: Run, retry_failed: bool) -> Records:
+    """Return what is recorded of a run; without what failed, where that is to be played again."""
+    unfinished = isinstance(run.agent, Retrying) and not (folder / SUMMARY).exists()
+    records = Records(folder / TRAJECTORIES, retrying=unfinished)
+    if retry_failed and records.failed:
+        (folder / SUMMARY).unlink(missing_ok=True)
+        records.drop(records.failed)
+    return records
+
+
+def _time(
+    folder: Path, ended: Mapping[str, Any], seconds: float, trials: Sequence[Trajectory]
+) -> None:
+    """Write down when a task ended, and how long its steps took."""
+    line = {**ended, "seconds": round(seconds, 3), "steps": _of_steps(trials)}
+    jsonl.append(folder / TIMINGS, [line])
+
+
+def _watched(run: Run) -> tuple[UnreadStreak, Run]:
+    """Return what warns of a run's replies, and the run that tells it of each step."""
+    streak = UnreadStreak(run.agent, run.lm, run.on_note or partial(warnings.warn, stacklevel=3))
+
+    def on_step(step: Step) -> None:
+        streak.add(step)
+        if run.on_step is not None:
+            run.on_step(step)
+
+    return streak, replace(run, on_step=on_step)
 
 
 def _summarize(folder: Path, records: Records) -> dict[str, Any]:

@@ -158,7 +158,7 @@ def stream_episodes(
     seed: int | Sequence[int | None] | None = None,
     keep: Keep = "replies",
     overlap: bool = False,
-    on_step: Callable[[], object] | None = None,
+    on_step: Callable[[Step], object] | None = None,
     on_work: OnWork | None = None,
     note_actions: bool = False,
 ) -> Generator[tuple[int, list[Trajectory]], None, None]:
@@ -180,7 +180,7 @@ def stream_episodes(
         overlap: Whether a world model predicts for some episodes while the policy drafts for others
             (`comap.agents.runner`): for two models that do not wait for one another, such as two
             servers. Episodes are the same, and end in another order.
-        on_step: Called after each step of each episode.
+        on_step: Called with each step of each episode.
         on_work: Called before and after each batch of language-model calls with a
             `comap.agents.requests.ModelWork`: how many were asked and answered, and their tokens.
         note_actions: Whether steps note the actions that were admissible before them
@@ -266,7 +266,7 @@ class Player:
     lm: LanguageModel | None = None
     keep: Keep = "replies"
     settings: Mapping[str, Any] | None = None
-    on_step: Callable[[], object] | None = None
+    on_step: Callable[[Step], object] | None = None
     note_actions: bool = False
 
 
@@ -499,8 +499,6 @@ def _act(
     began = time.perf_counter()
     reply = slot.step(action)
     seconds = (time.perf_counter() - began, slot.waited)
-    if player.on_step is not None:
-        player.on_step()
     env, info = slot.inner, reply[4]
     kept = {
         name: info[name]
@@ -510,7 +508,10 @@ def _act(
     notes = {name: value for name, value in notes.items() if name != ENV_INFO}
     if kept:
         notes[ENV_INFO] = json_notes(kept)
-    return Step.of(action, reply, prediction, tuple(calls), notes, seconds), info
+    step = Step.of(action, reply, prediction, tuple(calls), notes, seconds)
+    if player.on_step is not None:
+        player.on_step(step)
+    return step, info
 
 
 def _review(

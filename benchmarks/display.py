@@ -17,7 +17,7 @@ from ..envs.generated import kind_in_words
 from ..lm.create import hush
 from ..metrics import wilson
 from ..trainers.processes import is_first
-from ..trajectory import Trajectory
+from ..trajectory import Step, Trajectory
 from .tables import Table, format_cells, numeric_columns, one_line, visible
 from .training_record import number
 
@@ -204,7 +204,7 @@ class RunDisplay(Display):
         self.begin("Playing")
         self._began = time.monotonic()
 
-    def step(self) -> None:
+    def step(self, _: Step) -> None:
         """Count a step of an episode under way."""
         self._steps += 1
         self._show()

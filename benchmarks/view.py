@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..agents.run import CUT, LATENCY, RUN, TRAJECTORIES, Tally, check_count, differences, read_run
+from ..agents.unread import UNREAD
 from ..envs.generated import tasks_in_words
 from ..errors import CoMapError, DataNotFound, OptionError
 from ..metrics import Rate
@@ -117,7 +118,12 @@ def _page_summary(played: Sequence[_Played], most: int) -> dict[str, str]:
         "agent": ", ".join(sorted(set().union(*(one.agents for one in played)))),
         "episodes": f"{sum(counts):,}{cut if max(counts) > most else ''}",
     }
-    parts = (("tasks", played_tasks), ("world model", world_models), ("failed", failures))
+    parts = (
+        ("tasks", played_tasks),
+        ("world model", world_models),
+        ("not read", unread_replies),
+        ("failed", failures),
+    )
     for heading, describe in parts:
         if text := _of_each(played, describe):
             summary[heading] = text
@@ -193,6 +199,7 @@ def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
         "steps in all": f"{summary['steps']['all']:,}",
         "refused actions": f"{100 * summary['invalid_actions']:.1f} %",
     }
+    rows |= dict(_unread(summary))
     if foreseen := summary.get("predictions"):
         # Of changes first: a failing agent that repeats a refused action has nearly 1 of all steps.
         of_changes, of_all = (100 * foreseen[name] for name in ("nonempty", "delta_f1"))
@@ -252,6 +259,36 @@ def cut_replies(summary: Mapping[str, Any], settings: Mapping[str, Any]) -> list
         found = _cut(counts, summary[key]["all"]["calls"])
         lines.append(f"replies of the {whose} cut off at their limit: {found}; {advice[key]}")
     return lines
+
+
+_OF_ACTIONS = ("out_of_form", "without_action")
+_FAULTS = {
+    "out_of_form": "replies out of their form",
+    "without_action": "replies without an action",
+    "without_decision": "reflections without a decision",
+}
+
+
+def _unread(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with replies, how many have it, and some of them."""
+    for fault, counts in summary.get(UNREAD, {}).items():
+        if counts["all"]:
+            examples = ", ".join(f"'{one_line(text, 100)}'" for text in counts["examples"])
+            yield (
+                _FAULTS.get(fault, fault),
+                f"{counts['all']:,} of {counts['of']:,}, such as {examples}",
+            )
+
+
+def share_unread(summary: Mapping[str, Any]) -> float:
+    """Return the share of replies in which no action could be read."""
+    faults = [counts for name, counts in summary.get(UNREAD, {}).items() if name in _OF_ACTIONS]
+    return sum(counts["all"] for counts in faults) / max(sum(counts["of"] for counts in faults), 1)
+
+
+def unread_replies(summary: Mapping[str, Any]) -> str:
+    """Return in a line how many replies had no action that could be read; empty where all had one."""
+    return "; ".join(f"{heading}: {text}" for heading, text in _unread(summary))
 
 
 def played_tasks(summary: Mapping[str, Any]) -> str:

@@ -80,6 +80,7 @@ _IN_PYTHON = {
 """The ids of `create_world_model` that are none of the command line's, and what to give instead."""
 _COMAP = ("comap", "comap-selective")
 _SHARED = frozenset(part.name for part in fields(AgentConfig))
+_MANY_UNREAD = 0.1  # share of replies without an action at which it is said what to try
 _SMALL = 100  # tasks: of so many the prompts are recorded, unless --keep says what is
 _COUNTS = ("concurrency", "episodes", "fit_tasks", "horizon", "max_episode_steps", "real_every")
 
@@ -258,6 +259,11 @@ class Models:
         return model
 
 
+def _note(text: str) -> None:
+    """Say in a line what does not stop a run, but should be known."""
+    print(f"comap: {text}", file=sys.stderr, flush=True)
+
+
 def _is_own(spec: str | None) -> bool:
     """Return whether a text names a class of the user's own: MODULE:CLASS."""
     own = re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", spec or "") is not None
@@ -376,6 +382,7 @@ class Play(ModelOptions):
     def run(self) -> int:
         """Play; return 0, or 3 if every episode failed."""
         from ..agents.run import run_to
+        from ..agents.unread import advice
         from ..benchmarks.display import print_table, run_progress
         from ..benchmarks.record import circumstances
         from ..benchmarks.view import (
@@ -383,7 +390,9 @@ class Play(ModelOptions):
             failures,
             played_tasks,
             remedy,
+            share_unread,
             summary_table,
+            unread_replies,
             version_note,
         )
         from ..trainers.tracking import check_tracker, tracked
@@ -393,7 +402,7 @@ class Play(ModelOptions):
         prepared, about = self.prepared(), circumstances(PACKAGES)
         note = version_note(out, about)
         if note:
-            print(f"comap: {note}", file=sys.stderr)
+            _note(note)
         described = prepared.describe()
         about_tasks, world_model = described["tasks"], described["world_model_in_words"] or ""
         if NOT_TO_REPORT in world_model:
@@ -413,7 +422,7 @@ class Play(ModelOptions):
         ):
             summary = run_to(
                 out,
-                replace(prepared, on_step=shown.step, on_work=shown.work),
+                replace(prepared, on_step=shown.step, on_work=shown.work, on_note=_note),
                 concurrency=self.concurrency,
                 overlap=self.overlap,
                 retry_failed=self.retry_failed,
@@ -430,6 +439,8 @@ class Play(ModelOptions):
         print_table(summary_table(title, summary))
         if play is not None and play.restarts:
             print(f"\n{play.restarts} workers were lost and replaced")
+        if share_unread(summary) >= _MANY_UNREAD:
+            print(f"\n{unread_replies(summary)}; {advice(prepared.agent, prepared.lm)}")
         for line in cut_replies(summary, settings_of(prepared.agent)):
             print(f"\n{line}")
         if failures(summary):
