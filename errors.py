@@ -180,7 +180,8 @@ def check_choice(name: str, value: object, known: Iterable[str]) -> None:
 
 def check_number(name: str, value: object, least: int = 1, most: int | None = None) -> None:
     """Raise `OptionError` unless an option is a whole number in a range."""
-    if type(value) is not int or value < least or (most is not None and value > most):
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not is_whole or value < least or (most is not None and value > most):  # type: ignore[operator]
         wanted = f"of at least {least}" if most is None else f"from {least:,} to {most:,}"
         raise OptionError(f"{name} must be a whole number {wanted}, not {value!r:.80}")
 

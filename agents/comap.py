@@ -17,7 +17,7 @@ from ..lm.prompts import cut_text
 from ..lm.thoughts import is_thinking, without_thoughts
 from ..worldmodel import Imagined
 from .base import Decision, Imagine, Reply, Request, View
-from .config import AgentConfig
+from .config import AgentConfig, FromModel, ReplyLimit
 from .heads import RefinementHead
 from .parsing import (
     Reflection,
@@ -221,11 +221,13 @@ def weigh(
     if p is None and config.p_source == "verbalizer":
         prefix = f"Reflection: {said.text}\nDecision:" if said.text else "Decision:"
         words, purpose = (" REVISE", " KEEP"), "reflect: probability"
-        requests.append(NextWord(prompt, words, prefix, config.adapter, purpose))
+        asked = NextWord(prompt, words, prefix, config.adapter, purpose, config.asks_to_think)
+        requests.append(asked)
     known = reply.logprobs
     if said.action is not None and config.q_source != "proxy" and known is None:
         texts, purpose = (f" {said.action}",), "reflect: confidence"
-        requests.append(Score(prompt, texts, reply.head, False, config.adapter, purpose))
+        thinking = config.asks_to_think
+        requests.append(Score(prompt, texts, reply.head, False, config.adapter, purpose, thinking))
     found = list((yield requests) if requests else ())
     if p is None and config.p_source == "verbalizer":
         revise, keep = found.pop(0).probabilities
@@ -322,8 +324,9 @@ class CoMapConfig(AgentConfig):
     """The draft is revised only if p is above this; at it, it is kept (CoMap, Table 5)."""
     tau_q: float = 0.6
     """The draft is revised only if q is above this; at it, it is kept (CoMap, Table 5)."""
-    reflect_tokens: int = 128
-    """Most tokens of a reflection (CoMap, Table 5)."""
+    reflect_tokens: int = FromModel(128)
+    """Most tokens of a reflection. Default: 256, or 512 where the model thinks first; with prompts=brief
+    128, as CoMap's Table 5."""
     final_tokens: int = 16
     """Most further tokens where the reflection's final action is lacking (CoMap, Table 5).
     0 asks for none, for servers that cannot continue a reply."""
@@ -343,6 +346,7 @@ class CoMapConfig(AgentConfig):
     same actions cost fewer tokens."""
 
     limits = ((0, 1, "tau_p tau_q"), (1, math.inf, "reflect_tokens"), (0, math.inf, "final_tokens"))
+    reply_limits = {"reflect_tokens": ReplyLimit(256, 512)}  # noqa: RUF012
 
     def resolved(self, head: bool) -> CoMapConfig:
         """Return the settings with a source in place of each ``auto``, with a head or without one.
@@ -515,7 +519,12 @@ class CoMapAgent:
             return None
         if self.head is None:
             return 0.5
-        asked = Encode(messages, adapter=self.config.adapter, purpose="reflect: state")
+        asked = Encode(
+            messages,
+            adapter=self.config.adapter,
+            purpose="reflect: state",
+            thinking=self.config.asks_to_think,
+        )
         state: Encoding = yield asked
         return self.head.probability(state.vector)
 

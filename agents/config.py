@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Self,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from ..errors import OptionError, check_choice, suggest
 from ..lm import LanguageModel, Sampling
+from ..lm.base import context_tokens, thinks, usual_length
 from ..lm.prompts import check_prompt_folder
 from .base import Agent
+
+AnyAgent = TypeVar("AnyAgent", bound=Agent)
 
 Decoding: TypeAlias = Literal["free", "masked", "scored"]
 """How an action is decoded: any text; token by token among the admissible actions; or the
@@ -26,6 +41,22 @@ StateText: TypeAlias = Literal["history", "belief"]
 PromptStyle: TypeAlias = Literal["standard", "brief"]
 """Prompts with instructions and examples, or only what changes, for small models that were trained
 on such prompts."""
+
+
+class FromModel(int):
+    """A limit of tokens that nobody gave: the published number, until the agent meets its model.
+
+    `AgentConfig.fitted` puts another number in its place then.
+    """
+
+    __slots__ = ()
+
+
+class ReplyLimit(NamedTuple):
+    """Most tokens of a reply if nobody says so: of a model that replies at once, or thinks first."""
+
+    standard: int
+    thinking: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +82,18 @@ class AgentConfig:
     (not in the papers: small models mix up the forms). Only with free decoding; the others give it."""
     history_turns: int | None = None
     """With state_text=history: number of last turns in the prompt; None for all that fit."""
-    max_length: int = 2048
-    """Most tokens of prompt and reply together (CoMap, Table 5). Old turns are left out first."""
+    max_length: int = FromModel(2048)
+    """Most tokens of prompt and reply together; old turns are left out first. Default: the model's context,
+    up to 32,768 (8,192 where it does not say); with prompts=brief 2,048, as CoMap's Table 5."""
     temperature: float = 0.7
     """Temperature of what the agent writes; 0 is greedy (CoMap, Table 5)."""
     top_p: float = 0.9
     """Nucleus of what the agent writes (CoMap, Table 5)."""
-    draft_tokens: int = 64
-    """Most tokens of a thought and an action (CoMap, Table 5)."""
+    draft_tokens: int = FromModel(64)
+    """Most tokens of a thought and an action. Default: 256, or 512 where the model thinks first; with
+    prompts=brief 64, as CoMap's Table 5."""
+    thinking: bool = False
+    """Let a model that can think before it replies do so, such as Qwen3. Standard prompts only."""
     examples: int = 1
     """Worked examples in standard history prompts, 0 or 1."""
     show_actions: bool = True
@@ -80,8 +115,16 @@ class AgentConfig:
         (0, 1, "top_p"),
     )
     """Least and greatest value, and the names of the numbers that a class adds; its bases' hold too."""
+    reply_limits: ClassVar[Mapping[str, ReplyLimit]] = {"draft_tokens": ReplyLimit(256, 512)}
+    """Limits of replies that follow the model, by the names of the settings; those of its bases too."""
 
     def __post_init__(self) -> None:
+        usual = {part.name: part.default for part in fields(self)}
+        for name in (*self._reply_limits(), "max_length"):
+            if getattr(self, name) is None:  # as if it were not given
+                object.__setattr__(self, name, usual[name])
+        if self.prompts == "brief":  # for small models, which were trained with these numbers
+            self._settle()
         hints = get_type_hints(type(self))
         for part in fields(self):
             allowed, value = get_args(hints[part.name]), getattr(self, part.name)
@@ -117,6 +160,56 @@ class AgentConfig:
         """Whether prompts list the admissible actions, where the environment does."""
         return self.show_actions and self.prompts == "standard"
 
+    @property
+    def asks_to_think(self) -> bool:
+        """Whether requests ask the model to think first."""
+        return self.thinking and self.prompts == "standard"
+
+    def fitted(self, context: int | None, thinks: bool = False) -> Self:
+        """Return the settings with a number in place of each limit that follows the language model.
+
+        Args:
+            context: The most tokens of prompt and reply together that it takes; None if that is unknown.
+            thinks: Whether it thinks before it replies.
+
+        Example:
+            >>> config = AgentConfig(max_length=4096).fitted(context=32_768, thinks=True)
+            >>> config.max_length, config.draft_tokens
+            (4096, 512)
+        """
+        found: dict[str, int] = {}
+        if isinstance(self.max_length, FromModel):
+            found["max_length"] = usual_length(context)
+        most = found.get("max_length", self.max_length) // 4  # the rest is the prompt's
+        for name, limit in self._reply_limits().items():
+            if isinstance(getattr(self, name), FromModel):
+                tokens = limit.thinking if thinks else limit.standard
+                found[name] = max(min(tokens, most), 1)
+        return replace(self, **found) if found else self
+
+    def published(self) -> Self:
+        """Return the settings with the published number (CoMap, Table 5) of each limit that nobody gave."""
+        settled = copy(self)
+        settled._settle()
+        return settled
+
+    def follows_model(self) -> Iterator[str]:
+        """Yield the names of the limits that nobody gave."""
+        for name in ("max_length", *self._reply_limits()):
+            if isinstance(getattr(self, name), FromModel):
+                yield name
+
+    def _settle(self) -> None:
+        for name in self.follows_model():
+            object.__setattr__(self, name, int(getattr(self, name)))
+
+    @classmethod
+    def _reply_limits(cls) -> dict[str, ReplyLimit]:
+        found: dict[str, ReplyLimit] = {}
+        for kind in reversed(cls.__mro__):
+            found |= vars(kind).get("reply_limits", {})
+        return found
+
     def required_capabilities(self) -> frozenset[str]:
         """Return which of `comap.lm.CAPABILITIES` a language model must have for these settings.
 
@@ -132,10 +225,8 @@ class AgentConfig:
         """Return the settings as JSON data, for results."""
         described = asdict(self)
         folder = described.pop("prompt_folder")
-        if (
-            self.prompts == "brief"
-        ):  # says nothing there, and is not in the records of earlier versions
-            del described["show_actions"]
+        if self.prompts == "brief":  # they say nothing there, and are not in earlier records
+            del described["show_actions"], described["thinking"]
         if folder is not None:  # its texts are in the record as a digest; no path of a machine is
             described["prompt_folder"] = Path(folder).name
         return described
@@ -146,11 +237,25 @@ def _check_range(name: str, value: Any, low: float, high: float, hint: str) -> N
         return
     kinds, what = ((int, float), "a number") if "float" in hint else ((int,), "a whole number")
     what = f"None or {what}" if "None" in hint else what
-    if type(value) in kinds and low <= value <= high:
+    if type(value) in (*kinds, FromModel) and low <= value <= high:
         return
     bounds = f" from {low} to {high}" if high < math.inf else f" of at least {low}"
     bounds = bounds if low > -math.inf else ""
     raise OptionError(f"{name} must be {what}{bounds}, not {value!r}")
+
+
+def fitted_to(agent: AnyAgent, lm: LanguageModel | None) -> AnyAgent:
+    """Return an agent whose limits suit its language model: a copy, or the agent itself."""
+    config = getattr(agent, "config", None)
+    if lm is None or not isinstance(config, AgentConfig) or not any(config.follows_model()):
+        return agent
+    fitted = config.fitted(context_tokens(lm), thinks(lm, config.asks_to_think))
+    met = copy(agent)
+    try:
+        met.config = fitted  # type: ignore[attr-defined]
+    except AttributeError:  # an agent of the user's own, which makes its config itself
+        return agent
+    return met
 
 
 _IN_WORDS = {

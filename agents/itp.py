@@ -167,7 +167,11 @@ class ITPAgent:
         config, most = self.config, self.config.k_max_of(view.env_id)
         if self.k_head is not None and config.k_source == "head":
             asked = Encode(
-                self.depth_prompt(view, replies), config.control, config.adapter, "depth"
+                self.depth_prompt(view, replies),
+                config.control,
+                config.adapter,
+                "depth",
+                config.asks_to_think,
             )
             encoding: Encoding = yield asked
             return self._read_depth(view, encoding.vector, most)

@@ -81,6 +81,7 @@ def sample_alternatives(
             choices,
             config.adapter,
             "alternative",
+            thinking=config.asks_to_think,
         )
         for number in range(config.alternatives)
     ]

@@ -227,6 +227,9 @@ use the agent 'react'
     """Nucleus: all of it, since training needs the probabilities that were sampled from (ours)."""
     examples: int = 0
     """None: the prompts say the form."""
+    thinking: bool = True
+    """Let a model that can think before it replies do so, such as Qwen3, as PaW's code base does: it
+    renders prompts without ``enable_thinking``. Standard prompts only."""
 
     limits = ((0, math.inf, "memory_turns"), (1, math.inf, "observation_tokens"))
 
@@ -302,6 +305,7 @@ class PaWAgent:
             adapter=config.adapter,
             purpose="act",
             reply_ids=conversation.reply_ids,
+            thinking=config.asks_to_think,
         )
         if config.context == "concat":
             conversation.remember(view, reply)

@@ -328,7 +328,14 @@ def ask_text(
     seed = seed_for(config, view, purpose)
     sampling = config.sampling(tokens, stop, seed, temperature=temperature, top_p=top_p)
     adapter = adapter or config.adapter
-    return Generate(tuple(messages), sampling, prefix, adapter=adapter, purpose=purpose)
+    return Generate(
+        tuple(messages),
+        sampling,
+        prefix,
+        adapter=adapter,
+        purpose=purpose,
+        thinking=config.asks_to_think,
+    )
 
 
 def draft_action(
@@ -373,13 +380,16 @@ def choose_action(
     """Let the model choose one of some actions, after a given beginning of its reply."""
     options = tuple(view.admissible_actions or () if actions is None else actions)
     texts, longest = as_choices(options)
+    thinking = config.asks_to_think
     if config.decoding == "scored":
-        asked = Score(tuple(messages), texts, prefix, ended, config.adapter, purpose)
+        asked = Score(tuple(messages), texts, prefix, ended, config.adapter, purpose, thinking)
         scores: Scores = yield asked
         best = _pick(scores, config, seed_for(config, view, purpose))
         return options[best], scores.logprobs[best]
     sampling = config.sampling(longest, seed=seed_for(config, view, purpose))
-    choosing = Generate(tuple(messages), sampling, prefix, texts, config.adapter, purpose)
+    choosing = Generate(
+        tuple(messages), sampling, prefix, texts, config.adapter, purpose, thinking=thinking
+    )
     found: Completion = yield choosing
     for option, text in zip(options, texts, strict=True):
         if found.text.strip() == text.strip():

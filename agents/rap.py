@@ -170,7 +170,14 @@ def _scored(
     messages: tuple[Message, ...], actions: Sequence[str], config: RAPConfig, purpose: str
 ) -> Generator[Request, Reply, Scores]:
     texts = tuple(f" {action}" for action in actions)
-    asked = Score(messages, texts, _PREFIX, adapter=config.adapter, purpose=f"{purpose}: score")
+    asked = Score(
+        messages,
+        texts,
+        _PREFIX,
+        adapter=config.adapter,
+        purpose=f"{purpose}: score",
+        thinking=config.asks_to_think,
+    )
     found: Scores = yield asked
     return found
 
@@ -186,7 +193,15 @@ def _samples(
         (choices, tokens), stop = as_choices(view.admissible_actions), ()
     sampling = Sampling(tokens, config.candidate_temperature, config.candidate_top_p, stop)
     seeds = [seed_for(config, view, f"{purpose}, {number}") for number in range(count)]
-    asked = Generate(messages, sampling, _PREFIX, choices, config.adapter, f"{purpose}: candidate")
+    asked = Generate(
+        messages,
+        sampling,
+        _PREFIX,
+        choices,
+        config.adapter,
+        f"{purpose}: candidate",
+        thinking=config.asks_to_think,
+    )
     return [replace(asked, sampling=replace(sampling, seed=seed)) for seed in seeds]
 
 
@@ -388,7 +403,8 @@ class _Search:
             slots = {"action": action, "observation": observation}
             messages = ask_apart(there, config, "rap_evaluate", _ANSWER, **slots)
             words, purpose = (" Yes", " No"), f"{name}: evaluation"
-            asked.append(NextWord(messages, words, "Answer:", config.adapter, purpose))
+            thinking = config.asks_to_think
+            asked.append(NextWord(messages, words, "Answer:", config.adapter, purpose, thinking))
         found: list[WordProbabilities] = yield asked
         values = [reply.probabilities[0] for reply in found]
         return [min(max(value, 0.0), 1.0) if value == value else 0.0 for value in values]

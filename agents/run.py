@@ -34,7 +34,7 @@ from ..worldmodel import Configured, WorldModel
 from ..worldmodel.language import LanguageWorldModel
 from ..worldmodel.naming import in_words, words_of
 from .base import Agent, Retrying, asks_world_model
-from .config import AgentConfig
+from .config import AgentConfig, fitted_to
 from .prompting import prompts_sha256
 from .requests import IMAGINE, EnvSlot, Keep, OnWork
 from .runner import settings_of, stream_episodes
@@ -250,7 +250,7 @@ class Run:
                 "generated": sum(map(is_generated, self.tasks)),
                 "sha256": hashlib.sha256(listed).hexdigest(),
             },
-            "agent": {"name": self.agent.name, **settings_of(self.agent)},
+            "agent": {"name": self.agent.name, **settings_of(fitted_to(self.agent, self.lm))},
             "language_model": self.lm and {"name": self.lm.name, **self.lm.config()},
             "world_model": _config_of(asked),
             "world_model_in_words": None if answering is None else words_of(answering),

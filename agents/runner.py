@@ -29,7 +29,7 @@ from ..trajectory import ENV_INFO, Call, Predicted, Step, Trajectory, Turn
 from ..worldmodel import Imagined, Prediction, WorldModel, imagined_of
 from ..worldmodel.naming import name_of
 from .base import Agent, Decision, Imagine, Probe, Retrying, View, estimate_tokens
-from .config import check_capabilities
+from .config import check_capabilities, fitted_to
 from .requests import (
     IMAGINE,
     EnvPool,
@@ -225,6 +225,7 @@ def player_for(agent: Agent, lm: LanguageModel | None, keep: Keep = "replies") -
         raise OptionError(f"expected an agent, found {agent!r:.80}; make one: create_agent(NAME)")
     check_choice("keep", keep, get_args(Keep))
     check_capabilities(agent, lm)
+    agent = fitted_to(agent, lm)
     return Player(agent, lm, keep, settings_of(agent, lm))
 
 

@@ -422,7 +422,9 @@ class WKMAgent:
         known: dict[str, float],
     ) -> Generator[Request, Reply, tuple[dict[str, float], dict[str, Any]]]:
         words = tuple(f" {verb}" for verb in verbs)
-        asked = NextWord(messages, words, f"{lead}Action:", self.config.adapter, "verb")
+        thinking = self.config.asks_to_think
+        prefix = f"{lead}Action:"
+        asked = NextWord(messages, words, prefix, self.config.adapter, "verb", thinking)
         found: WordProbabilities = yield asked
         agent = dict(zip(verbs, found.probabilities, strict=True))
         mixed = mixed_verbs(agent, known, self.config.gamma)

@@ -237,7 +237,8 @@ def leaves(value: Mapping[str, Any], between: str = " / ") -> Iterator[tuple[str
             yield str(key), part
 
 
-_RUN_OPTIONS = ("adapter", "seed")  # settings of agents whose names are options of every run
+# Settings of agents whose names are options of every run.
+_RUN_OPTIONS = ("adapter", "prompts", "seed")
 
 
 def env_words(env_id: str, options: Mapping[str, Any]) -> list[str]:
@@ -294,6 +295,9 @@ def _model_words(
     yield from ("--model", str(models / "agent" if full else base))
     if imagines:
         yield from ("--world-model", str(models / "wm" if full else base))
+    if config.chat_template_kwargs:
+        variables = json.dumps(dict(config.chat_template_kwargs))
+        yield from ("--model-option", f"chat_template_kwargs={variables}")
     if not full:
         knows = isinstance(config, WKMTraining) and config.trains_knowledge
         for role in ("agent", *(["knowledge"] if knows else []), *(["wm"] if imagines else [])):
@@ -317,10 +321,14 @@ def _agent_words(agent: str, config: SharedTraining | PaWTraining) -> Iterator[s
     settings["adapter"] = "agent" if config.weights == "lora" else None
     if isinstance(config, WKMTraining):
         settings["knowledge_adapter"] = "knowledge" if config.trains_knowledge else None
-    usual = options().describe()
+    prompts = config.agent.prompts
+    chosen = options(prompts=prompts)
+    usual = {**chosen.describe(), "prompts": options().prompts}
+    followed = set(chosen.follows_model())  # a run's would be its model's, not the training's
     for name, value in settings.items():
         option = f"{'agent-' if name in _RUN_OPTIONS else ''}{name.replace('_', '-')}"
-        if value == usual.get(name, value):  # the agent may be a simpler one than the trained one
+        # The agent may be a simpler one than the trained one.
+        if value == usual.get(name, value) and name not in followed:
             continue
         if value is None:
             yield from ("--agent-option", f"{name}=null")

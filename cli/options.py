@@ -330,15 +330,24 @@ def written(command: Command) -> dict[str, Any]:
     hints = get_type_hints(type(command))
     for name in (part.name for part in fields(command) if "settings" not in part.metadata):
         value = getattr(command, name)
-        if hints[name] in (Pairs, Texts):
-            texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in value.items()}
-            value = [f"{key}={text}" for key, text in texts.items()]
-        found[name] = value
+        found[name] = _as_pairs(value) if hints[name] in (Pairs, Texts) else value
     config = getattr(command, "config", None) or {}
-    settings = asdict(config) if is_dataclass(config) else config  # type: ignore[arg-type]
+    settings: Mapping[str, Any] = config
+    if is_dataclass(config):
+        hints = get_type_hints(type(config))
+        settings = {
+            name: _as_pairs(value) if hints[name] in (Pairs, Texts) else value
+            for name, value in asdict(config).items()  # type: ignore[arg-type]
+        }
     settings = {f"{command.prefix}{k}" if k in found else k: v for k, v in settings.items()}
     plain: dict[str, Any] = json.loads(json.dumps(found | settings, default=str))
     return plain
+
+
+def _as_pairs(values: Mapping[str, Any]) -> list[str]:
+    """Return values by name as one writes them: ``NAME=VALUE``."""
+    texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in values.items()}
+    return [f"{key}={text}" for key, text in texts.items()]
 
 
 def flag(name: str) -> str:

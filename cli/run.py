@@ -29,7 +29,7 @@ from ..agents.runner import settings_of
 from ..envs.generated import tasks_in_words
 from ..envs.panel import evenly
 from ..envs.registry import env_class, registered
-from ..errors import DataNotFound, MissingExtra, OptionError, check_number
+from ..errors import DataCorrupt, DataNotFound, MissingExtra, OptionError, check_number
 from ..lm import LanguageModel, OpenAILanguageModel
 from ..lm.create import (
     SHIPPED,
@@ -206,7 +206,8 @@ class Models:
             named["prompt_folder"] = str(options.prompts)
         trained = shipped_models().settings["world_model"] if spec == SHIPPED_WORLD else {}
         chosen = {name: value for name, value in named.items() if value is not None}
-        chosen = {**trained, **chosen, **options.world_model_option}
+        limits = _limits_of_before(self._folder, "world_model", ("max_length", "max_new_tokens"))
+        chosen = {**limits, **trained, **chosen, **options.world_model_option}
         lm = self(spec)
         try:
             model = LanguageWorldModel(lm, **chosen)
@@ -561,7 +562,10 @@ class Play(ModelOptions):
         chosen |= {**self.config, **self.agent_option}
         if asks or self.agent == "random":
             chosen.setdefault("seed", self.seed)
-        agent = create_agent(self.agent, **chosen)
+        made = agent_options(self.agent)
+        followed = () if made is None else tuple(made().follows_model())
+        limits = _limits_of_before(self.folder, "agent", followed)
+        agent = create_agent(self.agent, **{**limits, **chosen})
         recorded = {name: value for name, value in chosen.items() if name != "prompt_folder"}
         return agent, recorded
 
@@ -600,6 +604,19 @@ class Play(ModelOptions):
         return RayPool(
             int(found[1]), address=self.ray_address, prepare=there.prepared, gpus=self.worker_gpus
         )
+
+
+def _limits_of_before(folder: Path, part: str, names: Sequence[str]) -> dict[str, int]:
+    """Return the limits of tokens that a run in a folder was begun with; none where there is no run.
+
+    They followed from the model then: a run that has ended is shown again without asking its server.
+    """
+    known: Any = {}
+    with suppress(DataCorrupt):  # of another command; who goes on with it is told
+        record = read_run(folder / RUN) if (folder / RUN).exists() else {}
+        known = record.get(part) or (record.get("imagined") or {}).get(part)
+    found = known if isinstance(known, Mapping) else {}
+    return {name: found[name] for name in names if type(found.get(name)) is int}
 
 
 def check_out(out: Path | None, *, is_file: bool = False) -> None:

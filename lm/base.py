@@ -89,7 +89,7 @@ class Generate:
     adapter: str | None = None
     purpose: str = field(default="", compare=False)
     reply_ids: tuple[tuple[int, ...], ...] = ()
-    thinking: bool | None = None
+    thinking: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Score:
     ended: bool = True
     adapter: str | None = None
     purpose: str = field(default="", compare=False)
-    thinking: bool | None = None
+    thinking: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class NextWord:
     prefix: str = ""
     adapter: str | None = None
     purpose: str = field(default="", compare=False)
-    thinking: bool | None = None
+    thinking: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class Encode:
     prefix: str = ""
     adapter: str | None = None
     purpose: str = field(default="", compare=False)
-    thinking: bool | None = None
+    thinking: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +324,17 @@ class BaseLanguageModel(ABC):
     @abstractmethod
     def _answer(self, requests: Sequence[LMRequest]) -> list[Any]:
         """Return one reply, or the error that stands for it, for each request, in order."""
+
+
+LONGEST = 32_768
+"""Most tokens of prompt and reply if nobody says so, however long a model's context is."""
+UNKNOWN_CONTEXT = 8192
+"""What stands for the context of a model that does not say."""
+
+
+def usual_length(context: int | None) -> int:
+    """Return the most tokens of prompt and reply together, if nobody says so."""
+    return min(context or UNKNOWN_CONTEXT, LONGEST)
 
 
 def context_tokens(model: LanguageModel | None) -> int | None:

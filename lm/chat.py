@@ -202,6 +202,7 @@ class ChatTokenizer:
             self._takes_system = False
         self.end = self._end_of_message()
         self.ends = frozenset({self.end, *self._more_ends} | ({tokenizer.eos_token_id} - {None}))
+        self._refuse_unread()
         self.count = lru_cache(maxsize=8192)(lambda text: len(self.tokens([text])[0]))
         self._text = lru_cache(maxsize=65_536)(self._text_of)
         self._texts = lru_cache(maxsize=8192)(self._texts_of)
@@ -210,6 +211,15 @@ class ChatTokenizer:
         self._opening = lru_cache(maxsize=1024)(self._opening_of)
         self._skeleton = lru_cache(maxsize=1024)(self._control_tokens_of)
         self._turns: Turns | None = None
+
+    def _refuse_unread(self) -> None:
+        """Refuse variables that would change nothing."""
+        for name in self.given:
+            if not self._reads(name) and not (name == THINKING and self.opened):
+                raise OptionError(
+                    f"expected variables that the model's chat template reads, found {name!r:.80}, which "
+                    "is not in it; leave it out of chat_template_kwargs, or mend its name"
+                )
 
     @cached_property
     def template_kwargs(self) -> dict[str, Any]:
@@ -223,18 +233,17 @@ class ChatTokenizer:
         known = self.template_kwargs
         return ({"chat_template_kwargs": dict(known)} if known else {}) | clock
 
-    def thinks(self, asked: bool | None = None) -> bool:
+    def thinks(self, asked: bool = False) -> bool:
         """Return whether the model thinks before it replies, if a request asks for it or does not."""
-        chat = self.chat_for(asked)
-        switched = self._reads(THINKING) and bool(chat.template_kwargs[THINKING])
-        return switched or bool(chat.opened)
+        return self._wants_thought(asked) and (self._reads(THINKING) or bool(self.opened))
 
-    def chat_for(self, thinking: bool | None) -> ChatTokenizer:
+    def _wants_thought(self, asked: bool) -> bool:
+        return bool(self.given.get(THINKING, asked))
+
+    def chat_for(self, thinking: bool) -> ChatTokenizer:
         """Return what makes the prompts of requests that want a thought first, or want none."""
-        fixed = THINKING in self.given or not self._reads(THINKING)
-        if fixed or thinking in (None, self.template_kwargs[THINKING]):
-            return self
-        return self._thinking
+        is_fixed = THINKING in self.given or not self._reads(THINKING)
+        return self._thinking if thinking and not is_fixed else self
 
     @cached_property
     def _thinking(self) -> ChatTokenizer:
@@ -248,22 +257,32 @@ class ChatTokenizer:
             return ""
         return prompt[prompt.rindex(OPENS) :]
 
+    def _closing(self, request: LMRequest) -> str:
+        """Return what ends a thought that the template has begun, where none is wanted; else nothing."""
+        is_wanted = self._wants_thought(request.thinking)
+        return "" if is_wanted or not self.opened else _UNUSED_BLOCK
+
     def lead(self, request: LMRequest) -> str:
         """Return the beginning of a reply that is given: the prefix, behind the end of a thought.
 
         What continues a given reply does not think first; nor does what scores or chooses.
         """
         prefix = valid_text(request.prefix)
-        free = isinstance(request, Generate) and request.choices is None
-        if not self.opened or ENDS in prefix or (free and not prefix):
+        is_free = isinstance(request, Generate) and request.choices is None and not prefix
+        if ENDS in prefix or not self.opened:
             return prefix
-        return _UNUSED_BLOCK + prefix
+        return (self._closing(request) if is_free else _UNUSED_BLOCK) + prefix
 
     def reply_text(self, request: Generate, tokens: Sequence[int]) -> str:
         """Return the text of a generated reply, with the thought that its template has begun."""
         chat = self.chat_for(request.thinking)
         opened = "" if chat.lead(request) else chat.opened
         return opened + self.text(tokens, request.prefix)
+
+    @classmethod
+    def around(cls, tokenizer: Any) -> ChatTokenizer:
+        """Return one around a tokenizer of the transformers library, or what is one already."""
+        return tokenizer if isinstance(tokenizer, ChatTokenizer) else cls(tokenizer)
 
     @property
     def turns(self) -> Turns:
@@ -318,7 +337,7 @@ class ChatTokenizer:
 
     def _opening_of(self, head: tuple[Message, ...]) -> list[int]:
         """Return the tokens of the messages before the first reply."""
-        (found,) = self._rendered([Generate(head)])
+        (found,) = self._rendered([Generate(head, thinking=True)])  # nothing is closed yet
         if isinstance(found, LanguageModelError):
             raise found
         return found
@@ -326,13 +345,14 @@ class ChatTokenizer:
     def _continued(self, request: Generate) -> list[int] | LanguageModelError:
         try:
             head, later = conversation(self._checked(request.messages), request.reply_ids)
+            closing, lead = self.tokens([self._closing(request), self.lead(request)])
             found = [*self._opening(head)]
             for turn in later:
+                found += closing
                 found += self._turn(*turn)
         except LanguageModelError as error:
             return error
-        lead = self.lead(request)
-        return found + self.tokens([lead])[0] if lead else found
+        return found + lead
 
     def _turn_of(self, reply: str, text: str, ids: Sequence[int]) -> list[int]:
         """Return the tokens of a reply, which may be given, and of the message after it."""

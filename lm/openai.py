@@ -209,7 +209,7 @@ class OpenAILanguageModel(BaseLanguageModel):
 
     def config(self) -> dict[str, Any]:
         """Return JSON data: what answers may depend on, without key, URL and local paths."""
-        template = self._template_of(None, self._address.host != _OPENAI)
+        template = self._template_of(False, self._address.host != _OPENAI)
         return {
             "id": "openai",
             "model": public_name(self._model),
@@ -363,7 +363,7 @@ class OpenAILanguageModel(BaseLanguageModel):
         else:
             # A model that is asked to continue may repeat the prefix first, and must not stop inside.
             repeated = "" if continues else request.prefix
-            if self.thinks(bool(request.thinking)):
+            if self.thinks(request.thinking):
                 return body  # a server would stop inside the thought; the reply is cut here
             if stops := [stop for stop in sampling.stop if stop not in repeated][:_MOST_STOPS]:
                 body["stop"] = stops
@@ -391,9 +391,9 @@ class OpenAILanguageModel(BaseLanguageModel):
                 messages.append({"role": "user", "content": CONTINUE})
         return {"model": model, "messages": messages, "extra_body": extra}
 
-    def _template_of(self, thinking: bool | None, fixed: bool) -> dict[str, Any]:
+    def _template_of(self, thinking: bool, fixed: bool) -> dict[str, Any]:
         """Return the variables of the chat template: those given, and else thinking and the date."""
-        values = {THINKING: bool(thinking), "date_string": DATE_STRING} if fixed else {}
+        values = {THINKING: thinking, "date_string": DATE_STRING} if fixed else {}
         return values | self._template
 
     def _reply(self, request: LMRequest, chat: Chat) -> Completion | WordProbabilities:

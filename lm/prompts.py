@@ -24,8 +24,9 @@ OVERHEAD = 8
 """Tokens that a chat template puts around a message, generously."""
 
 _ROLE = re.compile(r"^\[(system|user|assistant)\]$", re.MULTILINE)
-_CUT = " [...]"
 _ROOMS = ("agents", "envs", "trainers", "worldmodel")  # of the package that have prompts
+CUT = " [...]"
+"""Marks where a text was cut."""
 
 
 @lru_cache(maxsize=512)
@@ -178,8 +179,8 @@ def cut_text(text: str, budget: int, count: Callable[[str], int]) -> str:
     low, high = 0, len(text)
     while low < high:
         middle = (low + high + 1) // 2
-        if count(text[:middle] + _CUT) <= budget:
+        if count(text[:middle] + CUT) <= budget:
             low = middle
         else:
             high = middle - 1
-    return text[:low] + _CUT
+    return text[:low] + CUT

@@ -42,7 +42,7 @@ def request_to_json(request: LMRequest) -> dict[str, Any]:
     """Return what a request asks as JSON data: its kind and all fields except its purpose."""
     data = _data_of(request)
     del data["purpose"]
-    if request.thinking is None:  # as in records that were made before there was a choice
+    if not request.thinking:  # as in records that were made before there was a choice
         del data["thinking"]
     if isinstance(request, Generate):
         sampling = request.sampling

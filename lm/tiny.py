@@ -10,7 +10,7 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -182,6 +182,8 @@ class Row(NamedTuple):
     reply_ids: tuple[tuple[int, ...], ...] = ()
     spans: tuple[tuple[int, int], ...] = ()
     """Where in the row's tokens parts that carry loss begin and end; without any, the answer does."""
+    thinking: bool = False
+    """Whether the prompt lets the model think first."""
 
 
 class Encoded(NamedTuple):
@@ -219,10 +221,15 @@ class SFTConfig:
 
 
 def encode_rows(tokenizer: Any, rows: Iterable[Row]) -> list[Encoded]:
-    """Return rows in tokens: the chat template with the generation prompt, then answer and end."""
-    chat = ChatTokenizer(tokenizer)
+    """Return rows in tokens: the chat template with the generation prompt, then answer and end.
+
+    The tokenizer may be a `ChatTokenizer`, which knows variables for the template.
+    """
+    chat = ChatTokenizer.around(tokenizer)
     rows = list(rows)
-    prompts = chat.prompts([Generate(row.messages, reply_ids=row.reply_ids) for row in rows])
+    prompts = chat.prompts(
+        [Generate(row.messages, reply_ids=row.reply_ids, thinking=row.thinking) for row in rows]
+    )
     answers = chat.tokens([row.answer for row in rows])
     found = []
     for row, prompt, answer in zip(rows, prompts, answers, strict=True):
@@ -252,13 +259,17 @@ def fine_tune(
     rows: Iterable[Row],
     config: SFTConfig | None = None,
     on_step: Callable[[int, int, float], None] = lambda done, total, loss: None,
+    template: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Train all weights of a saved model on rows, on the CPU in single precision, and save it."""
+    """Train all weights of a saved model on rows, on the CPU in single precision, and save it.
+
+    Prompts are made with the variables for the chat template in `template`.
+    """
     torch = imported("torch", "fine-tuning")
     transformers = imported("transformers", "fine-tuning")
     config = config or SFTConfig()
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_directory, trust_remote_code=False)
-    encoded = encode_rows(tokenizer, rows)
+    encoded = encode_rows(ChatTokenizer(tokenizer, (), template), rows)
     longest = max((len(row) for row in encoded), default=0)
     if not 0 < longest <= config.batch_tokens:
         found = f"one of {longest}" if encoded else "none"

@@ -120,8 +120,11 @@ class SharedTraining:
     run that was killed ends as if it had not been."""
     seed: int = 0
     """Seed of everything that is drawn."""
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Variables for the model's chat template in all prompts, such as date_string="1 Mar 2026"."""
     agent: AgentConfig = field(default_factory=ReActConfig)
-    """How the policy acts where it plays training tasks; its seed and adapter are the training's."""
+    """How the policy acts where it plays training tasks; its seed and adapter are the training's. Limits
+    of tokens that are not given are CoMap's (Table 5)."""
     predict_tokens: int = 192
     """Most tokens of a world model's prediction (CoMap, Table 5)."""
     concurrency: int = 32
@@ -152,10 +155,17 @@ class SharedTraining:
         self._check({})
 
     def _check(self, ranges: Mapping[str, Range]) -> None:
+        # A training does not depend on its model's context: limits that nobody gave are the papers'.
+        object.__setattr__(self, "agent", self.agent.published())
         check_fields(self, {**_SHARED, **ranges})
         if self.copy_side_steps and not self.side_steps:
             raise OptionError(
                 "copy_side_steps needs side_steps above 0, found 0; add --side-steps 1"
+            )
+        if self.agent.thinking:
+            raise OptionError(
+                "expected thinking=False: this training teaches replies without thoughts, and its prompts "
+                "are those of acting; leave it out"
             )
         if self.agent.max_length < 256:
             raise OptionError(f"max_length must be at least 256, not {self.agent.max_length}")
@@ -297,6 +307,8 @@ def _wanted(kind: Any, value: Any, allowed: Range | None) -> str:
         wanted = f"one of {', '.join(map(repr, options))}"
     elif kind is bool:
         sound, wanted = type(value) is bool, "True or False"
+    elif get_origin(kind) is Mapping:
+        sound, wanted = isinstance(value, Mapping), "a mapping of values by name"
     elif kind is str:
         sound, wanted = isinstance(value, str) and value != "", "a text"
     elif kind in (int, float):

@@ -16,12 +16,14 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..agents.run import writing
 from ..errors import DataCorrupt, OptionError, needs_extra, suggest
 from ..lm import LanguageModel
+from ..lm.chat import ChatTokenizer
 from ..lm.hf import HFLanguageModel
 from ..lm.load import Adapters, device_of, load_model, load_tokenizer, source_of, without_bars
 from ..lm.replay import RoutedLanguageModel
@@ -56,8 +58,10 @@ class Roles(ABC):
         modules: Mapping[str, Any],
         bases: Mapping[str, Any],
         own: Mapping[str, dict[str, Tensor]],
+        template: Mapping[str, Any] | None = None,
     ) -> None:
         self.names = tuple(modules)
+        self.template = dict(template or {})
         self.name = source.resolve().name if isinstance(source, Path) else source
         self.tokenizer = tokenizer
         self._modules, self._bases, self._own = modules, bases, own
@@ -73,6 +77,7 @@ class Roles(ABC):
         device: str = "auto",
         seed: int = 0,
         saved: Mapping[str, Path] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> Roles:
         """Load the models.
 
@@ -85,6 +90,7 @@ class Roles(ABC):
             device: ``auto``, or torch's name of a device.
             seed: Seed of new adapters.
             saved: Folders of adapters that roles begin from.
+            chat_template_kwargs: Variables for the chat template of all prompts.
 
         Raises:
             OptionError: The roles, the kind or the models do not fit together.
@@ -95,12 +101,19 @@ class Roles(ABC):
         if dtype == "auto":
             dtype = "bfloat16" if kind == "lora" and where.type == "cuda" else "float32"
         if kind == "full":
-            return FullRoles(models, roles, dtype, where)
+            return FullRoles(models, roles, dtype, where, chat_template_kwargs)
         if isinstance(models, Mapping):
             raise OptionError(
                 f"with kind='lora' all roles share one model; give its folder or name, not {models!r}"
             )
-        return LoraRoles(models, roles, dtype, where, lora or LoRA(), seed, saved or {})
+        return LoraRoles(
+            models, roles, dtype, where, lora or LoRA(), seed, saved or {}, chat_template_kwargs
+        )
+
+    @cached_property
+    def chat(self) -> ChatTokenizer:
+        """What makes the prompts of samples, as those of acting are made."""
+        return ChatTokenizer(self.tokenizer, (), self.template)
 
     def module(self, role: str) -> Any:
         """Return what a trainer trains: the `PeftModel` of all roles, or the role's own model."""
@@ -222,6 +235,7 @@ class FullRoles(Roles):
         names: Sequence[str],
         dtype: str,
         device: Any,
+        template: Mapping[str, Any] | None = None,
     ) -> None:
         if isinstance(models, Mapping):
             for key in models:
@@ -235,14 +249,17 @@ class FullRoles(Roles):
             role: dict(model.requires_grad_(False).named_parameters())
             for role, model in loaded.items()
         }
-        super().__init__(sources[names[0]], tokenizers[names[0]], loaded, loaded, own)
+        super().__init__(sources[names[0]], tokenizers[names[0]], loaded, loaded, own, template)
         self._declared = {role: _declared(source) for role, source in sources.items()}
 
     def language_model(self, *, exact: bool = False) -> LanguageModel:
         """Return a language model that sends each request to the model of the role that it names."""
         models = {
             role: HFLanguageModel.from_model(
-                in_double(model) if exact else model, self.tokenizer, name=f"{self.name}/{role}"
+                in_double(model) if exact else model,
+                self.tokenizer,
+                name=f"{self.name}/{role}",
+                chat_template_kwargs=self.template,
             )
             for role, model in self._modules.items()
         }
@@ -279,6 +296,7 @@ class LoraRoles(Roles):
         lora: LoRA,
         seed: int,
         saved: Mapping[str, Path],
+        template: Mapping[str, Any] | None = None,
     ) -> None:
         source = source_of(model)
         self._adapters = adapters = Adapters(load_model(source, None, device, dtype))
@@ -296,7 +314,7 @@ class LoraRoles(Roles):
             if found is not None:
                 own[found[2]][found[1] + (found[3] or "")] = weight
         modules, bases = dict.fromkeys(names, adapters.model), dict.fromkeys(names, adapters.base)
-        super().__init__(source, load_tokenizer(source, None), modules, bases, own)
+        super().__init__(source, load_tokenizer(source, None), modules, bases, own, template)
         self._on_hub = source if isinstance(source, str) else None
         for role in names:
             if role not in saved and student_of(role) is None:
@@ -312,7 +330,11 @@ class LoraRoles(Roles):
         """Return a language model that answers each request by the adapter that it names."""
         model = self._in_double() if exact else self._adapters.model
         return HFLanguageModel.from_model(
-            model, self.tokenizer, adapter=self.names[0], name=self.name
+            model,
+            self.tokenizer,
+            adapter=self.names[0],
+            name=self.name,
+            chat_template_kwargs=self.template,
         )
 
     def _in_double(self) -> Any:

@@ -84,8 +84,11 @@ class Example:
 def encode_samples(
     tokenizer: Any, samples: Sequence[Sample], max_length: int = 2048
 ) -> list[Example]:
-    """Return samples in tokens; replies are cut to the room that their prompts leave."""
-    chat = ChatTokenizer(tokenizer)
+    """Return samples in tokens; replies are cut to the room that their prompts leave.
+
+    The tokenizer may be a `ChatTokenizer`, which knows variables for the template.
+    """
+    chat = ChatTokenizer.around(tokenizer)
     prompts = prompt_tokens(chat, [Generate(sample.messages) for sample in samples])
     distilled = [sample for sample in samples if sample.teacher]
     teachers = iter(prompt_tokens(chat, [Generate(sample.teacher) for sample in distilled]))

@@ -285,6 +285,7 @@ def open_models(
         "dtype": config.precision,
         "device": own_device(),
         "seed": config.seed,
+        "chat_template_kwargs": config.chat_template_kwargs,
     }
     if config.weights == "full":
         models = {role: given.get(role, model) for role in names if student_of(role) is None}
@@ -308,6 +309,7 @@ def describe_models(roles: Roles, **folders: str | Path | None) -> dict[str, Any
         **{name: getattr(shape, name, None) for name in names},
         "parameters": sum(weight.numel() for weight in roles.base("agent").parameters()),
         "trained": sum(weight.numel() for weight in roles.parameters("agent").values()),
+        **roles.chat.describe(),
     }
     for name, folder in folders.items():
         if folder is not None and Path(folder).is_dir():

@@ -91,7 +91,8 @@ class StagedTraining(ABC):
     ):
         self.config, self.roles, self.make_env = config, roles, make_env
         self.demos, self.out = demos, Path(out)
-        self.about = identified(about, config, make_env, {"name": roles.name, "kind": roles.kind})
+        model = {"name": roles.name, "kind": roles.kind, **roles.chat.describe()}
+        self.about = identified(about, config, make_env, model)
         self.session = dict(session or {})
         self.tell, self.report_to = tell, report_to
         self.agent: AgentConfig = replace(config.agent, seed=config.seed, adapter="agent")
@@ -300,7 +301,7 @@ class StagedTraining(ABC):
         known: dict[int, list[Example]] = {}
         for samples in epochs:
             if id(samples) not in known:
-                known[id(samples)] = encode(encode_samples(self.roles.tokenizer, samples, length))
+                known[id(samples)] = encode(encode_samples(self.roles.chat, samples, length))
         rows = [known[id(samples)] for samples in epochs]
         lengths = [[len(row) for row in some] for some in rows]
         plan = plan_updates(lengths, self.config.optimization, self.seed(stage.name, "order"))

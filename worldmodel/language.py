@@ -15,7 +15,9 @@ from ..envs import state_text as belief_text
 from ..envs.registry import text_env_of
 from ..errors import LanguageModelError, OptionError, check_choice, check_number
 from ..lm import Completion, Generate, LanguageModel, Message, Sampling
+from ..lm.base import context_tokens, thinks, usual_length
 from ..lm.prompts import OVERHEAD, check_prompt_folder, cut_text, fill_template, recent_turns
+from ..lm.thoughts import end_of_thought
 from .base import Prediction, Query
 
 Style = Literal["standard", "brief"]
@@ -34,6 +36,8 @@ _ASK_DONE = (
     " After the observation add one line, 'Done: yes' if the task is solved then, else 'Done: no'."
 )
 _RESERVED = 64
+_BRIEF = (2048, 192)  # tokens of prompt and answer, and of the answer (CoMap, Table 5)
+_ANSWER, _THOUGHT_AND_ANSWER = 512, 1024
 
 
 class LanguageWorldModel:
@@ -51,8 +55,10 @@ class LanguageWorldModel:
         prompts: ``standard``, or ``brief`` for small models that were trained on such prompts.
         state_text: ``history`` or ``belief``.
         adapter: Which adapter of the model answers.
-        max_length: The most tokens of prompt and answer together.
-        max_new_tokens: The most tokens of the answer (CoMap: 192).
+        max_length: The most tokens of prompt and answer together; None for the model's context, up to
+            32,768 (8,192 where it does not say), with brief prompts 2,048.
+        max_new_tokens: The most tokens of the answer; None for 512, or 1,024 where the model thinks first,
+            with brief prompts 192 (CoMap, Table 5).
         history_turns: With ``state_text="history"``: the last so many turns; None for all that fit.
         ending: How an imagined episode's end is known: ``facts`` (the goal, checked on the predicted
             belief) or ``words`` (the model is asked to say it).
@@ -78,8 +84,8 @@ class LanguageWorldModel:
         prompts: Style = "standard",
         state_text: StateText = "history",
         adapter: str | None = None,
-        max_length: int = 2048,
-        max_new_tokens: int = 192,
+        max_length: int | None = None,
+        max_new_tokens: int | None = None,
         history_turns: int | None = None,
         ending: Ending = "facts",
         temperature: float = 0.0,
@@ -92,6 +98,12 @@ class LanguageWorldModel:
             ("ending", ending, get_args(Ending)),
         ):
             check_choice(name, value, allowed)
+        self._spec = lm if isinstance(lm, str) else None
+        self.lm = _model_of(lm)
+        if max_length is None:
+            max_length = _BRIEF[0] if prompts == "brief" else usual_length(context_tokens(self.lm))
+        if max_new_tokens is None:
+            max_new_tokens = _answer_tokens(self.lm, prompts, max_length)
         if max_length - max_new_tokens < 2 * _RESERVED:
             raise OptionError(
                 f"max_length must leave room for a prompt beside the answer: expected at least "
@@ -112,8 +124,6 @@ class LanguageWorldModel:
             **({"examples": examples} if prompts == "standard" else {}),
             **({"prompt_folder": Path(prompt_folder).name} if prompt_folder is not None else {}),
         }
-        self._spec = lm if isinstance(lm, str) else None
-        self.lm = _model_of(lm)
         self.prompts, self.state_text, self.adapter = prompts, state_text, adapter
         self.max_length, self.history_turns, self.ending = max_length, history_turns, ending
         self.sampling = Sampling(max_new_tokens, temperature=temperature)
@@ -225,7 +235,8 @@ class LanguageWorldModel:
 
 
 def prediction_of(completion: Completion, source: str, ending: Ending = "facts") -> Prediction:
-    text = _LABEL.sub("", completion.text).strip()
+    reply = completion.text[end_of_thought(completion.text) :]
+    text = _LABEL.sub("", reply).strip()
     terminated = reward = None
     if ending == "words":
         said = _DONE.search(text)
@@ -238,6 +249,14 @@ def prediction_of(completion: Completion, source: str, ending: Ending = "facts")
     if logprobs and not any(math.isnan(value) for value in logprobs):
         confidence = round(math.exp(math.fsum(logprobs) / len(logprobs)), 6)
     return Prediction(text, confidence, reward, terminated, source)
+
+
+def _answer_tokens(lm: LanguageModel, prompts: Style, max_length: int) -> int:
+    """Return the most tokens of an answer if nobody says so."""
+    if prompts == "brief":
+        return _BRIEF[1]
+    tokens = _THOUGHT_AND_ANSWER if thinks(lm, False) else _ANSWER
+    return min(tokens, max_length // 4)
 
 
 def _model_of(lm: LanguageModel | str) -> LanguageModel:

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from apis import linked
 
+from comap.agents.config import FromModel
 from comap.cli.options import field_help
 
 __all__ = ["preset_table", "settings_table"]
@@ -117,6 +118,8 @@ def _shown(value: Any) -> str:
         return ""
     if isinstance(value, tuple):
         return ", ".join(f"`{one}`" for one in value)
+    if isinstance(value, FromModel):
+        return "follows the model"
     return f"`{value}`"
 
 

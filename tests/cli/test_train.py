@@ -376,7 +376,10 @@ def test_adapters_are_played_with_their_base():
     assert (told.model, told.world_model, told.data_dir) == (base, base, "my data")
     assert told.adapter == {"agent": "m/agent", "wm": "m/wm"} and told.world_model_adapter == "wm"
     chosen = {"adapter": "agent", "seed": 3, "future_state": False, "temperature": 0.0}
-    assert told.config == {**chosen, "p_source": "head", "q_source": "token_geo_mean"}
+    limits = {"max_length": 2048, "draft_tokens": 64, "reflect_tokens": 128}  # not the model's own
+    assert told.config == {
+        **chosen, **limits, "p_source": "head", "q_source": "token_geo_mean"
+    }  # fmt: skip
     assert told.agent_option == {"head": "m/head.safetensors"} and told.dtype is None
     assert told.env_option == {"dialect": "put"}
     assert told.world_model_option == {"max_length": 2048, "max_new_tokens": 9}

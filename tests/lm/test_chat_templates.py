@@ -3,55 +3,30 @@
 from __future__ import annotations
 
 import datetime
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.lm import Encode, Generate, HFLanguageModel, Message, NextWord, Sampling, Score
 from comap.lm.chat import ChatTokenizer
-from comap.lm.tiny import build_tiny, tokenizer_of
+from comap.lm.tiny import tokenizer_of
 
 pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-TEMPLATES = files("trl") / "chat_templates"
-CORPUS = ["You see a cabinet 1, a shelf 2 and a fridge; go to take open close think Action"] * 2
-CONTROL = {
-    "qwen3": ("<|im_start|>", "<|im_end|>"),
-    "qwen3_5_think": ("<|im_start|>", "<|im_end|>"),
-    "llama3_2": ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
-    "deepseek_r1_distill": ("<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
-}
+kit = load(f"{Path(__file__).with_name('template_kit.py')}:KIT")
+CONTROL, CORPUS, tokenizer = kit.CONTROL, kit.CORPUS, kit.tokenizer
+squeezed, ends_with = kit.squeezed, kit.ends_with
 TALK = (Message("user", "You see a fridge."),)
 OFF, ON = "<think>\n\n</think>\n\n", "<think>\n"
-
-
-def with_template(tokenizer: Any, family: str) -> Any:
-    """Return a tokenizer of ours with the chat template and the control tokens of a family."""
-    tokenizer.chat_template = (TEMPLATES / f"{family}.jinja").read_text("utf-8")
-    kept = tokenizer.all_special_tokens[2:]
-    tokenizer.add_special_tokens({"extra_special_tokens": [*kept, *CONTROL[family]]})
-    return tokenizer
-
-
-def tokenizer(family: str) -> Any:
-    return with_template(tokenizer_of(CORPUS, 600), family)
 
 
 def text_of(chat: ChatTokenizer, request: Any) -> str:
     (tokens,) = chat.prompts([request])
     return str(chat.tokenizer.decode(tokens))
-
-
-def squeezed(text: str) -> str:
-    """Return a text without blanks, which our small tokenizers do not keep all."""
-    return "".join(text.split())
-
-
-def ends_with(text: str, end: str) -> bool:
-    return squeezed(text).endswith(squeezed(end))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +62,9 @@ def test_who_thinks_is_known() -> None:
     qwen = ChatTokenizer(tokenizer("qwen3"))
     assert not qwen.thinks() and not qwen.thinks(False) and qwen.thinks(True)
     assert ChatTokenizer(tokenizer("qwen3"), (), {"enable_thinking": True}).thinks(False)
-    assert ChatTokenizer(tokenizer("deepseek_r1_distill")).thinks(False), "its template begins one"
+    r1 = tokenizer("deepseek_r1_distill")
+    assert ChatTokenizer(r1).thinks(True) and not ChatTokenizer(r1).thinks(False)
+    assert ChatTokenizer(r1, (), {"enable_thinking": True}).thinks(False)
     assert not ChatTokenizer(tokenizer("llama3_2")).thinks(True), "there is nothing to switch on"
     assert not ChatTokenizer(tokenizer_of(CORPUS, 400)).thinks(True)
 
@@ -135,6 +112,20 @@ def test_variables_that_are_none_are_refused(given: Any) -> None:
         ChatTokenizer(tokenizer("qwen3"), (), given)
 
 
+def test_variables_that_the_template_does_not_read_are_refused() -> None:
+    with pytest.raises(OptionError, match="enable_thinkin"):
+        ChatTokenizer(tokenizer("qwen3"), (), {"enable_thinkin": True})
+    with pytest.raises(OptionError, match="enable_thinking"):
+        ChatTokenizer(tokenizer("llama3_2"), (), {"enable_thinking": True})
+
+
+def test_a_thought_that_nobody_wants_is_closed() -> None:
+    chat = ChatTokenizer(tokenizer("deepseek_r1_distill"))
+    asked = Generate(TALK)
+    assert ends_with(text_of(chat, asked), f"{ON}\n</think>")
+    assert "<think>" not in chat.reply_text(asked, chat.tokens(["go"])[0])
+
+
 @pytest.mark.parametrize("family", ["qwen3_5_think", "deepseek_r1_distill"])
 def test_a_thought_that_the_template_begins_is_told_and_closed(family: str) -> None:
     chat = ChatTokenizer(tokenizer(family))
@@ -158,35 +149,27 @@ def test_a_thought_that_the_template_begins_is_told_and_closed(family: str) -> N
 @pytest.mark.parametrize("family", list(CONTROL))
 @pytest.mark.parametrize("thinking", [False, True])
 def test_a_conversation_goes_on_token_for_token(family: str, thinking: bool) -> None:
-    chat = ChatTokenizer(tokenizer(family), (), {"enable_thinking": thinking})
-    reply = chat.tokens(["<think>open the fridge</think><action>open</action>"])[0]
-    first = chat.prompts([Generate(TALK)])[0]
-    later = Generate(
-        (*TALK, Message("assistant", "what was said"), Message("user", "You see a shelf 2.")),
-        reply_ids=(tuple(reply),),
+    chat = ChatTokenizer(tokenizer(family))
+    reply = tuple(chat.tokens(["<think>open the fridge</think><action>open</action>"])[0])
+    turn = (Message("assistant", "what was said"), Message("user", "You see a shelf 2."))
+    first, second, third = chat.prompts(
+        [
+            Generate((*TALK, *turn * number), reply_ids=(reply,) * number, thinking=thinking)
+            for number in range(3)
+        ]
     )
-    (found,) = chat.prompts([later])
-    assert isinstance(first, list) and isinstance(found, list)
-    assert found[: len(first) + len(reply)] == [*first, *reply], (
-        "as it was sampled, thought and all"
-    )
-    opening = chat.turns.opening
-    assert tuple(found[-len(opening) :]) == opening == tuple(first[-len(opening) :])
+    assert isinstance(first, list) and isinstance(second, list) and isinstance(third, list)
+    assert second[: len(first) + len(reply)] == [*first, *reply], "as sampled, thought and all"
+    assert third[: len(second) + len(reply)] == [*second, *reply]
+    user_turn = second[len(first) + len(reply) :]
+    assert third[len(second) + len(reply) :] == user_turn, "each turn in the same tokens"
+    opening = len(chat.chat_for(thinking).turns.opening)
+    assert first[-opening:] == user_turn[-opening:], "each reply begins alike"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    from transformers import AutoTokenizer
-
-    place = build_tiny(tmp_path_factory.mktemp("qwen"), CORPUS, parameters=200_000, vocabulary=600)
-    made = with_template(AutoTokenizer.from_pretrained(place), "qwen3")
-    made.save_pretrained(place)
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(place)
-    model.resize_token_embeddings(len(made))
-    model.save_pretrained(place)
-    return place
+    return kit.model_folder(tmp_path_factory.mktemp("qwen") / "model", "qwen3")
 
 
 def test_the_option_of_a_model_is_in_its_config_and_in_its_prompts(folder: Any) -> None:

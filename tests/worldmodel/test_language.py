@@ -84,7 +84,7 @@ def test_the_prompt_tells_state_action_and_form_in_order() -> None:
     places = [text.index(mark) for mark in marks]
     assert places == sorted(places)
     assert text.endswith("Predicted next state:")
-    assert lm.asked[0].sampling.temperature == 0 and lm.asked[0].sampling.max_new_tokens == 192
+    assert lm.asked[0].sampling.temperature == 0 and lm.asked[0].sampling.max_new_tokens == 512
 
 
 @settings(deadline=None)

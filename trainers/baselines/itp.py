@@ -172,7 +172,7 @@ class ITPRun(BaselineRun):
         config = self.config
         moments, depths = self.labels()
         rows = encode_moments(
-            self.roles.tokenizer,
+            self.roles.chat,
             self.asking(),
             moments,
             depths,
@@ -265,7 +265,7 @@ class ITPRun(BaselineRun):
         folder = stage.path / "episodes"
         folder.mkdir(exist_ok=True)
         write_trajectories(folder / f"{update:04d}.jsonl", found)
-        return online_rows(found, self.roles.tokenizer, config)
+        return online_rows(found, self.roles.chat, config)
 
     def _keep(self, stage: StageFolder, heads: Mapping[str, Any]) -> None:
         from .itp_trainer import head_of
@@ -423,7 +423,7 @@ def encode_moments(
         prompt = agent.act_prompt(moment.view, depth, seen, moment.replies)
         acts.append(sample_of("act", prompt, moment.reply, moment.view))
     asked = [Encode(agent.depth_prompt(m.view, m.replies), agent.config.control) for m in moments]
-    controls = prompt_tokens(ChatTokenizer(tokenizer), asked)
+    controls = prompt_tokens(ChatTokenizer.around(tokenizer), asked)
     rows = [
         DepthExample.of(row, control=control, depth=depth)
         for row, control, depth in zip(
@@ -506,7 +506,7 @@ def online_rows(episodes: Sequence[Trajectory], tokenizer: Any, config: ITPTrain
 
 def _row(step: Step, tokenizer: Any, target: float, advantage: float) -> DepthExample:
     act, depth = _call(step, "act", "act: retry"), _call(step, "depth")
-    chat = ChatTokenizer(tokenizer)
+    chat = ChatTokenizer.around(tokenizer)
     (prompt,) = prompt_tokens(chat, [Generate(_messages(act), prefix=act.prefix)])
     (control,) = prompt_tokens(chat, [Encode(_messages(depth), depth.prefix)])
     answer = act.token_ids

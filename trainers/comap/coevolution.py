@@ -30,7 +30,6 @@ from ...agents.parsing import first_line
 from ...errors import DataCorrupt, LanguageModelError
 from ...jsonl import read_json, write_json
 from ...lm import Generate, Sampling
-from ...lm.chat import ChatTokenizer
 from ...trajectory import Trajectory
 from ...worldmodel import RetrievalWorldModel, transitions_of
 from ..config import changed_parts, recast
@@ -464,7 +463,7 @@ class CoEvolution(StagedTraining):
         temperature = self.config.distillation.rollout_temperature
         seed = self.seed(stage.name, "student")
         sampling = Sampling(self.config.predict_tokens, temperature, 1.0, (), seed)
-        end = ChatTokenizer(self.roles.tokenizer).end
+        end = self.roles.chat.end
         return StudentRollouts(stage.path, samples, self.language_model, end, sampling)
 
     def _init_context(self) -> Any:

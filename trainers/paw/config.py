@@ -264,6 +264,9 @@ class PaWTraining:
     """Updates in all; None for one pass over the training split."""
     max_updates: int | None = None
     """Updates to stop after, to resume later; None for all."""
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Variables for the model's chat template in all prompts. Whether Qwen3 thinks is the agent's setting
+    thinking, unless it is said here (enable_thinking=false)."""
     weights: Literal["full", "lora"] = "full"
     """full, or lora (an adapter of the frozen model)."""
     lora: LoRA = field(default_factory=lambda: LoRA(r=16, alpha=32, dropout=0.0))

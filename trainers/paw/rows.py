@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -14,6 +15,7 @@ from ...envs.registry import text_env_of
 from ...errors import LanguageModelError, OptionError
 from ...lm import Generate, Message
 from ...lm.chat import ChatTokenizer, Following
+from ...lm.prompts import CUT
 from ...trajectory import Call, Step, Trajectory
 
 if TYPE_CHECKING:
@@ -77,11 +79,27 @@ class TurnTokenizer(ChatTokenizer):
     later prompt. Whatever in the text is written like a control token is broken up.
     """
 
-    def following(self, response: Sequence[int], text: str, longest: int) -> Following:
+    def following(
+        self, response: Sequence[int], text: str, longest: int, mark: str = ""
+    ) -> Following:
+        """Return what follows a reply: the text's tokens, at most so many, between the template's.
+
+        The text may end with a mark of ours: its tokens are counted to the template's.
+        """
         if len(self._known) > _REMEMBERED:
             self._known.clear()
-        (tokens,) = self.tokens([self.turns.shown(text)])
-        return self.turns.following(response, tokens[:longest]) if tokens else Following()
+        shown = self.turns.shown(text)
+        (tokens,) = self.tokens([shown])
+        if not tokens:
+            return Following()
+
+        found = self.turns.following(response, tokens[:longest])
+        if not mark:
+            return found
+        ends = accumulate(map(len, self.texts(found.observation)))
+        own = sum(end <= len(shown) - len(mark) for end in ends)
+        footer = (*found.observation[own:], *found.footer)
+        return found._replace(observation=found.observation[:own], footer=footer)
 
 
 def fault_of(trajectory: Trajectory) -> str | None:
@@ -141,8 +159,11 @@ class Serializer:
         ends: Iterable[int] = (),
         max_observation: int = 512,
         include_admissible: bool = False,
+        thinking: bool = False,
+        template: Mapping[str, Any] | None = None,
     ) -> None:
-        self.chat = TurnTokenizer(tokenizer, ends)
+        self.chat = TurnTokenizer(tokenizer, ends, template)
+        self._thinking = thinking
         _ = self.chat.turns  # a template that cannot be used is refused at once
         self._max_observation, self._include_admissible = max_observation, include_admissible
 
@@ -178,7 +199,8 @@ class Serializer:
             response = call.token_ids or ()
             messages = calls[t + 1].messages if continues[t + 1] else None
             text = messages[-1][1] if messages else self._text(trajectory, t)
-            following = self.chat.following(response, text, self._max_observation)
+            mark = "" if messages is None else _mark_of(text, step)
+            following = self.chat.following(response, text, self._max_observation, mark)
             rows.append(
                 PaWRow(
                     group=group,
@@ -206,7 +228,14 @@ class Serializer:
             if not goes_on:
                 replies.clear()
             messages = tuple(Message(*message) for message in call.messages or ())
-            requests.append(Generate(messages, prefix=call.prefix, reply_ids=tuple(replies)))
+            requests.append(
+                Generate(
+                    messages,
+                    prefix=call.prefix,
+                    reply_ids=tuple(replies),
+                    thinking=self._thinking,
+                )
+            )
             replies.append(call.token_ids or ())
         found = []
         for prompt in self.chat.prompts(requests):
@@ -227,6 +256,12 @@ class Serializer:
                 "episodes with include_admissible=True"
             )
         return "\n".join([text, "Admissible actions:", *actions]) if actions else text
+
+
+def _mark_of(shown: str, step: Step) -> str:
+    """Return the mark at the end of an observation that a conversation shows cut; empty if it is whole."""
+    is_cut = shown.endswith(CUT) and not step.observation.rstrip().endswith(CUT.strip())
+    return CUT if is_cut else ""
 
 
 def overlapping(texts: Sequence[str], spans: Iterable[tuple[int, int]]) -> list[bool]:

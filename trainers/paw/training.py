@@ -18,6 +18,7 @@ from ...envs.panel import evenly
 from ...envs.registry import own_function, text_env_of
 from ...errors import DataCorrupt, OptionError, needs_extra
 from ...lm import LanguageModel
+from ...lm.chat import ChatTokenizer
 from ...lm.load import without_bars
 from ...lm.tiny import Row
 from ...trajectory import Trajectory
@@ -114,7 +115,8 @@ def train(
     check_search(config, make_env, simulator)
     given = {"wm_loss": wm_loss, "advantage": advantage, "select": select}
     own = own_function(config.reward) if ":" in config.reward else None
-    about = identified(about, config, make_env, {"name": Path(model or "tiny").name})
+    base = {"name": Path(model or "tiny").name, **_template_told(model, config)}
+    about = identified(about, config, make_env, base)
     described = {"method": "paw", "config": config.describe(), **about}
     described |= changed_parts({**given, "reward": reward})
     described["config"].pop("max_updates", None)  # may grow when the training is gone on with
@@ -128,6 +130,18 @@ def train(
         training.functions, training.reward = given, reward or own or training.search.reward
         with closing(training.search):
             return training.run()
+
+
+def _template_told(model: str | Path | None, config: PaWTraining) -> dict[str, Any]:
+    """Return what the model's chat template is told beside messages; empty if it reads nothing."""
+    warms_up = config.warmup.warmup_tokens > 0
+    if model is None or (warms_up and not Path(model).is_dir()):  # which is refused later on
+        return {}
+    from ...lm.load import load_tokenizer, source_of
+
+    tokenizer = load_tokenizer(source_of(model), None)
+    chat = ChatTokenizer(tokenizer, (), config.chat_template_kwargs)
+    return chat.chat_for(config.agent.asks_to_think).describe()
 
 
 def _check_parts(config: object, make_env: object, advantage: object, reward: object) -> None:
@@ -171,6 +185,8 @@ class _Training:
             ends=self.policy.ends,
             max_observation=config.agent.observation_tokens,
             include_admissible=config.loss.include_admissible,
+            thinking=config.agent.asks_to_think,
+            template=config.chat_template_kwargs,
         )
         self.functions: dict[str, Any] = {}
         self.reward = self.search.reward
@@ -404,12 +420,14 @@ def _warm_up(
     """Fine-tune a model on demonstrations, into a folder, whole or not at all."""
     strays, share = config.warmup.side_steps, config.warmup.warmup_observations
     file, agent = demos and Path(demos), config.acting()
+    template = config.chat_template_kwargs
     shown = show_expert(make_env, config, file, tell, strays)  # type: ignore[arg-type]
     if agent.prompts == "brief" and agent.context == "summary":
         rows = [Row(one.messages, one.text) for one in imitation_samples(shown, agent)]
     else:
-        rows = list(conversation_rows(shown, agent, base, observations=share))
-    warm_up(base, target, rows, config.warmup.warmup_tokens, config, "warmup", tell)
+        rows = list(conversation_rows(shown, agent, base, observations=share, template=template))
+    tokens = config.warmup.warmup_tokens
+    warm_up(base, target, rows, tokens, config, "warmup", tell, template)
 
 
 class Policy:
@@ -446,7 +464,12 @@ class Policy:
         if self._lm is None and isinstance(self._vllm, str):
             from .vllm import ServerLanguageModel
 
-            self._lm = ServerLanguageModel(self._vllm, self.tokenizer, ends=self.ends)
+            self._lm = ServerLanguageModel(
+                self._vllm,
+                self.tokenizer,
+                ends=self.ends,
+                template=self._config.chat_template_kwargs,
+            )
         elif self._lm is None and isinstance(self._vllm, float):
             from .vllm import ColocatedLanguageModel
 
@@ -456,6 +479,7 @@ class Policy:
                 self._vllm,
                 ends=self.ends,
                 context=self._config.agent.max_length,
+                template=self._config.chat_template_kwargs,
             )
         elif self._lm is None:
             from ...lm.hf import HFLanguageModel
@@ -467,6 +491,7 @@ class Policy:
                 batch_tokens=_BATCH_TOKENS,
                 batch_rows=_BATCH_ROWS,
                 name="policy",
+                chat_template_kwargs=self._config.chat_template_kwargs,
             )
         return self._lm
 

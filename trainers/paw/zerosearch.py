@@ -7,7 +7,7 @@ import math
 import random
 import re
 import shutil
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -319,6 +319,7 @@ def warm_up(
     config: PaWTraining,
     event: str,
     tell: Tell,
+    template: Mapping[str, Any] | None = None,
 ) -> None:
     """Fine-tune a model on so many tokens of rows, into a folder, whole or not at all."""
     draft = target.with_name(f"{target.name}.part")
@@ -334,7 +335,7 @@ def warm_up(
         learning_rate=config.warmup.warmup_rate,
         final=config.warmup.warmup_final,
     )
-    fine_tune(base, draft, rows, sft, step)
+    fine_tune(base, draft, rows, sft, step, template)
     draft.replace(target)
 
 
@@ -479,6 +480,7 @@ def conversation_rows(
     model: str | Path,
     *,
     observations: float = 0.0,
+    template: Mapping[str, Any] | None = None,
 ) -> Iterator[Row]:
     """Yield a row for each step of demonstrations that is to be copied: the agent's prompt, its reply.
 
@@ -487,7 +489,8 @@ def conversation_rows(
     """
     from ...lm.load import load_tokenizer
 
-    agent, chat = PaWAgent(config), ChatTokenizer(load_tokenizer(Path(model), None))
+    agent, tokenizer = PaWAgent(config), load_tokenizer(Path(model), None)
+    chat = ChatTokenizer(tokenizer, (), template)
     for demonstration in demonstrations:
         memory: dict[str, Any] = {}
         row, spans, last = None, list[tuple[int, int]](), 0
@@ -509,7 +512,8 @@ def conversation_rows(
                 deciding.send(
                     Completion(text, ids, prompt_tokens=len(prompt), completion_tokens=len(ids))
                 )
-            row, last = Row(request.messages, text, request.reply_ids), len(prompt) + len(ids)
+            row = Row(request.messages, text, request.reply_ids, thinking=request.thinking)
+            last = len(prompt) + len(ids)
             if is_shown(step):
                 spans.append((len(prompt), last))
                 if config.context != "concat":

@@ -17,6 +17,7 @@ from comap.envs.conformance.transcripts import load
 from comap.errors import LanguageModelError
 from comap.lm import Generate, Message
 from comap.lm.chat import ChatTokenizer
+from comap.lm.prompts import CUT
 from comap.lm.replay import request_key, request_to_json
 from comap.lm.tiny import Row, encode_rows, tokenizer_of
 from comap.trainers.paw.rollouts import Group, roll_out
@@ -147,6 +148,34 @@ def test_each_prompt_is_the_row_before_it_and_what_follows(lm, rows):
         tail = (*before.header_ids, *before.observation_ids, *before.footer_ids, *opening)
         assert row.prompt_ids == (*before.prompt_ids, *before.response_ids, *tail)
         assert before.observation_ids and before.header_ids and before.footer_ids
+
+
+@EACH_TEMPLATE
+def test_the_mark_of_a_cut_observation_is_not_scored(name):
+    response = [5, turns(name).end]
+    whole = turns(name).following(response, TEXT + CUT, 500)
+    marked = turns(name).following(response, TEXT + CUT, 500, CUT)
+    assert made_tokenizer(name).decode(marked.observation) == TEXT
+    assert marked.header == whole.header, "what is read stays the same"
+    read = [(*found.observation, *found.footer) for found in (marked, whole)]
+    assert read[0] == read[1]
+
+
+def test_rows_of_cut_observations_score_the_environment_s_text_alone(lm):
+    task = make().unwrapped.tasks.ids[0]
+    agent = create_agent("paw", **{**SIZES, "observation_tokens": 24})
+    options = {"lm": lm, "seed": 2}
+    found = roll_out(make, agent, [Group(0, task, 2)], Serializer(lm.tokenizer), **options).rows
+    cut = [row for row in found if "[...]" in lm.tokenizer.decode(row.footer_ids)]
+    assert len(cut) >= 2, "of this size some searches are cut"
+    for row in found:
+        assert "[...]" not in lm.tokenizer.decode(row.observation_ids)
+        action, observation = row.marks(observed=True)
+        assert sum(observation) == len(row.observation_ids) and sum(action) == len(row.response_ids)
+    opening = ChatTokenizer(lm.tokenizer).turns.opening
+    for before, row in pairwise(found):
+        tail = (*before.header_ids, *before.observation_ids, *before.footer_ids, *opening)
+        assert row.t == 0 or row.prompt_ids == (*before.prompt_ids, *before.response_ids, *tail)
 
 
 def test_prompts_are_those_of_generation(lm):
