@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from ..facts import Fact, State
@@ -12,7 +12,7 @@ from ..facts import Fact, State
 _LIST = re.compile(
     r"(?:(?<=\bsee )|(?<=: ))(?:an? [^,.:;\n]+(?:, (?:and )?an? [^,.:;\n]+)*|nothing\b)"
 )
-_PARTS = re.compile(r"\{\{|\[\[|\{([0-9]{1,4})\}|\[([^\[\]{}]*)\]")
+_PARTS = re.compile(r"\{\{|\[\[|\{([0-9]{1,4})(\^{1,2}|!)?\}|\[([^\[\]{}]*)\]")
 _DIGITS = "0123456789"
 _FEW = 2
 
@@ -61,18 +61,20 @@ class Situation:
         for match in _LIST.finditer(text):
             slot = groups.get(frozenset(_listed(match[0])))
             if slot is not None:
-                parts += [_substitute(text[end : match.start()], variables), f"[{slot}]"]
+                before = _substitute(text[end : match.start()], variables, keep_case=True)
+                parts += [before, f"[{slot}]"]
                 end = match.end()
-        return "".join([*parts, _substitute(text[end:], variables)])
+        return "".join([*parts, _substitute(text[end:], variables, keep_case=True)])
 
     def fill(self, template: str) -> str:
         """Return a template with these names in place of the variables."""
 
         def part(match: re.Match[str]) -> str:
-            variable, slot = match.groups()
+            variable, case, slot = match.groups()
             if variable is not None:
                 index = int(variable)
-                return self.names[index] if index < len(self.names) else match[0]
+                known = index < len(self.names)
+                return _CASES[case or ""](self.names[index]) if known else match[0]
             return match[0][0] if slot is None else _write_list(self.groups.get(slot, ()))
 
         return _PARTS.sub(part, template)
@@ -154,14 +156,31 @@ def _write_list(names: Iterable[str]) -> str:
     return f"{', '.join(ordered[:-1])}, and {ordered[-1]}"
 
 
-def _substitute(text: str, variables: Mapping[str, str]) -> str:
+_CASES: dict[str, Callable[[str], str]] = {
+    "": lambda name: name,
+    "^": lambda name: name[:1].upper() + name[1:],
+    "^^": lambda name: re.sub(r"\b[^\W\d]", lambda letter: letter[0].upper(), name),
+    "!": str.upper,
+}
+"""How a text writes a name that facts have in lower case: the mark in its variable, and the function."""
+
+
+def _case_of(text: str, name: str) -> str:
+    """Return the mark of the case in which a text has a name; none for a mixture of its own."""
+    return next((mark for mark, write in _CASES.items() if write(name) == text), "")
+
+
+def _substitute(text: str, variables: Mapping[str, str], *, keep_case: bool = False) -> str:
     """Return a template: names as variables, the longest first, whole words only."""
     names = sorted((name for name in variables if name), key=lambda name: (-len(name), name))
     pattern = "|".join(re.escape(name) for name in names)
     named = rf"(?<!\w)(?:{pattern})(?!\w)|" if names else ""
 
     def part(match: re.Match[str]) -> str:
-        found = variables.get(match[0].lower())
-        return match[0].replace("{", "{{").replace("[", "[[") if found is None else found
+        name = match[0].lower()
+        if name not in variables:
+            return match[0].replace("{", "{{").replace("[", "[[")
+        case = _case_of(match[0], name) if keep_case else ""
+        return variables[name].replace("}", f"{case}}}")
 
     return re.sub(rf"{named}[\[{{]", part, text, flags=re.IGNORECASE)

@@ -162,3 +162,26 @@ def test_files_that_are_not_whole_are_refused(tmp_path: Path) -> None:
             RetrievalWorldModel(path)
     path.write_text("\n".join(lines), "utf-8")
     assert len(RetrievalWorldModel(path)) == 3
+
+
+def test_names_keep_the_case_that_texts_write_them_in() -> None:
+    """Facts are in lower case; an own environment's texts begin sentences with what they name."""
+    state = State(frozenset({("at", "you", "old attic"), ("door", "old attic", "east hall")}))
+
+    def query(action: str, state: State = state) -> Query:
+        return Query("own/House-v0", "Find it.", (), state, action)
+
+    model = RetrievalWorldModel()
+    model.fit(
+        [
+            Transition(query("walk to old attic"), "You are in the Old Attic."),
+            Transition(query("shout old attic"), "OLD ATTIC! Old attic? old attic."),
+        ]
+    )
+    other = State(frozenset({("at", "you", "cellar 2"), ("door", "cellar 2", "east hall")}))
+    asked = [query("walk to old attic"), query("shout old attic"), query("shout cellar 2", other)]
+    assert [found.observation for found in model.predict(asked)] == [
+        "You are in the Old Attic.",
+        "OLD ATTIC! Old attic? old attic.",
+        "CELLAR 2! Cellar 2? cellar 2.",
+    ]
