@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
-from .errors import DataCorrupt, DataNotFound
+from .errors import DataCorrupt, DataNotFound, OptionError
 
 try:
     import fcntl
@@ -137,6 +137,10 @@ def draft_of(path: Path) -> Path:
 @contextmanager
 def replacing_file(path: Path, *, sync: bool = False) -> Iterator[IO[bytes]]:
     """Open a file to write that replaces `path` once the block has ended well."""
+    if path.exists() and not path.is_file():  # a device would be replaced by a file
+        raise OptionError(
+            f"expected to write a file at {path}, found a folder or a device; name another file"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = draft_of(path)
     try:
@@ -146,9 +150,11 @@ def replacing_file(path: Path, *, sync: bool = False) -> Iterator[IO[bytes]]:
                 file.flush()
                 os.fsync(file.fileno())
         draft.replace(path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
+        if isinstance(error, OSError):  # a full disk names no file, and the draft is nobody's
+            error.filename = str(path) if error.filename in (None, str(draft)) else error.filename
         raise
 
 

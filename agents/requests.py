@@ -173,9 +173,10 @@ class EnvSlot:
         env: gymnasium.Env[str, str],
         world_model: WorldModel | str | Mapping[str, Any] | None = None,
     ):
-        inner = env.unwrapped
+        inner = getattr(env, "unwrapped", env)
         if not isinstance(inner, TextEnv):
-            raise OptionError(not_ours(type(inner).__name__))
+            found = repr(inner)[:80] if isinstance(inner, str) else type(inner).__name__
+            raise OptionError(not_ours(found))
         self.env, self.inner = env, inner
         self.layer = imagined_layer(env)
         self.model = asked_model(env, world_model)

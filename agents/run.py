@@ -368,10 +368,37 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any], no_matter: se
 
     old, new = _flat(before), _flat(now)
     names = sorted({*old, *new} - no_matter)
-    changed = [name for name in names if old.get(name) != new.get(name)]
+    changed = _telling([name for name in names if old.get(name) != new.get(name)])
     parts = [f"{name}: {brief(old, name)} there, {brief(new, name)} now" for name in changed[:6]]
     more = f"; and {len(changed) - 6} more" if len(changed) > 6 else ""
     return "; ".join(parts) + more
+
+
+_NAMES = ("name", "id", "class", "kind")
+
+
+def _telling(changed: Sequence[str]) -> list[str]:
+    """Return which changed settings to speak of, the telling ones first.
+
+    Another agent, model or environment has other settings, too: its name says it all. What follows from
+    others, such as a checksum, comes last.
+    """
+
+    def is_name(name: str) -> bool:
+        return name.rpartition(".")[2] in _NAMES
+
+    named = {name.rpartition(".")[0] for name in changed if is_name(name)}
+    kept = [
+        name
+        for name in changed
+        if is_name(name) or not any(name.removeprefix("config.").startswith(f"{n}.") for n in named)
+    ]
+
+    def rank(name: str) -> int:
+        follows = "sha256" in name or name.startswith(("environment.", "tasks."))
+        return 0 if is_name(name) else 2 if follows else 1
+
+    return sorted(kept, key=rank)
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

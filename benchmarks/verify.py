@@ -399,6 +399,10 @@ def _lines(path: Path) -> Iterator[bytes]:
         yield from file
 
 
+_TRIALS = (("trials", "all"), ("episodes",), ("n",))
+"""Where a summary says how many trials there are: where tasks were tried again, had several seeds, else."""
+
+
 @dataclass
 class _File:
     path: Path
@@ -449,6 +453,12 @@ class _File:
 
     def _check_numbers(self, record: _Recorded, tally: Tally, tasks: list[str]) -> None:
         """Compare summary, list of tasks and SHA-256 of a run with its files."""
+        counted = (number(record.summary, *keys) for keys in _TRIALS)
+        trials = next((count for count in counted if count is not None), None)
+        if trials is not None and trials != tally.trials:
+            expected = f"{trials:.0f}, as {SUMMARY} beside it says"
+            found = f"{tally.trials}: lines were removed or added since the run ended"
+            raise Difference(0, "number of episodes", expected, found)
         numbers = {
             key: value for key, value in record.summary.items() if key not in (DIGESTS, LATENCY)
         }
@@ -581,6 +591,8 @@ def explained(result: Mapping[str, Any]) -> Iterator[str]:
     yield f"first difference: {where}, {one_line(found['field'], 200)}"
     yield f"  expected: {one_line(found['expected'], 700)}"
     yield f"  found:    {one_line(found['found'], 700)}"
+    if any(entry["status"] == DIFFERS for entry in entries):
+        yield "  to do:    restore the folder as it was when the run ended, or play it again in another"
     if elsewhere := first.get("other") or first["reason"]:
         yield f"  recorded elsewhere: {one_line(elsewhere, 700)}"
 

@@ -203,6 +203,8 @@ class ScoreWorldModel(ModelOptions):
                 transitions, tasks = drawn_transitions(env, self.samples, self.seed)
                 ids = {*tasks.values()}
                 kind = kind_in_words(len(ids), sum(map(is_generated, ids))) or "tasks"
+                if len(transitions) < self.samples:
+                    print(f"there are {len(transitions):,} transitions, not {self.samples:,}")
             else:
                 transitions, kind = read_transitions(self.transitions, env_id)
             if self.save_transitions is not None:

@@ -274,6 +274,8 @@ def _complain(error: Exception, traceback: bool = False) -> int:
         )
         is_mistake = isinstance(error, mistakes) and not getattr(error, "transient", False)
         message, code = str(error), 2 if is_mistake else 1
+        if isinstance(error, OSError) and not isinstance(error, errors.CoMapError):
+            message = _of_system(error)
         if traceback and error.__cause__ is not None:
             print_exception(error.__cause__)
     elif traceback:
@@ -286,6 +288,17 @@ def _complain(error: Exception, traceback: bool = False) -> int:
         message, code = f"{type(error).__name__}: {error} ({hint})", 70
     print(f"comap: {' '.join(message.split())}", file=sys.stderr)
     return code
+
+
+def _of_system(error: OSError) -> str:
+    """Return what the system refuses, with the file, and what to look at."""
+    if error.strerror is None:
+        return str(error)
+    what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return (
+        f"expected to read or write a file, found {what}; check the path, its rights and whether the "
+        "disk is full"
+    )
 
 
 def _help(words: Sequence[str]) -> int:

@@ -27,7 +27,7 @@ import docstring_parser
 import jsonargparse
 import yaml  # type: ignore[import-untyped]
 
-from ..errors import OptionError, suggest
+from ..errors import OptionError, check_number, suggest
 from ..redaction import HIDDEN, public_option
 
 C = TypeVar("C", bound="Command")
@@ -119,6 +119,8 @@ class EnvOptions(Command):
         for name, option in {"id": "--env", "data_dir": "--data-dir", **elsewhere}.items():
             if name in self.env_option:
                 raise OptionError(f"give {name} as {option}, not as an --env-option")
+        if "max_episode_steps" in self.env_option:
+            check_number("max_episode_steps", self.env_option["max_episode_steps"])
         chosen = {} if self.data_dir is None else {"data_dir": self.data_dir}
         return {**self.env_option, **chosen}
 

@@ -472,7 +472,12 @@ class Play(ModelOptions):
         make_env = partial(environments, split)
         with closing(make_env()) as env:
             env.get_wrapper_attr("check_engine")()
-            tasks = evenly(self._tasks(env), self.episodes)
+            known = self._tasks(env)
+        tasks = evenly(known, self.episodes)
+        if self.episodes is not None and self.episodes > len(known):
+            print(
+                f"there are {len(known):,} tasks, not {self.episodes:,}: all are played", flush=True
+            )
         check_out(self.folder)
         models = Models(chosen, self.folder, environments, self.seed)
         asks = agent_options(self.agent) is not None or _is_own(self.agent)
@@ -573,7 +578,13 @@ class Play(ModelOptions):
         known: tuple[str, ...] = env.get_wrapper_attr("tasks").ids
         tasks = list(self.tasks)
         if len(tasks) == 1 and Path(tasks[0]).is_file():
-            lines = Path(tasks[0]).read_text("utf-8", errors="replace").splitlines()
+            try:
+                lines = Path(tasks[0]).read_text("utf-8").splitlines()
+            except UnicodeDecodeError as error:
+                raise OptionError(
+                    f"expected a task on each line of {tasks[0]}, in UTF-8, found the byte "
+                    f"0x{error.object[error.start]:02x} that is none; save the file as UTF-8"
+                ) from error
             tasks = [line.strip() for line in lines if line.strip()]
             if not tasks:
                 raise DataNotFound(f"expected a task on each line of {self.tasks[0]}, found none")

@@ -277,7 +277,7 @@ class TextEnv(gymnasium.Env[str, str]):
         return None
 
     def check_engine(self) -> None:
-        """Raise what this machine lacks for episodes, before one is played: a program, a package."""
+        """Raise what lacks for episodes, before one is played: a program, a package, a server."""
 
     def goal_reached(self, state: State) -> bool | None:
         """Return whether the facts say that the task is solved; None where facts cannot say."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _LAYERS = {"full_attention", "sliding_attention"}
 
 
@@ -147,6 +149,12 @@ def _explained(source: str | Path, what: str) -> Iterator[None]:
         advice = "its files may be damaged or of another version; save or download it again"
         if not isinstance(source, Path):
             advice = "check the name and the network, or give a folder on this machine"
+            offline = [name for name in _OFFLINE if os.environ.get(name, "0") not in ("", "0")]
+            if offline:
+                advice = (
+                    f"{offline[0]} forbids to ask the hub, and it is not among this machine's downloads; "
+                    "unset that, or give a folder on this machine"
+                )
         raise LanguageModelError(
             f"{what} of {name!r} cannot be loaded ({type(error).__name__}: {_first_line(error)}); "
             f"{advice}"

@@ -298,10 +298,12 @@ class OpenAILanguageModel(BaseLanguageModel):
             transient = error.status_code in (408, 409, 429) or error.status_code >= 500
         except openai.APIConnectionError as error:
             found, advice = _broken(error)
-        took = time.monotonic() - start
+        after = ""
+        if client.max_retries:
+            took = time.monotonic() - start
+            after = f" after up to {client.max_retries} retries in {took:.1f} s"
         failure = LanguageModelError(
-            f"expected an answer of {self.name} ({self._address.host}), found {found}, over "
-            f"{took:.1f} s and up to {client.max_retries} retries; {advice}"
+            f"expected an answer of {self.name} ({self._address.place}), found {found}{after}; {advice}"
         )
         failure.transient = transient
         return failure
@@ -443,22 +445,25 @@ class OpenAILanguageModel(BaseLanguageModel):
 
 
 class Address(NamedTuple):
-    """Where a server is: the URL to call, what to call its host, whether it is this machine."""
+    """Where a server is: the URL to call, what records call its host, whether it is this machine."""
 
     url: str
     host: str
     loopback: bool
+    place: str
+    """Host and port as they were given, for messages."""
 
 
 def address_of(base_url: str | None) -> Address:
     """Return the address that a base URL names; None is OpenAI's own server."""
     url = "https://api.openai.com/v1" if base_url is None else base_url
-    host = check_url("base_url", url, "http://host:8000/v1").hostname or ""
+    parts = check_url("base_url", url, "http://host:8000/v1")
+    host = parts.hostname or ""
     try:
         loopback = ipaddress.ip_address(host).is_loopback
     except ValueError:
         loopback = host == "localhost"
-    return Address(url, "loopback" if loopback else host, loopback)
+    return Address(url, "loopback" if loopback else host, loopback, parts.netloc)
 
 
 def key_from(variable: str, address: Address) -> str:
@@ -536,7 +541,7 @@ def _broken(error: BaseException) -> tuple[str, str]:
         error = error.__cause__
     if isinstance(error, BadAnswer):
         return error.args[0], error.args[1]
-    advice = "check that the server runs and that base_url is right"
+    advice = "check that a server runs there, or mend the address (base_url)"
     return f"a broken connection ({type(error).__name__})", advice
 
 

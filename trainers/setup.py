@@ -67,7 +67,8 @@ class Environments:
                 raise OptionError(not_ours(repr(self.env_id))) from None
             given = f" with {dict(self.options)}" if self.options else ""
             raise OptionError(
-                f"cannot make the environment {self.env_id!r}{given}: {error}"
+                f"cannot make the environment {self.env_id!r}{given}: {error}; mend that option, or "
+                f"leave it out (comap envs {self.env_id} lists them)"
             ) from None
         if not isinstance(env.unwrapped, TextEnv):
             raise OptionError(not_ours(repr(self.env_id)))

@@ -20,6 +20,17 @@ _FAMILIAR = 60.0
 _FORMAT = "comap retrieval world model 1"
 
 
+def _checked(transition: Any) -> Transition:
+    """Return a transition, or say that something is none."""
+    parts = transition if isinstance(transition, tuple) and len(transition) == 2 else (None, None)
+    if isinstance(parts[0], Query) and isinstance(parts[1], str):
+        return Transition(*parts)
+    raise WorldModelError(
+        f"expected transitions (a Query and the text that followed), found {transition!r:.80}; "
+        "take those of comap.worldmodel.transitions_of(trajectory)"
+    )
+
+
 class RetrievalWorldModel:
     """Learns from transitions by heart, without a GPU, and generalises by substitution.
 
@@ -62,8 +73,13 @@ class RetrievalWorldModel:
         return self._size
 
     def fit(self, transitions: Iterable[Transition]) -> None:
-        """Learn transitions, beside those already known."""
-        for query, observation in transitions:
+        """Learn transitions, beside those already known.
+
+        Raises:
+            WorldModelError: Something is no transition.
+        """
+        for transition in transitions:
+            query, observation = _checked(transition)
             situation = Situation.of(query.action, query.state)
             counter = self._counter(situation.action, "|".join(situation.kinds), situation.context)
             counter[situation.abstract(observation)] += 1

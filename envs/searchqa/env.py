@@ -31,7 +31,7 @@ from .protocol import (
     write_results,
 )
 from .questions import Question
-from .retriever import Hit, RecalledRetriever, Retriever
+from .retriever import Hit, RecalledRetriever, RemoteRetriever, Retriever
 from .tasks import RETRIEVERS, SOURCES, choose_retriever, open_tasks, questions_home
 
 _EXPERTS = ("plan", "explore")
@@ -229,6 +229,11 @@ class SearchQAEnv(TextEnv):
         self._said: str | None = None
         self._retrieved: tuple[str, ...] = ()
         self._formed = True
+
+    def check_engine(self) -> None:
+        """Raise where a retriever is a server that does not answer."""
+        if isinstance(self.retriever, RemoteRetriever):
+            self.retriever.search(["comap"], 1)
 
     @property
     def tasks(self) -> Panel:

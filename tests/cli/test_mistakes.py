@@ -46,7 +46,10 @@ MISTAKES = [
     ("run --agent random --horizon 3", "add --imagined"),
     ("run --agent random --real-every 2", "add --imagined"),
     ("run --agent random --env-option split=dev", "give split as --split"),
-    ("run --agent random --env-option max_episode_steps=x", "'max_episode_steps': 'x'"),
+    (
+        "run --agent random --env-option max_episode_steps=x",
+        "max_episode_steps must be a whole number",
+    ),
     ("run --agent random --world-model orcle", "did you mean 'oracle'"),
     ("run --agent random --world-model language", "--world-model Qwen/Qwen3-4B"),
     ("run --agent random --world-model cached", "--world-model-cache"),
@@ -173,6 +176,7 @@ FILES: dict[str, str | bytes] = {
     "binary.bin": bytes(range(256)) * 4,
     "binary.jsonl": bytes(range(256)) * 4,
     "tasks.txt": "generated/none\n",
+    "latin.txt": "café\n".encode("latin-1"),
     "foreign.jsonl": '{"text": "hello"}\n',
     "corpus.jsonl": '{"id": "0", "contents": "Ada\\nAda was a mathematician."}\n',
     "emptymodel/config.json": "{}",
@@ -236,10 +240,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int,
             main(shlex.split("run --agent expert --episodes 2 --env comap/WebShop-v0 --out shop"))
             == 0
         )
-        for name in ("cutrun", "norecord", "badrecord"):
+        for name in ("cutrun", "norecord", "badrecord", "emptied", "garbage"):
             shutil.copytree("run1", name)
         text = Path("run1/trajectories.jsonl").read_text("utf-8")
         Path("cutrun/trajectories.jsonl").write_text(text[: len(text) // 2], "utf-8")
+        Path("emptied/trajectories.jsonl").write_text("", "utf-8")
+        Path("garbage/trajectories.jsonl").write_text(f"{text}garbage\n", "utf-8")
         Path("norecord/run.json").unlink()
         Path("badrecord/run.json").write_text('{"format": 1', "utf-8")
         with (

@@ -244,3 +244,10 @@ def test_the_oracle_is_named_wherever_its_numbers_stand(words, tmp_path, capsys)
 def test_an_agent_that_asks_no_world_model_is_silent_about_it(tmp_path, capsys):
     assert run("--agent", "random", "--world-model", "oracle", "--out", str(tmp_path)) == 0
     assert "oracle" not in capsys.readouterr().out
+
+
+def test_more_episodes_than_there_are_tasks_are_said_to_be_all(tmp_path, capsys):
+    words = ["--max-episode-steps", "1", "--out", str(tmp_path)]
+    assert main(["run", "--agent", "random", "--split", "valid_seen", "-n", "1000000", *words]) == 0
+    number = len(episodes(tmp_path))
+    assert f"there are {number} tasks, not 1,000,000: all are played" in capsys.readouterr().out
