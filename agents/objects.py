@@ -114,7 +114,8 @@ def _call(data: Mapping[str, Any], text: str, admissible: Sequence[str] | None) 
     inner = inner[0] if isinstance(inner, list) and inner else inner
     inner = inner.get("function", inner) if isinstance(inner, dict) else data
     name = inner.get("name") if isinstance(inner, dict) else None
-    given = next((inner[key] for key in _ARGUMENTS if key in inner), {}) if name else {}
+    arguments = (inner[key] for key in _ARGUMENTS if key in inner) if name else iter(())
+    given: Any = next(arguments, {})
     if isinstance(given, str):
         parsed = object_at(given, len(given) - len(given.lstrip()))
         given = given if parsed is None else parsed.data

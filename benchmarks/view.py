@@ -283,7 +283,8 @@ def _unread(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def share_unread(summary: Mapping[str, Any]) -> float:
     """Return the share of replies in which no action could be read."""
     faults = [counts for name, counts in summary.get(UNREAD, {}).items() if name in _OF_ACTIONS]
-    return sum(counts["all"] for counts in faults) / max(sum(counts["of"] for counts in faults), 1)
+    unread, read = (sum(int(counts[name]) for counts in faults) for name in ("all", "of"))
+    return unread / max(read, 1)
 
 
 def unread_replies(summary: Mapping[str, Any]) -> str:

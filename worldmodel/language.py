@@ -17,7 +17,7 @@ from ..errors import LanguageModelError, OptionError, check_choice, check_number
 from ..lm import Completion, Generate, LanguageModel, Message, Sampling
 from ..lm.base import context_tokens, thinks, usual_length
 from ..lm.prompts import OVERHEAD, check_prompt_folder, cut_text, fill_template, recent_turns
-from ..lm.thoughts import end_of_thought
+from ..lm.thoughts import without_thoughts
 from .base import Prediction, Query
 
 Style = Literal["standard", "brief"]
@@ -235,8 +235,7 @@ class LanguageWorldModel:
 
 
 def prediction_of(completion: Completion, source: str, ending: Ending = "facts") -> Prediction:
-    reply = completion.text[end_of_thought(completion.text) :]
-    text = _LABEL.sub("", reply).strip()
+    text = _LABEL.sub("", without_thoughts(completion.text)).strip()
     terminated = reward = None
     if ending == "words":
         said = _DONE.search(text)

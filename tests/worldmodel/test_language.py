@@ -65,6 +65,9 @@ def test_a_temperature_gives_each_prompt_a_seed_of_its_own() -> None:
 def test_a_thought_before_the_observation_is_left_out() -> None:
     for text in ("Thought: It opens.\nSo.\nObservation:\nIt is open.", "Next state: It is open."):
         assert prediction_of(Completion(text), "").observation == "It is open."
+    for block in ("<think>Observation: It is shut.</think>", "It is shut.</think>\n"):
+        assert prediction_of(Completion(f"{block}It is open."), "").observation == "It is open."
+    assert prediction_of(Completion("<think>It may be"), "").observation == ""
     plain = "Thought: no label"
     assert prediction_of(Completion(plain), "").observation == plain
 
