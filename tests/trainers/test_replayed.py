@@ -63,7 +63,8 @@ def play(agent_type, lm, options, tasks, steps, **sizes):
     told = {key: options[key] for key in ("prompts", "state_text")}
     world_model = LanguageWorldModel(lm, **told, **sizes)
     further = () if agent_type is CoMapAgent else (None, world_model)
-    config = (CoMapConfig if agent_type is CoMapAgent else RolloutConfig)(**options)
+    settings = CoMapConfig if agent_type is CoMapAgent else RolloutConfig
+    config = settings(**options).published()  # as trainings take it: limits follow no model
     agent = agent_type(config, *further)
     found = run_episodes(
         lambda: make(steps),
@@ -72,6 +73,7 @@ def play(agent_type, lm, options, tasks, steps, **sizes):
         lm=lm,
         world_model=world_model,
         keep="prompts",
+        note_actions=True,  # as trainings do whose prompts list the actions
         concurrency=4,
         seed=3,
     )
@@ -170,11 +172,13 @@ def test_views_are_what_the_agent_had():
     lm = HashedModel()
     agent = Watching(CoMapConfig(p_source="verbalizer", **GATES))
     model = LanguageWorldModel(lm)
-    found = run_episode(make(), agent, task=TASKS[1], seed=7, lm=lm, world_model=model)
+    found = run_episode(
+        make(), agent, task=TASKS[1], seed=7, lm=lm, world_model=model, note_actions=True
+    )
     rebuilt = list(views_of(found, lm.count_tokens))
     assert len(rebuilt) == len(seen) == 6
     for (view, replies, step), (real, said), t in zip(rebuilt, seen, range(6), strict=True):
-        shown = {"memory": {"replies": said}, "admissible_actions": None}
+        shown = {"memory": {"replies": said}, "briefing": None}
         assert view == replace(real, expert_action=view.expert_action, **shown)
         assert replies == said and sorted(replies) == list(range(t))
         assert replies_in(view) == replies and view.expert_action() is None
