@@ -177,7 +177,7 @@ class AgentConfig:
             >>> config.max_length, config.draft_tokens
             (4096, 512)
         """
-        found: dict[str, int] = {}
+        found: dict[str, Any] = {}
         if isinstance(self.max_length, FromModel):
             found["max_length"] = usual_length(context)
         most = found.get("max_length", self.max_length) // 4  # the rest is the prompt's

@@ -67,11 +67,19 @@ _FINISHES = dict.fromkeys(("stop", "eos", "eos_token", "stop_sequence", "end_tur
 _FINISHES |= dict.fromkeys(("tool_calls", "tool_use", "function_call"), "stop")
 _FINISHES |= dict.fromkeys(("length", "max_tokens"), "length")
 _REASONING = ("reasoning_content", "reasoning")  # vLLM and DeepSeek; newer vLLM, OpenRouter
+_TOO_LONG = re.compile(
+    r"context (?:length|window|size)|max_model_len|too long|longer than the (?:maximum|model)",
+    re.IGNORECASE,
+)
+_SHORTER = (
+    "prompt and reply are longer than the model's context: lower max_length of the agent (on the command "
+    "line: --max-length) or of the world model, or serve the model with a longer context"
+)
 _ADVICE = {
     401: "check the key in the environment variable {variable}",
     403: "check that the key in the environment variable {variable} may use this model",
     404: "check the model's name and base_url (usually ending in /v1)",
-    413: "send a shorter prompt",
+    413: _SHORTER,
     429: "lower concurrency, or try later",
 }
 _CHECK_URL = "check that base_url is an OpenAI-compatible server's, and its log"
@@ -141,7 +149,7 @@ class OpenAILanguageModel(BaseLanguageModel):
             Never ``score`` or ``encode``: chat completions offer neither.
         context: The most tokens of prompt and answer together, as the server's list of models
             (``/v1/models``) has it; None where it does not say.
-        usage: Sums so far, of the tokens that the server counted, else of characters divided by four.
+        usage: Sums so far, of the tokens that the server counted, else of bytes divided by three.
 
     Raises:
         OptionError: An option has a value that it cannot have.
@@ -204,8 +212,8 @@ class OpenAILanguageModel(BaseLanguageModel):
         self.usage = Usage()
 
     def count_tokens(self, text: str) -> int:
-        """Return an estimate of a text's tokens: its characters divided by four, rounded up."""
-        return math.ceil(len(text) / 4)
+        """Return a careful estimate of a text's tokens: its bytes divided by three, rounded up."""
+        return math.ceil(len(text.encode("utf-8", "replace")) / 3)
 
     def config(self) -> dict[str, Any]:
         """Return JSON data: what answers may depend on, without key, URL and local paths."""
@@ -552,6 +560,8 @@ def _refusal(response: Any, key: str, variable: str) -> tuple[str, str]:
         advice = "redirects are not followed: set base_url to where the server really is"
     elif status >= 500:
         advice = "the server is at fault: look at its log, or try later"
+    elif _TOO_LONG.search(text):
+        advice = _SHORTER
     else:
         otherwise = "change what the request asks for, or the options of this language model"
         advice = _ADVICE.get(status, otherwise).format(variable=variable)

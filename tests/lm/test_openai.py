@@ -566,6 +566,20 @@ def test_passing_faults_are_tried_again(status):
         assert not status or (f"HTTP {status}" in text and "busy" in text)
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens",
+        "The decoder prompt (length 5000) is longer than the maximum model length of 4096.",
+        "the request exceeds the available context size. try increasing the context size",
+    ],
+)
+def test_a_prompt_that_does_not_fit_is_said_with_what_to_set(message):
+    refusal = hostile.sends({"error": {"message": message}}, 400)
+    with hostile.HostileServer(refusal) as server:
+        assert "max_length" in error_of(made(server))
+
+
 @pytest.mark.parametrize("status", [302, 400, 401, 422])
 def test_refusals_are_final(status):
     refusal = hostile.sends({"error": {"message": "no\nway"}}, status, location=LOCAL)

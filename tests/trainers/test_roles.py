@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 
+from comap.envs.conformance.transcripts import load
 from comap.errors import CoMapError, LanguageModelError, OptionError
 from comap.lm import Generate, Message, Sampling
 from comap.lm.base import Completion, Score, Scores
@@ -13,6 +15,7 @@ from comap.lm.tiny import build_tiny
 from comap.trainers.comap.objective import ema_update
 from comap.trainers.config import LoRA
 from comap.trainers.roles import ROLES, Roles
+from comap.trainers.samples import Sample, encode_samples
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -276,3 +279,26 @@ def test_a_saved_adapter_of_other_settings_is_refused(folder, tmp_path):
     out = opened(folder, "lora").save(tmp_path / "out")
     with pytest.raises(OptionError, match=r"lora.r=4, found 2"):
         opened(folder, "lora", lora=LoRA(r=4), saved={"agent": out / "agent"})
+
+
+@pytest.mark.parametrize("kind", ["full", "lora"])
+def test_samples_have_the_prompts_of_acting_with_variables_of_the_template_too(kind, tmp_path):
+    templates = load(f"{Path(__file__).parents[1] / 'lm' / 'template_kit.py'}:KIT")
+    folder = templates.model_folder(tmp_path / "model", "qwen3")
+    talk = (Message("user", "You see a fridge."),)
+    sizes = []
+    for variables in ({}, {"enable_thinking": True}):
+        roles = Roles.open(folder, kind=kind, device="cpu", chat_template_kwargs=variables)
+        lm = roles.language_model()
+        asked = Generate(talk, Sampling(max_new_tokens=1), adapter=roles.names[0])
+        (reply,) = lm.generate([asked])
+        sample = Sample(kind="act", messages=talk, reply=(("go", True),))
+        (row,) = encode_samples(roles.chat, [sample])
+        assert len(row.prompt) == reply.prompt_tokens
+        told = {"enable_thinking": False, **variables}
+        assert roles.chat.describe() == {"chat_template_kwargs": told}
+        sizes.append(reply.prompt_tokens)
+    assert sizes[0] > sizes[1], "an empty thought, or none"
+    roles = Roles.open(folder, kind=kind, device="cpu", chat_template_kwargs={"enable_thinkin": 1})
+    with pytest.raises(OptionError, match="enable_thinkin"):
+        roles.language_model()
