@@ -386,7 +386,16 @@ def models_list(*entries):
         (hostile.raw(b"<html>"), None),
         (hostile.slams, None),
     ],
-    ids=str,
+    ids=[  # the functions' own names differ from process to process
+        "max_model_len",
+        "context_length",
+        "no length",
+        "a text",
+        "no models",
+        "not found",
+        "no JSON",
+        "no answer",
+    ],
 )
 def test_the_context_is_what_the_server_lists(behavior, context):
     with hostile.HostileServer(behavior) as server:
