@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,8 +40,11 @@ class Address(Command):
             print(f"token: {token} (clients send the header 'Authorization: Bearer {token}')")
         return token
 
-    def serve(self, app: Any, route: str) -> int:
-        """Serve an ASGI application until it is stopped, and return the exit status."""
+    def serve(self, app: Any, route: str, about: Sequence[str] = ()) -> int:
+        """Serve an ASGI application until it is stopped, and return the exit status.
+
+        `about` are lines on what is served.
+        """
         try:
             server = Server(app, self.host, self.port)
         except OSError as error:
@@ -49,7 +52,7 @@ class Address(Command):
                 f"cannot listen on {self.host} port {self.port}: {error.strerror or error}; choose "
                 "another --port or --host"
             ) from error
-        print(f"serving {server.base}{route}", flush=True)
+        print("\n".join([f"serving {server.base}{route}", *about]), flush=True)
         with stopped_by_ctrl_c():
             server.run()
         return 0
@@ -105,19 +108,21 @@ class Environments(Address):
         if self.stdio and self.style != "mcp":
             raise OptionError("--stdio is for --style mcp alone")
         offered = Offered(self.env, self.env_option, self.allow, self.step_timeout)
+        about: list[str] = []
         for env_id in offered.env_ids:  # wrong options are told now, not to the first client
             with closing(offered.make(env_id)) as env:
                 tasks = env.get_wrapper_attr("tasks").ids
-            told = tasks_in_words(len(tasks), sum(map(is_generated, tasks)))
-            print(f"{env_id}: {told}", file=sys.stderr, flush=True)
+            number = tasks_in_words(len(tasks), sum(map(is_generated, tasks)))
+            about.append(f"{env_id}: {number}")
         if self.style == "agentgym":
             sessions = Sessions(offered, self.limit, self.idle, share=self.share)
-            return self.serve(agentgym_app(sessions, host=self.host, token=token), "")
+            return self.serve(agentgym_app(sessions, host=self.host, token=token), "", about)
         if len(offered.env_ids) > 1:
             raise OptionError(
                 f"--style {self.style} serves one environment, found {len(offered.env_ids)}; name one"
             )
         if self.stdio:
+            print("\n".join(about), file=sys.stderr, flush=True)  # standard output is the client's
             with stopped_by_ctrl_c():
                 serve_stdio(offered)
             return 0
@@ -126,8 +131,8 @@ class Environments(Address):
         if self.style == "openenv":
             from ..integrations.openenv import openenv_app
 
-            return self.serve(openenv_app(offered, **shared), "")
-        return self.serve(http_app(offered, **shared), "/mcp")
+            return self.serve(openenv_app(offered, **shared), "", about)
+        return self.serve(http_app(offered, **shared), "/mcp", about)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -279,6 +279,7 @@ def test_the_command_serves(tmp_path):
     try:
         line = process.stdout.readline()
         assert line.startswith("serving http://127.0.0.1:") and TOKEN not in line
+        assert process.stdout.readline() == f"{ALFWORLD}: 3,553 generated tasks\n"
         remote = Remote(line.split()[1], token=TOKEN)
         assert remote.reset(data_idx=0)["task"].startswith("generated/")
     finally:
