@@ -453,8 +453,8 @@ class _File:
 
     def _check_numbers(self, record: _Recorded, tally: Tally, tasks: list[str]) -> None:
         """Compare summary, list of tasks and SHA-256 of a run with its files."""
-        counted = (number(record.summary, *keys) for keys in _TRIALS)
-        trials = next((count for count in counted if count is not None), None)
+        counts = (number(record.summary, *keys) for keys in _TRIALS)
+        trials = next((count for count in counts if count is not None), None)
         if trials is not None and trials != tally.trials:
             expected = f"{trials:.0f}, as {SUMMARY} beside it says"
             found = f"{tally.trials}: lines were removed or added since the run ended"
@@ -467,14 +467,14 @@ class _File:
         _compare(0, "summary", json.loads(json.dumps(again)), numbers)
         if planned := members(record.run, "tasks"):
             listed = "".join(f"{task}\n" for task in tasks).encode("utf-8", "replace")
-            counted: dict[str, Any] = {
+            listed_tasks: dict[str, Any] = {
                 "number": len(tasks),
                 "generated": sum(map(is_generated, tasks)),
                 "sha256": hashlib.sha256(listed).hexdigest(),
             }
             if "generated" not in planned:  # as earlier versions wrote it
-                del counted["generated"]
-            _compare(0, "tasks", planned, counted)
+                del listed_tasks["generated"]
+            _compare(0, "tasks", planned, listed_tasks)
         if wrong := wrong_file(self.path.parent, record.summary.get(DIGESTS, {})):
             raise Difference(0, "files", f"as {SUMMARY} has them", wrong)
 

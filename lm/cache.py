@@ -148,7 +148,8 @@ def _layer_class() -> Any:
             super().__init__()
             # Weak: a circle would keep the rooms, tens of megabytes each, until Python looks for
             # circles, which is seldom. With many passes (RAP) that was three gigabytes.
-            self.cache, self.number = weakref.proxy(cache), number
+            self.cache: Any = weakref.proxy(cache)
+            self.number = number
 
         def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
             new, cache = (key_states, value_states), self.cache
