@@ -155,9 +155,9 @@ class SharedTraining:
         self._check({})
 
     def _check(self, ranges: Mapping[str, Range]) -> None:
+        check_fields(self, {**_SHARED, **ranges})
         # A training does not depend on its model's context: limits that nobody gave are the papers'.
         object.__setattr__(self, "agent", self.agent.published())
-        check_fields(self, {**_SHARED, **ranges})
         if self.copy_side_steps and not self.side_steps:
             raise OptionError(
                 "copy_side_steps needs side_steps above 0, found 0; add --side-steps 1"
