@@ -1,0 +1,122 @@
+"""The shipped agent with masked and with free decoding: collects runs, and compares them game by game.
+
+``python benchmarks/measure/shipped_agent.py --out FILE [--development NAME=RUN ...] [--final NAME=RUN ...]``.
+RUN is a folder of `comap run`. PLAN was written and committed before any of the final runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from comap.benchmarks.record import circumstances, write_result
+from comap.jsonl import read_json
+from comap.trajectory import read_trajectories
+
+PROGRAM = "benchmarks/measure/shipped_agent.py (not in the package)"
+PLAN: dict[str, Any] = {
+    "questions": [
+        "does the shipped policy win more if it chooses among the admissible actions (masked decoding)?",
+        "does its own world model then still add to that?",
+    ],
+    "games": "generated ALFWorld, difficulty r16-20.o12-18.f123456, at most 20 steps, split train of "
+    "generator seed 12, 800 games, each once, seed 0: those of the numbers that are on record",
+    "chosen before, on 400 games of generator seed 9": "temperature 0.7 and tau_q 0.6 (CoMap, Table 5; "
+    "also tried: temperature 1.0 and 0.4, tau_q 0.3), and one further training, lab-shipped-masked",
+    "runs": "the former models with free decoding at temperature 1.0 (on record, not repeated), and with "
+    "masked decoding at 1.0; the new models with masked and with free decoding at 0.7; each without a "
+    "world model (gate shut), with their own, and with the oracle",
+    "verdict": "a world model helps if the 95 % interval of the difference in games won, paired by game, "
+    "lies above 0",
+}
+PAIRS = (
+    ("own world model and gate shut", "own", "shut"),
+    ("oracle and gate shut", "oracle", "shut"),
+    ("oracle and own world model", "oracle", "own"),
+)
+_Z = 1.959964
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    for part in ("--development", "--final"):
+        parser.add_argument(part, nargs="*", default=[], metavar="MODELS.DECODING.WORLD=RUN")
+    given = parser.parse_args()
+
+    result: dict[str, Any] = {"benchmark": "shipped agent", "program": PROGRAM, "plan": PLAN}
+    result |= circumstances(("torch", "transformers", "gymnasium", "numpy"))
+    result["development"] = collected(given.development)
+    result["final"] = collected(given.final)
+    write_result(given.out, result)
+
+
+def collected(words: Sequence[str]) -> dict[str, Any]:
+    """Return what came of some runs, and the differences between those that differ in the world model."""
+    runs = {name: Path(folder) for name, _, folder in (word.partition("=") for word in words)}
+    won = {name: wins(folder) for name, folder in runs.items()}
+    found: dict[str, Any] = {"runs": {name: outcome(folder) for name, folder in runs.items()}}
+    found["differences in points"] = differences(won)
+    return found
+
+
+def wins(run: Path) -> dict[str, bool]:
+    """Return of each game whether it was won."""
+    return {one.task: one.success for one in read_trajectories(run / "trajectories.jsonl")}
+
+
+def outcome(run: Path) -> dict[str, Any]:
+    """Return the settings that matter, and what came of a run, in percent."""
+    summary, record = read_json(run / "summary.json"), read_json(run / "run.json")
+    agent = record["agent"]
+    success, gate, predictions = (summary.get(key) for key in ("success", "gate", "predictions"))
+    found: dict[str, Any] = {
+        "settings": {name: agent[name] for name in ("decoding", "temperature", "top_p")},
+        "games": record["config"]["env_options"],
+        "success": {name: _percent(success[name]) for name in ("value", "low", "high")},
+        "n": success["n"],
+        "steps": summary["steps"]["all"],
+        "refused": _percent(summary["invalid_actions"]),
+    }
+    if gate is not None:
+        found["gate open"] = _percent(gate["opened"] / gate["reflections"])
+    if predictions is not None:
+        found["Delta-F1 of changes"] = _percent(predictions["nonempty"])
+    return found
+
+
+def differences(won: dict[str, dict[str, bool]]) -> dict[str, Any]:
+    """Return differences in games won, with 95 % intervals, where only the world model differs."""
+    found: dict[str, Any] = {}
+    for models in dict.fromkeys(name.rpartition(".")[0] for name in won):
+        for title, more, less in PAIRS:
+            first, second = won.get(f"{models}.{more}"), won.get(f"{models}.{less}")
+            if first is not None and second is not None:
+                found[f"{models}: {title}"] = paired(first, second)
+    return found
+
+
+def paired(first: dict[str, bool], second: dict[str, bool]) -> dict[str, float]:
+    """Return the mean difference over the games of both, in points, with its interval."""
+    gains = [100.0 * (first[game] - second[game]) for game in sorted(first.keys() & second.keys())]
+    half = _Z * stdev(gains) / math.sqrt(len(gains))
+    mean = fmean(gains)
+    return {"mean": _round(mean), "low": _round(mean - half), "high": _round(mean + half)} | {
+        "n": len(gains)
+    }
+
+
+def _percent(share: float) -> float:
+    return _round(100 * share)
+
+
+def _round(value: float) -> float:
+    return round(value, 2)
+
+
+if __name__ == "__main__":
+    main()
