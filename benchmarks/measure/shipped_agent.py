@@ -1,6 +1,6 @@
 """The shipped agent with masked and with free decoding: collects runs, and compares them game by game.
 
-``python benchmarks/measure/shipped_agent.py --out FILE [--development NAME=RUN ...] [--final NAME=RUN ...]``.
+``python benchmarks/measure/shipped_agent.py --out FILE --development NAME=RUN ... --final NAME=RUN ...``.
 RUN is a folder of `comap run`. PLAN was written and committed before any of the final runs.
 """
 

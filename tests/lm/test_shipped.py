@@ -127,4 +127,6 @@ def test_the_real_ones_play():
     )
     assert not [episode.error for episode in episodes if episode.error]
     assert all(episode.success or len(episode.steps) == STEPS for episode in episodes)
-    assert all("path" in step.notes for episode in episodes for step in episode.steps)
+    steps = [step for episode in episodes for step in episode.steps]
+    assert {step.notes["path"] for step in steps} == {"reflected"}
+    assert not [step.action for step in steps if step.invalid_action], "all actions are admissible"
