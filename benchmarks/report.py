@@ -41,7 +41,14 @@ _COMPRESSION = 6  # higher levels take twice the time for a few percent
 
 _Compared: TypeAlias = "tuple[float, int, int, int]"
 
-_INTEREST = ("revision", "misprediction", "prediction", "other revision", "other misprediction")
+_INTEREST = (
+    "progress",  # a revised step with a higher score than the one before
+    "revision",
+    "misprediction",
+    "prediction",
+    "other revision",
+    "other misprediction",
+)
 """What makes a step worth seeing first, the most telling first; all but the last two change facts."""
 
 
@@ -246,17 +253,21 @@ class Pack:
 def place_of_interest(episode: Episode) -> tuple[int, int]:
     """Return how telling an episode's most telling step is, 0 for the most, and which step that is.
 
-    An episode opens there. A revision that changed facts comes first, in an episode that was solved
-    before others; then a prediction of facts that changed, a wrong one before a right one. Step 0
-    is the start, where there is nothing of that.
+    An episode opens there. A revision that raised the score comes first, then one that changed facts,
+    in an episode that was solved before others; then a prediction of facts that changed, a wrong one
+    before a right one. Step 0 is the start, where there is nothing of that.
     """
     real = episode.real
     places: dict[str, int] = {}
+    score_before = 0.0
     scored = zip(real.steps, _compared(real, episode.imagined), strict=False)
     for number, (step, compared) in enumerate(scored, 1):
         kind = _kind_of_interest(step, None if compared is None else compared[0])
+        if kind == "revision" and step.score > score_before:
+            places.setdefault("progress", number)
         if kind is not None:
             places.setdefault(kind, number)
+        score_before = step.score
 
     for rank, kind in enumerate(_INTEREST):
         if kind in places:

@@ -69,6 +69,7 @@ def ship(out: Path, target: Path) -> dict[str, Any]:
             for row in rows
             if row.metric == "success_rate" and row.split is None
         },
+        "trainings": _trainings(out),
         "cpu_seconds": round(sum(map(_seconds, (out / "jobs").glob("lab-[bs]*/out/summary.json")))),
         **circumstances(_PACKAGES),
     }
@@ -76,6 +77,15 @@ def ship(out: Path, target: Path) -> dict[str, Any]:
     write_result(target / "training.json", record)
     (target / "CARD.md").write_text(_card(record), "utf-8")
     return record
+
+
+def _trainings(out: Path) -> dict[str, dict[str, str]]:
+    """Return when each of the trainings that follow each other ended, and on which processor."""
+    records = [read_json(path) for path in sorted((out / "jobs").glob("lab-[bs]*/job.json"))]
+    return {
+        record["recipe"]: {"date": record["date"], "cpu": record["hardware"]["cpu"]}
+        for record in sorted(records, key=lambda record: str(record["date"]))
+    }
 
 
 def _seconds(summary: Path) -> float:

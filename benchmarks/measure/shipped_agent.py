@@ -1,7 +1,8 @@
 """The shipped agent with masked and with free decoding: collects runs, and compares them game by game.
 
-``python benchmarks/measure/shipped_agent.py --out FILE --development NAME=RUN ... --final NAME=RUN ...``.
-RUN is a folder of `comap run`. PLAN was written and committed before any of the final runs.
+``python benchmarks/measure/shipped_agent.py --out FILE --former TRAINING --development NAME=RUN ... --final
+NAME=RUN ...``. RUN is a folder of `comap run`, TRAINING the file that the former models were shipped with.
+PLAN was written and committed before any of the final runs.
 """
 
 from __future__ import annotations
@@ -44,12 +45,15 @@ _Z = 1.959964
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--former", type=Path, help="training.json of the former models")
     for part in ("--development", "--final"):
         parser.add_argument(part, nargs="*", default=[], metavar="MODELS.DECODING.WORLD=RUN")
     given = parser.parse_args()
 
     result: dict[str, Any] = {"benchmark": "shipped agent", "program": PROGRAM, "plan": PLAN}
     result |= circumstances(("torch", "transformers", "gymnasium", "numpy"))
+    if given.former is not None:
+        result["former"] = read_json(given.former)
     result["development"] = collected(given.development)
     result["final"] = collected(given.final)
     write_result(given.out, result)
@@ -60,7 +64,7 @@ def collected(words: Sequence[str]) -> dict[str, Any]:
     runs = {name: Path(folder) for name, _, folder in (word.partition("=") for word in words)}
     won = {name: wins(folder) for name, folder in runs.items()}
     found: dict[str, Any] = {"runs": {name: outcome(folder) for name, folder in runs.items()}}
-    found["differences in points"] = differences(won)
+    found["differences"] = differences(won)
     return found
 
 
@@ -70,22 +74,22 @@ def wins(run: Path) -> dict[str, bool]:
 
 
 def outcome(run: Path) -> dict[str, Any]:
-    """Return the settings that matter, and what came of a run, in percent."""
+    """Return the settings that matter, and what came of a run, as shares."""
     summary, record = read_json(run / "summary.json"), read_json(run / "run.json")
     agent = record["agent"]
     success, gate, predictions = (summary.get(key) for key in ("success", "gate", "predictions"))
     found: dict[str, Any] = {
         "settings": {name: agent[name] for name in ("decoding", "temperature", "top_p")},
         "games": record["config"]["env_options"],
-        "success": {name: _percent(success[name]) for name in ("value", "low", "high")},
+        "success": {name: _rounded(success[name]) for name in ("value", "low", "high")},
         "n": success["n"],
         "steps": summary["steps"]["all"],
-        "refused": _percent(summary["invalid_actions"]),
+        "refused": _rounded(summary["invalid_actions"]),
     }
     if gate is not None:
-        found["gate open"] = _percent(gate["opened"] / gate["reflections"])
+        found["gate open"] = _rounded(gate["opened"] / gate["reflections"])
     if predictions is not None:
-        found["Delta-F1 of changes"] = _percent(predictions["nonempty"])
+        found["Delta-F1 of changes"] = _rounded(predictions["nonempty"])
     return found
 
 
@@ -101,21 +105,15 @@ def differences(won: dict[str, dict[str, bool]]) -> dict[str, Any]:
 
 
 def paired(first: dict[str, bool], second: dict[str, bool]) -> dict[str, float]:
-    """Return the mean difference over the games of both, in points, with its interval."""
-    gains = [100.0 * (first[game] - second[game]) for game in sorted(first.keys() & second.keys())]
-    half = _Z * stdev(gains) / math.sqrt(len(gains))
-    mean = fmean(gains)
-    return {"mean": _round(mean), "low": _round(mean - half), "high": _round(mean + half)} | {
-        "n": len(gains)
-    }
+    """Return the mean difference over the games of both, as a share, with its interval."""
+    gains = [float(first[game] - second[game]) for game in sorted(first.keys() & second.keys())]
+    mean, half = fmean(gains), _Z * stdev(gains) / math.sqrt(len(gains))
+    ends = {"mean": mean, "low": mean - half, "high": mean + half}
+    return {name: _rounded(value) for name, value in ends.items()} | {"n": len(gains)}
 
 
-def _percent(share: float) -> float:
-    return _round(100 * share)
-
-
-def _round(value: float) -> float:
-    return round(value, 2)
+def _rounded(share: float) -> float:
+    return round(share, 4)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -231,10 +232,14 @@ def test_it_opens_where_a_revision_changed_facts_else_at_a_prediction_of_changes
         KIT.revision(1, KIT.START, KIT.START), KIT.revision(2, KIT.START, KIT.FILLED)
     )
     repeated = KIT.trajectory(KIT.predicted(1, KIT.START, KIT.START, guess=KIT.OPENED))
+    solving = KIT.trajectory(
+        *helped.steps, replace(KIT.revision(3, KIT.FILLED, KIT.START), success=True, score=1.0)
+    )
     first = [Episode("plain", plain(1), None), Episode("in vain", in_vain, None)]
     predicted = [*first, Episode("no change", repeated, None), KIT.foreseen()]
     for name, episodes, place in (
         ("helped", [*predicted, Episode("helped", helped, None)], "#5/2"),
+        ("solved", [Episode("", helped, None), Episode("", solving, None)], "#2/3"),
         ("mispredicted", predicted, "#4/1"),
         ("in vain", first, "#2/1"),
         ("plain", first[:1], "#1/0"),
