@@ -38,6 +38,7 @@ PAIRS = (
     ("own world model and gate shut", "own", "shut"),
     ("oracle and gate shut", "oracle", "shut"),
     ("oracle and own world model", "oracle", "own"),
+    ("own world model and placebo", "own", "placebo"),  # of which the plan says nothing
 )
 _Z = 1.959964
 

@@ -41,6 +41,8 @@ def test_models_come_with_settings_a_record_and_a_card(stand_ins, tmp_path):
     (job / "run.json").write_text(
         json.dumps({"format": "comap training 2", "described": described}), "utf-8"
     )
+    ended = {"recipe": "lab-shipped-masked", "date": "2027-01-01", "hardware": {"cpu": "a CPU"}}
+    (job.parent / "job.json").write_text(json.dumps(ended))
     (job / "summary.json").write_text(json.dumps({"stages": {"one": {"cpu_seconds": 7.4}}}))
     row = ResultRow(
         experiment="lab-shipped",
@@ -56,5 +58,6 @@ def test_models_come_with_settings_a_record_and_a_card(stand_ins, tmp_path):
     found = shipped_models(root=tmp_path / "made")
     assert found.settings["env_options"] == {"max_episode_steps": 9}
     assert found.settings["agent"]["temperature"] == 0.5 and record["cpu_seconds"] == 7
+    assert record["trainings"] == {"lab-shipped-masked": {"date": "2027-01-01", "cpu": "a CPU"}}
     card = (found.folder / "CARD.md").read_text("utf-8")
     assert "| CoMap | 61.0 [57.6, 64.3] | 800 |" in card and "comap bench shipped" in card
