@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -74,6 +75,18 @@ def test_findings_are_those_of_the_evidence() -> None:
         written = f"| {COMPARED[compared]} | \\{point} | \\{low} to {high} |"
         (line,) = [line for line in evidence.splitlines() if line.startswith(written)]
         assert line.endswith(f"| {seeds} |")
+
+
+def test_the_shipped_agent_s_success_is_the_measured_one() -> None:
+    record = json.loads((ROOT / "lm" / "models" / "alfworld" / "training.json").read_text("utf-8"))
+    shut, own, oracle = list(record["success"].values())[:3]
+    (told,) = re.findall(r"The shipped agent wins [^.]*\.\d % of (?:[^.]|\.\d)*", TEXT)
+    for measured in (shut, own, oracle):
+        assert f"{measured['value']:.1f} %" in told and str(measured["n"]) in told
+    differences = json.loads((ROOT / "benchmarks/results/shipped_agent.json").read_text("utf-8"))
+    gain = differences["final"]["differences"]["new.masked-0.7: own world model and gate shut"]
+    ends = [f"{100 * gain[name]:+.1f}" for name in ("mean", "low", "high")]
+    assert re.findall(r"[+-]\d+\.\d", told) == ends
 
 
 def test_the_speed_is_the_measured_one() -> None:
