@@ -189,7 +189,9 @@ def _chosen(
         stop = (_LABEL, *STOP)
         asked = ask_text(view, config, messages, "reflect", config.reflect_tokens, stop)
         analysis: Completion = yield replace(asked, purpose="reflect: analysis")
-        lead = without_thoughts(analysis.text).strip()
+        # Read again as a text, what was written may have more tokens than when it was written.
+        written = without_thoughts(analysis.text).strip()
+        lead = cut_text(written, config.reflect_tokens, view.count_tokens)
     else:
         prefix, purpose = "Decision:", "reflect: decision"
         decision, _ = yield from choose_action(

@@ -12,7 +12,7 @@ from typing import Any
 
 import gymnasium
 
-from ..envs import TextEnv, state_text
+from ..envs import Briefing, TextEnv, state_text
 from ..envs.registry import env_class, own_class
 from ..errors import CoMapError, OptionError, needs_extra, suggest
 from ..jsonl import replacing_file
@@ -138,6 +138,7 @@ def corpus(env_id: str = "comap/ALFWorld-v0", episodes: int | None = None) -> li
     count = min(episodes, len(ids))
     prompts = [Path(__file__).parents[1] / part / "prompts" for part in ("agents", "worldmodel")]
     texts = [path.read_text("utf-8") for folder in prompts for path in folder.rglob("*.txt")]
+    texts += _told_in(inner.briefing)
     for number in range(count):
         for agent in (ExpertAgent(), RandomAgent()):
             episode = run_episode(env, agent, task=ids[number * len(ids) // count])
@@ -191,6 +192,15 @@ def tiny_folder(
     except (OSError, SafetensorError) as error:
         raise OptionError(f"cannot write the tiny model into {folder}: {error}") from error
     return folder
+
+
+def _told_in(briefing: Briefing) -> list[str]:
+    """Return the texts of a briefing, which standard prompts are mostly made of."""
+    texts = [briefing.instructions, briefing.observation_form]
+    texts += [text for _, text in briefing.example]
+    for transition in briefing.transitions:
+        texts += transition
+    return texts
 
 
 def _text_of(episode: Trajectory, env: TextEnv) -> list[str]:

@@ -354,7 +354,8 @@ def draft_action(
     if config.prompts == "standard":
         asked = ask_text(view, config, messages, purpose, config.draft_tokens, ("Action:", *STOP))
         reply: Completion = yield replace(asked, purpose=f"{purpose}: thought")
-        thought = without_thoughts(reply.text)
+        # Read again as a text, what was written may have more tokens than when it was written.
+        thought = cut_text(without_thoughts(reply.text), config.draft_tokens, view.count_tokens)
         lead = thought.rstrip() + "\n" if thought.strip() else ""
     chosen = yield from choose_action(view, config, messages, f"{lead}Action:", purpose=purpose)
     action, logprobs = chosen

@@ -114,13 +114,18 @@ class ReflexionAgent:
         notes = self._kept(memory)
         briefing = memory.get(_BRIEFING) or briefing_for(_end_of(trajectory), config)
         slots = {
-            "instructions": briefing.told(),
+            "instructions": "",
             "goal": cut_text(trajectory.goal, config.max_length // 8, estimate_tokens),
             "notes": _listed([cut_text(note, each, estimate_tokens) for note in notes]) or _NONE,
         }
-        empty = prompt_of(config, "review", transcript="", **slots)
         room = config.max_length - config.reflect_tokens
-        room -= sum(estimate_tokens(message.content) + OVERHEAD for message in empty)
+        bare = prompt_of(config, "review", transcript="", **slots)
+        room -= sum(estimate_tokens(message.content) + OVERHEAD for message in bare)
+
+        # The trial comes first: where there is little room, the instructions are cut.
+        rules = briefing.told()
+        slots["instructions"] = cut_text(rules, max(room * 3 // 4, 0), estimate_tokens)
+        room -= estimate_tokens(slots["instructions"])
         transcript = _transcript(trajectory, max(room, 64))
         return prompt_of(config, "review", transcript=transcript, **slots)
 

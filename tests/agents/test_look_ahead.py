@@ -26,7 +26,9 @@ def agent(**options: Any) -> ImagineAndActAgent:
 def test_three_calls_to_one_model() -> None:
     memory: dict[str, Any] = {}
     talk = converse_with(
-        agent(), view(memory=memory), [DESK, "Observation: You see a pen 1.", SAFE]
+        agent(max_length=4096),
+        view(memory=memory),
+        [DESK, "Observation: You see a pen 1.", SAFE],
     )
     assert talk.purposes == ["propose", "imagine", "choose"]
     assert talk.kinds == ["Generate"] * 3  # no world model is asked

@@ -159,4 +159,4 @@ def test_what_cannot_be_exported_is_refused(played, tmp_path, monkeypatch):
     assert code == 2 and "expected successful episodes" in errors and not out.exists()
     monkeypatch.setitem(sys.modules, "datasets", None)
     code, _, errors = say("export", str(played), "--to", "messages", "--out", str(out))
-    assert code == 1 and "needs the extra 'train'" in errors and not out.exists()
+    assert code == 2 and "needs the extra 'train'" in errors and not out.exists()

@@ -201,7 +201,8 @@ def test_other_stacks_import_it_too(own):
     env_id = f"{own}:own/Lamps-v0"
     environment = environment_factory(env_id)()
     assert environment.reset(**task_rows(env_id, 1)[0]).startswith("Dark.")
-    assert type(environment).__name__ == "Lamps" and environment.act("light a") == "Lit a"
+    assert type(environment).__name__ == "Lamps"
+    assert environment.act("light a") == "Lit a\n\nAvailable actions: light a; light b"
     offered = Offered([env_id, f"{own}:own/Lake-v0"])
     assert offered.env_ids == ("own/Lamps-v0", "own/Lake-v0")
     assert offered.make("own/Lake-v0").reset(seed=0)[0] == "cell 0"

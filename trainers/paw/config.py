@@ -249,7 +249,7 @@ class PaWTraining:
     """Reward of an episode that solves its task."""
     reward: str = "success"
     """success (all or nothing), f1 (of the answer's tokens, as in ZeroSearch), env (the environment's own
-    rewards), or MODULE:function (your own: an episode's rewards, one for each step)."""
+    rewards), or MODULE:function (your own: one for each step)."""
     invalid_penalty: float = 0.1
     """What a reply in the wrong form costs its row."""
     concurrency: int = 128

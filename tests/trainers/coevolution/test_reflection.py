@@ -223,7 +223,7 @@ def test_the_question_asks_for_the_lines_that_are_learned(source, expert):
     draft = Draft("Action: look", "look", True, "free")
     seen = next(iter(views_of(expert)))[0]
     question = CoMapAgent(config).question(seen, {}, draft, "A desk.")[-1].content
-    number, asked = question.rpartition("Answer in exactly ")[2].split(" lines:\n")
+    number, asked = question.rpartition("answer in exactly ")[2].split(" lines:\n")
     reply = "".join(text for text, _ in reflect_reply(config, True, "look", "Why not."))
     labels = [[line.partition(":")[0] for line in text.splitlines()] for text in (asked, reply)]
     assert labels[0] == labels[1] and number == {3: "three", 4: "four"}[len(labels[1])]
