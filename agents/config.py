@@ -59,6 +59,10 @@ class ReplyLimit(NamedTuple):
     thinking: int
 
 
+LEAST_PROMPT = 64
+"""Tokens that every prompt gets, however little is left of ``max_length``."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class AgentConfig:
     """How an agent asks its language model.
@@ -332,9 +336,32 @@ texts; 'm' cannot; set decoding='free', or use a model in this process (Hugging 
             f"{_advice(agent, lacking, lm)}use a model in this process (Hugging Face), which can"
         )
     if isinstance(config, AgentConfig):
+        _check_lengths(config, getattr(lm, "context", None))
         for name, value in config.describe().items():
             if name.endswith("adapter"):
                 check_adapter(lm, value)
+
+
+def _check_lengths(config: AgentConfig, context: int | None) -> None:
+    """Refuse limits of tokens that leave no room for a prompt, or that the model does not have."""
+    length, reply = config.max_length, config.draft_tokens
+    follows = {*config.follows_model()}
+    if context and config.prompts == "standard" and not follows & {"max_length"} and length > context:
+        raise OptionError(
+            f"max_length must be at most the model's context, {context:,} tokens, not {length:,}; "
+            "leave it out to use the context"
+        )
+    needed = LEAST_PROMPT + (1 if "draft_tokens" in follows else reply)
+    if "max_length" not in follows and length < needed:
+        raise OptionError(
+            f"max_length holds prompt and reply: expected at least {needed:,} tokens, {LEAST_PROMPT} of "
+            f"them for the prompt, found {length:,}; raise max_length, or lower draft_tokens"
+        )
+    if "max_length" in follows and context and reply > context - LEAST_PROMPT:
+        raise OptionError(
+            f"draft_tokens must leave room for a prompt in the model's context, {context:,} tokens, "
+            f"found {reply:,}; lower it"
+        )
 
 
 def check_adapter(lm: LanguageModel, adapter: str | None) -> None:

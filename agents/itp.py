@@ -124,7 +124,10 @@ class ITPAgent:
         self.config = config or ITPConfig()
         self.k_head = KHead.load(Path(k_head)) if isinstance(k_head, str | Path) else k_head
         if self.config.k_source == "head" and k_head is None:
-            raise OptionError("k_source='head' needs a K head; pass k_head=KHead.load(path)")
+            raise OptionError(
+                "expected a K head for k_source='head', found none; pass k_head=KHead.load(path) (on the "
+                "command line: --agent-option k_head=FILE)"
+            )
 
     @property
     def asks_world_model(self) -> bool:

@@ -22,7 +22,7 @@ from ..lm.thoughts import without_thoughts
 from ..trajectory import Turn
 from ..worldmodel import Imagined
 from .base import Imagine, Reply, Request, View
-from .config import AgentConfig, PromptStyle
+from .config import LEAST_PROMPT, AgentConfig, PromptStyle
 from .parsing import clean_action, find_action, first_line, parse_action, spoken_part
 
 MOST_ACTIONS = 100
@@ -76,7 +76,8 @@ def situation(
     turns = (*view.history, *after)
     if config.state_text == "belief":
         text = state_text(view.env_id, view.goal, turns, view.facts)
-        return cut_text(text, max(config.max_length - reserve, 64), view.count_tokens)
+        longest = max(config.max_length - reserve, LEAST_PROMPT)
+        return cut_text(text, longest, view.count_tokens)
     first, later = _fitting(view, config, turns, reserve)
     lines = [first]
     for turn in later:
@@ -89,7 +90,7 @@ def _fitting(
 ) -> tuple[str, tuple[Turn, ...]]:
     """Return the first text, with the goal in it, and the turns that fit after it."""
     count = view.count_tokens
-    budget = max(config.max_length - reserve, 64)
+    budget = max(config.max_length - reserve, LEAST_PROMPT)
     later = list(turns[1:])
     if config.history_turns is not None:
         later = later[max(len(later) - config.history_turns, 0) :]

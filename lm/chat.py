@@ -428,7 +428,8 @@ class ChatTokenizer:
         except Exception as error:  # a template is a program and may fail in any way
             roles = ", ".join(message.role for message in messages)
             raise LanguageModelError(
-                f"the chat template refuses messages of {roles}: {str(error).strip()[:200]!r}"
+                f"expected a chat template that takes messages of {roles}, found one that fails: "
+                f"{str(error).strip()[:200]!r}; mend chat_template.jinja in the model's folder"
             ) from error
         return str(rendered)
 

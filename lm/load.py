@@ -7,7 +7,7 @@ import inspect
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,20 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+_WRITES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+"""How the names of classes end whose models write text."""
+_TOKENIZERS = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+    "spiece.model",
+    "tekken.json",
+    "tokenizer_config.json",
+)
+_JSON_FILES = ("config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json")
+_POINTER = b"version "  # begins what Git LFS leaves where it has not fetched a file
+_LONGEST_HEADER = 100_000_000  # bytes of a file of safe tensors
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _LAYERS = {"full_attention", "sliding_attention"}
 
@@ -50,11 +64,22 @@ def source_of(model: str | Path) -> str | Path:
         _check_folder(folder)
         return folder
     if isinstance(model, Path) or folder.exists() or not _HUB_NAME.fullmatch(model):
+        found = f"a file at {str(model)!r}" if folder.is_file() else f"none at {str(model)!r}"
+        close = suggest(folder.name, _models_beside(folder)) if not folder.exists() else ""
+        hint = f"{close} or " if close.startswith("did you mean") else ""
         raise LanguageModelError(
-            f"expected a folder with a model, found none at {str(model)!r}; give the folder that "
+            f"expected a folder with a model, found {found}; {hint}give the folder that "
             "save_pretrained wrote, or the name of a model on the hub (Qwen/Qwen3-4B)"
         )
     return model
+
+
+def _models_beside(folder: Path) -> list[str]:
+    """Return the names of folders with models where one was looked for."""
+    try:
+        return sorted(path.parent.name for path in folder.parent.glob("*/config.json"))
+    except OSError:
+        return []
 
 
 def _check_folder(folder: Path) -> None:
@@ -62,14 +87,16 @@ def _check_folder(folder: Path) -> None:
     if "config.json" not in names:
         hint = "give the folder that save_pretrained wrote"
         if "adapter_config.json" in names:
-            hint = "this is an adapter: give its base model here and the adapter in adapters={...}"
+            hint = (
+                "this is an adapter: give its base model as the model, and the adapter with it "
+                f"(--adapter NAME={folder.name}, in Python adapters={{NAME: folder}})"
+            )
         raise LanguageModelError(f"expected config.json in {str(folder)!r}, found none; {hint}")
-    if not any(name.endswith(".safetensors") for name in names):
-        pickled = [name for name in names if name.endswith(_PICKLED)]
-        found = f"only pickled ones ({', '.join(pickled[:3])})" if pickled else "none"
+    weights = [name for name in names if name.endswith(".safetensors")]
+    if not weights:
+        found, hint = _other_weights(names)
         raise LanguageModelError(
-            f"expected weights as .safetensors in {str(folder)!r}, found {found}; save the model "
-            "again with a recent transformers (save_pretrained), which writes model.safetensors"
+            f"expected weights as .safetensors in {str(folder)!r}, found {found}; {hint}"
         )
     index = folder / "model.safetensors.index.json"
     if index.name in names:
@@ -78,6 +105,53 @@ def _check_folder(folder: Path) -> None:
             wrong = [name for name in shards if not re.fullmatch(r"[\w.-]+\.safetensors", name)]
             if wrong:  # another folder, or pickles
                 raise ValueError(f"expected names of .safetensors files, found {wrong[0]!r:.80}")
+        weights = sorted({*shards})
+    for name in weights:
+        _check_weights(folder / name)
+
+
+def _other_weights(names: Sequence[str]) -> tuple[str, str]:
+    """Return what a folder has instead of weights as safe tensors, and what to do about it."""
+    downloading = [name for name in names if name.endswith((".incomplete", ".part"))]
+    pickled = [name for name in names if name.endswith(_PICKLED)]
+    gguf = [name for name in names if name.endswith(".gguf")]
+    if downloading:
+        return f"a download that has not ended ({downloading[0]})", "download the model again"
+    if gguf:
+        hint = "serve it (llama-server) and give the server's address, or take the original model"
+        return f"GGUF ({gguf[0]})", hint
+    hint = "which writes model.safetensors"
+    again = f"save the model again with a recent transformers (save_pretrained), {hint}"
+    if pickled:
+        return f"only pickled ones ({', '.join(pickled[:3])})", again
+    return "none", f"download the model again, or {again}"
+
+
+def _check_weights(path: Path) -> None:
+    """Refuse a file of weights that is not whole, which libraries explain badly."""
+    again = "download the model again"
+    if not path.is_file():
+        raise LanguageModelError(
+            f"expected the weights {path.name} in {str(path.parent)!r}, found no such file; {again}"
+        )
+    with path.open("rb") as file:
+        start = file.read(8)
+        if start == _POINTER:
+            raise LanguageModelError(
+                f"expected weights in {str(path)!r}, found a pointer of Git LFS; run: git lfs pull"
+            )
+        try:
+            length = int.from_bytes(start, "little")
+            header = json.loads(file.read(length)) if length < _LONGEST_HEADER else None
+            ends = [one["data_offsets"][1] for key, one in header.items() if key != "__metadata__"]
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+            return  # the library says what it is
+    whole = 8 + length + max(ends, default=0)
+    if path.stat().st_size < whole:
+        raise LanguageModelError(
+            f"expected {whole:,} bytes of weights in {str(path)!r}, found {path.stat().st_size:,}: "
+            f"the file is damaged, it was cut off; {again}"
+        )
 
 
 def device_of(device: str) -> Any:
@@ -97,8 +171,29 @@ def device_of(device: str) -> Any:
 
 def load_tokenizer(source: str | Path, revision: str | None) -> Any:
     transformers = imported("transformers", "a Hugging Face model")
+    if isinstance(source, Path):
+        _check_tokenizer(source)
     with _explained(source, "the tokenizer"):
         return transformers.AutoTokenizer.from_pretrained(source, **_options(source, revision))
+
+
+def _check_tokenizer(folder: Path) -> None:
+    """Refuse a folder without a tokenizer, or with a file of JSON that is none."""
+    if not any((folder / name).is_file() for name in _TOKENIZERS):
+        raise LanguageModelError(
+            f"expected a tokenizer in {str(folder)!r} ({_TOKENIZERS[0]}), found none; download the "
+            "model again, or save its tokenizer there (save_pretrained)"
+        )
+    for name in _JSON_FILES:
+        path = folder / name
+        try:
+            if path.is_file():
+                json.loads(path.read_text("utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise LanguageModelError(
+                f"expected JSON in {str(path)!r}, found something else ({_first_line(error)}); the file "
+                "was cut off or damaged: download the model again"
+            ) from error
 
 
 def load_model(source: str | Path, revision: str | None, device: Any, dtype: str) -> Any:
@@ -109,6 +204,7 @@ def load_model(source: str | Path, revision: str | None, device: Any, dtype: str
     options = _options(source, revision)
     with _explained(source, "the model"), without_bars():
         config = AutoConfig.from_pretrained(source, **options)
+        _check_causal(config)
         context_of(config)
         if dtype == "auto":
             double = str(getattr(config, "dtype", None)).endswith("float64")
@@ -132,6 +228,16 @@ def load_model(source: str | Path, revision: str | None, device: Any, dtype: str
         return model.to(device).eval()
 
 
+def _check_causal(config: Any) -> None:
+    """Refuse a model that is not made to write text."""
+    classes = [str(name) for name in getattr(config, "architectures", None) or ()]
+    if classes and not any(name.endswith(_WRITES) for name in classes):
+        raise LanguageModelError(
+            f"expected a model that writes text ({_WRITES[0]}), found {classes[0]}; give a causal "
+            "language model"
+        )
+
+
 def _options(source: str | Path, revision: str | None) -> dict[str, Any]:
     local = isinstance(source, Path)
     return {"revision": revision, "trust_remote_code": False, "local_files_only": local}
@@ -147,7 +253,14 @@ def _explained(source: str | Path, what: str) -> Iterator[None]:
         raise LanguageModelError(f"{name}: {error}") from error
     except Exception as error:  # the libraries raise many kinds for files that are not as expected
         advice = "its files may be damaged or of another version; save or download it again"
-        if not isinstance(source, Path):
+        told = str(error)
+        if isinstance(error, ImportError):
+            advice = "install what it needs, or give a model that is not quantized"
+        elif "ignore_mismatched_sizes" in told:
+            advice = "its weights have other shapes than its config.json says; download it again"
+        elif "does not recognize this architecture" in told:
+            advice = "update transformers, or serve the model and give the server's address"
+        elif not isinstance(source, Path):
             advice = "check the name and the network, or give a folder on this machine"
             offline = [name for name in _OFFLINE if os.environ.get(name, "0") not in ("", "0")]
             if offline:
@@ -162,7 +275,10 @@ def _explained(source: str | Path, what: str) -> Iterator[None]:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [""])[0][:200]
+    """Return the first line of a message, and the second where the first announces it."""
+    lines = [line.strip() for line in str(error).strip().splitlines()] or [""]
+    first = f"{lines[0]} {lines[1]}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]
+    return first[:300]
 
 
 def context_of(config: Any) -> int | None:
