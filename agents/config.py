@@ -336,7 +336,7 @@ texts; 'm' cannot; set decoding='free', or use a model in this process (Hugging 
             f"{_advice(agent, lacking, lm)}use a model in this process (Hugging Face), which can"
         )
     if isinstance(config, AgentConfig):
-        _check_lengths(config, getattr(lm, "context", None))
+        _check_lengths(config, context_tokens(lm))
         for name, value in config.describe().items():
             if name.endswith("adapter"):
                 check_adapter(lm, value)
@@ -346,7 +346,12 @@ def _check_lengths(config: AgentConfig, context: int | None) -> None:
     """Refuse limits of tokens that leave no room for a prompt, or that the model does not have."""
     length, reply = config.max_length, config.draft_tokens
     follows = {*config.follows_model()}
-    if context and config.prompts == "standard" and not follows & {"max_length"} and length > context:
+    if (
+        context
+        and config.prompts == "standard"
+        and not follows & {"max_length"}
+        and length > context
+    ):
         raise OptionError(
             f"max_length must be at most the model's context, {context:,} tokens, not {length:,}; "
             "leave it out to use the context"
