@@ -52,8 +52,8 @@ SMALLER = {
         "--agent comap --episodes 2 --env-option max_episode_steps=12": (
             "--agent comap --episodes 1 --env-option max_episode_steps=2"
         ),
-        "--model tiny --env comap/WebShop-v0 --decoding masked --episodes 2": (
-            "--model tiny --tiny-parameters 200000 --env comap/WebShop-v0 --decoding masked --episodes 1"
+        "--model tiny --env comap/WebShop-v0 --episodes 2": (
+            "--model tiny --tiny-parameters 200000 --env comap/WebShop-v0 --episodes 1"
         ),
         "max_episode_steps=3": "max_episode_steps=1",
     },
