@@ -562,6 +562,11 @@ def _refusal(response: Any, key: str, variable: str) -> tuple[str, str]:
         advice = "the server is at fault: look at its log, or try later"
     elif _TOO_LONG.search(text):
         advice = _SHORTER
+    elif re.search("chat.template", text, re.IGNORECASE):
+        advice = (
+            "start the server with a chat template (vLLM: --chat-template FILE), or serve an instruction-"
+            "tuned model"
+        )
     else:
         otherwise = "change what the request asks for, or the options of this language model"
         advice = _ADVICE.get(status, otherwise).format(variable=variable)

@@ -60,6 +60,14 @@ def _config(**changes: Any) -> Callable[[Path], None]:
     return change
 
 
+def _other_config(kind: str, written_by: str) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        described = {"model_type": kind, "architectures": [written_by]}
+        (folder / "config.json").write_text(json.dumps(described), "utf-8")
+
+    return write
+
+
 def _without_template(folder: Path) -> None:
     (folder / "chat_template.jinja").unlink(missing_ok=True)
     path = folder / "tokenizer_config.json"
@@ -138,8 +146,8 @@ BREAKS: dict[str, Callable[[Path], None]] = {
     "narrower": _config(hidden_size=36, head_dim=4),
     "smallvocabulary": _config(vocab_size=100),
     "unknownkind": _config(model_type="tomorrow", architectures=["TomorrowForCausalLM"]),
-    "stateful": _config(model_type="mamba", architectures=["MambaForCausalLM"]),
-    "encoder": _config(model_type="bert", architectures=["BertModel"]),
+    "stateful": _other_config("mamba", "MambaForCausalLM"),
+    "encoder": _other_config("bert", "BertModel"),
     "quantized": _config(
         quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True}
     ),

@@ -1,0 +1,61 @@
+"""Mistakes with models as people have them: each message says what is expected, what is there, what to do.
+
+The folders are copies of a small model, broken in one way each. COMAP_SMOLLM2 names a folder of a real one
+(SmolLM2-135M-Instruct, see tests/interop/test_smollm2.py); without it a tiny one stands for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+
+from comap.cli import main
+from comap.envs.conformance.transcripts import load
+
+HERE = Path(__file__).parent
+MISTAKES = json.loads((HERE / "mistakes_real.json").read_text("utf-8"))
+"""Commands, their exit status, parts of their messages, and a reader's score from 0 to 2."""
+SMALL = "--episodes 2 --env-option source=generated --env-option max_episode_steps=2"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A folder with a model and broken copies of it, and the port of servers that answer wrongly."""
+    pytest.importorskip("peft")
+    place = tmp_path_factory.mktemp("models")
+    if folder := os.environ.get("COMAP_SMOLLM2"):
+        model = Path(folder)
+    else:
+        from comap.lm.tiny import build_tiny
+
+        model = place / "tiny"
+        build_tiny(model, ["go to shelf 1", "take apple 1 from shelf 1"], parameters=200_000)
+    broken_models = load(f"{HERE / 'broken_models.py'}:broken_models")
+    wrong_servers = load(f"{HERE / 'broken_models.py'}:wrong_servers")
+    broken_models(model, place)
+    with wrong_servers() as port:
+        yield place, port
+
+
+@pytest.mark.parametrize("row", MISTAKES, ids=[row["command"] for row in MISTAKES])
+def test_a_mistake_with_a_model_is_explained(row, world, tmp_path, capsys, monkeypatch):
+    place, port = world
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    command = row["command"].replace("PORT", str(port))
+    small = SMALL if command.startswith("run") else "--env-option source=generated"
+    assert main(shlex.split(f"{command} {small} --out {tmp_path / 'out'}")) == row["exit"]
+    output = capsys.readouterr()
+    said = " ".join((output.err if row["exit"] == 2 else output.out).split())
+    assert "Traceback" not in output.err
+    missing = [part for part in row["message"] if part.replace("PORT", str(port)) not in said]
+    assert not missing, said[-600:]
+
+
+def test_messages_help():
+    assert len(MISTAKES) >= 40
+    assert sum(row["score"] for row in MISTAKES) / len(MISTAKES) >= 1.85
