@@ -346,12 +346,9 @@ def _check_lengths(config: AgentConfig, context: int | None) -> None:
     """Refuse limits of tokens that leave no room for a prompt, or that the model does not have."""
     length, reply = config.max_length, config.draft_tokens
     follows = {*config.follows_model()}
-    if (
-        context
-        and config.prompts == "standard"
-        and not follows & {"max_length"}
-        and length > context
-    ):
+    # A default of an agent's own, such as PaW's, is no wish: its prompts may fit all the same.
+    is_wish = "max_length" not in follows and length != type(config).max_length
+    if context and is_wish and config.prompts == "standard" and length > context:
         raise OptionError(
             f"max_length must be at most the model's context, {context:,} tokens, not {length:,}; "
             "leave it out to use the context"
