@@ -142,7 +142,9 @@ def _check_weights(path: Path) -> None:
             )
         try:
             length = int.from_bytes(start, "little")
-            header = json.loads(file.read(length)) if length < _LONGEST_HEADER else None
+            if length >= _LONGEST_HEADER:
+                return
+            header = json.loads(file.read(length))
             ends = [one["data_offsets"][1] for key, one in header.items() if key != "__metadata__"]
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
             return  # the library says what it is
