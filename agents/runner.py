@@ -220,7 +220,10 @@ def settings_of(agent: Agent, lm: LanguageModel | None = None) -> dict[str, Any]
 def player_for(agent: Agent, lm: LanguageModel | None, keep: Keep = "replies") -> Player:
     """Return who plays: the agent with its language model, once both fit each other."""
     if lm is not None and (isinstance(lm, type) or not isinstance(lm, LanguageModel)):
-        raise OptionError(f"expected a language model (comap.lm.LanguageModel), found {lm!r:.80}")
+        raise OptionError(
+            f"expected a language model (comap.lm.LanguageModel), found {lm!r:.80}; make one: "
+            "comap.lm.create_language_model(NAME)"
+        )
     if isinstance(agent, type) or not callable(getattr(agent, "decide", None)):
         raise OptionError(f"expected an agent, found {agent!r:.80}; make one: create_agent(NAME)")
     check_choice("keep", keep, get_args(Keep))

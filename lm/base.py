@@ -310,16 +310,16 @@ class BaseLanguageModel(ABC):
     usage: Usage
 
     def generate(self, requests: Sequence[Generate]) -> list[Completion | LanguageModelError]:
-        return self._answer(requests)
+        return self._answer(_checked_requests(requests, Generate))
 
     def score(self, requests: Sequence[Score]) -> list[Scores | LanguageModelError]:
-        return self._answer(requests)
+        return self._answer(_checked_requests(requests, Score))
 
     def words(self, requests: Sequence[NextWord]) -> list[WordProbabilities | LanguageModelError]:
-        return self._answer(requests)
+        return self._answer(_checked_requests(requests, NextWord))
 
     def encode(self, requests: Sequence[Encode]) -> list[Encoding | LanguageModelError]:
-        return self._answer(requests)
+        return self._answer(_checked_requests(requests, Encode))
 
     @abstractmethod
     def _answer(self, requests: Sequence[LMRequest]) -> list[Any]:
@@ -349,6 +349,16 @@ def thinks(model: LanguageModel | None, asked: bool) -> bool:
     return bool(method(asked)) if callable(method) else asked
 
 
+def _checked_requests(requests: Any, kind: type) -> Any:
+    """Return requests of one kind, or say that something is none."""
+    if isinstance(requests, Sequence) and all(isinstance(one, kind) for one in requests):
+        return requests
+    raise LanguageModelError(
+        f"expected a list of {kind.__name__} requests, found {requests!r:.80}; write "
+        f"[{kind.__name__}((Message('user', TEXT),), ...)]"
+    )
+
+
 @runtime_checkable
 class TokenTexts(Protocol):
     """A backend that can say what its token ids are in words; for records, to be looked at."""
@@ -362,6 +372,10 @@ def checked_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return a conversation whose roles are known and whose texts can be encoded, or raise."""
     if not messages:
         raise LanguageModelError("expected at least one message, found none")
+    if isinstance(messages, str):
+        raise LanguageModelError(
+            f"expected messages, found the text {messages!r:.80}; write (Message('user', TEXT),)"
+        )
     try:
         return tuple(map(_known, messages))
     except TypeError:  # what cannot be hashed is no text, either
@@ -369,6 +383,10 @@ def checked_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def _checked(message: Message) -> Message:
+    if not isinstance(message, tuple) or len(message) != 2:
+        raise LanguageModelError(
+            f"expected Message(role, content), found {message!r:.80}; write Message('user', TEXT)"
+        )
     role, content = message
     if role not in ROLES:
         raise LanguageModelError(f"expected a role of {', '.join(ROLES)}, found {role!r:.40}")

@@ -59,6 +59,11 @@ def without_bars() -> Iterator[None]:
 
 def source_of(model: str | Path) -> str | Path:
     """Return the folder of a model, or its name on the hub."""
+    if not isinstance(model, str | Path):
+        raise OptionError(
+            f"expected a folder or a name on the hub, found {type(model).__name__}; for a model in memory: "
+            "HFLanguageModel.from_model(model, tokenizer)"
+        )
     folder = Path(model).expanduser()
     if folder.is_dir():
         _check_folder(folder)

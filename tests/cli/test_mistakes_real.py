@@ -15,10 +15,11 @@ import pytest
 
 from comap.cli import main
 from comap.envs.conformance.transcripts import load
+from comap.errors import CoMapError
 
 HERE = Path(__file__).parent
 MISTAKES = json.loads((HERE / "mistakes_real.json").read_text("utf-8"))
-"""Commands, their exit status, parts of their messages, and a reader's score from 0 to 2."""
+"""Commands and programs, the exit status, parts of the message, and a reader's score from 0 to 2."""
 SMALL = "--episodes 2 --env-option source=generated --env-option max_episode_steps=2"
 
 
@@ -41,7 +42,19 @@ def world(tmp_path_factory):
         yield place, port
 
 
-@pytest.mark.parametrize("row", MISTAKES, ids=[row["command"] for row in MISTAKES])
+COMMANDS = [row for row in MISTAKES if "command" in row]
+PROGRAMS = [row for row in MISTAKES if "python" in row]
+
+
+@pytest.mark.parametrize("row", PROGRAMS, ids=[row["python"] for row in PROGRAMS])
+def test_a_mistake_in_a_program_is_explained(row, world, monkeypatch):
+    monkeypatch.chdir(world[0])
+    with pytest.raises(CoMapError) as caught:
+        exec(row["python"], {})
+    assert [part for part in row["message"] if part not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize("row", COMMANDS, ids=[row["command"] for row in COMMANDS])
 def test_a_mistake_with_a_model_is_explained(row, world, tmp_path, capsys, monkeypatch):
     place, port = world
     monkeypatch.chdir(place)
