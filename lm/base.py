@@ -372,7 +372,8 @@ def checked_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return a conversation whose roles are known and whose texts can be encoded, or raise."""
     if not messages:
         raise LanguageModelError("expected at least one message, found none")
-    if isinstance(messages, str):
+    given: Any = messages
+    if isinstance(given, str):
         raise LanguageModelError(
             f"expected messages, found the text {messages!r:.80}; write (Message('user', TEXT),)"
         )
