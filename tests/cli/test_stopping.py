@@ -26,9 +26,16 @@ class Slow:
         yield from ()
         if Path("slow/trajectories.jsonl").exists():
             Path("waits").touch()
-            time.sleep(600)
+            time.sleep(90)
         return Decision("look")
 '''
+# A shell starts what runs in its background with SIGINT ignored, and children inherit that.
+INTERRUPTIBLE = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from comap.cli import main
+sys.exit(main())
+"""
 WORDS = ["run", "--agent", "slowly:Slow", "--episodes", "2", "--max-episode-steps", "1"]
 WORDS += ["--live", "1", "--env-option", "source=generated", "--out", "slow"]
 
@@ -36,7 +43,7 @@ WORDS += ["--live", "1", "--env-option", "source=generated", "--out", "slow"]
 @pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_run_that_is_stopped_says_how_to_go_on(sent, status, tmp_path):
     (tmp_path / "slowly.py").write_text(AGENT)
-    command = [sys.executable, "-m", "comap", *WORDS]
+    command = [sys.executable, "-c", INTERRUPTIBLE, *WORDS]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         while not (tmp_path / "waits").exists() and process.poll() is None:
             time.sleep(0.05)
@@ -46,7 +53,7 @@ def test_a_run_that_is_stopped_says_how_to_go_on(sent, status, tmp_path):
     assert said.splitlines()[-1] == (
         "comap: stopped; what has ended is kept in slow: give the same command again to go on"
     )
-    (tmp_path / "slowly.py").write_text(AGENT.replace("600", "0"))
+    (tmp_path / "slowly.py").write_text(AGENT.replace("90", "0"))
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert again.returncode == 0 and "1 of 2 tasks had ended before" in again.stdout
 
