@@ -147,7 +147,7 @@ def run_episodes(
     return [trajectory for number in sorted(found) for trajectory in found[number]]
 
 
-def stream_episodes(
+def stream_episodes(  # noqa: PLR0913 the public entry: each is one choice of a user
     make_env: Callable[[], gymnasium.Env[str, str]],
     agent: Agent,
     tasks: Sequence[str],

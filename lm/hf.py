@@ -123,7 +123,7 @@ class HFLanguageModel(BaseLanguageModel):
 
     capabilities: frozenset[str] = CAPABILITIES - {"tokens"}
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 options of a model, as --model-option passes them
         self,
         model: str | Path,
         *,

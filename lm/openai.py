@@ -162,7 +162,7 @@ class OpenAILanguageModel(BaseLanguageModel):
         ('loopback', ['generate', 'prefix', 'tokens'])
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 options of a model, as --model-option passes them
         self,
         model: str,
         base_url: str | None = None,

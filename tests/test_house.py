@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import comap
+from comap.envs.conformance.transcripts import load
 
 ROOT = Path(comap.__file__).parent
 OWN = ["comap_envs"]
@@ -43,6 +44,15 @@ MAX_MODULE = 900
 MAX_FUNCTION = 80
 MAX_IMPORT_SECONDS = 0.5
 MAX_PUBLIC = 260
+AT_MOST = {
+    "tuple assignments": 13.8,
+    "conditional expressions": 27.0,
+    "comprehensions": 40.9,
+    "long functions without a blank line (%)": 75.0,
+    "vague bindings (%)": 10.9,
+}
+LEAST_COMMENTS = 12.0
+"""Per 1,000 lines, or percent. When the code has become better, these follow it; never the other way."""
 CHAPTER = 100
 """A module of fewer lines that only one module of its folder imports is a chapter of that module."""
 
@@ -348,3 +358,19 @@ def test_modules_and_functions_are_short() -> None:
                 if length > MAX_FUNCTION:
                     wrong.append(f"{path}:{node.lineno} {node.name}: {length} lines")
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_code_gets_no_harder_to_read() -> None:
+    """The shares of `benchmarks/measure/readability.py` are a thermometer: none may rise."""
+    program = ROOT / "benchmarks" / "measure" / "readability.py"
+    measure = load(f"{program}:measure")
+    shares = measure(ROOT, FILES)["all"].shares()
+
+    worse = [
+        f"{name}: {shares[name]:.2f}, and was {limit}"
+        for name, limit in AT_MOST.items()
+        if shares[name] > limit
+    ]
+    if shares["comments"] < LEAST_COMMENTS:
+        worse.append(f"comments: {shares['comments']:.2f}, and were {LEAST_COMMENTS}")
+    assert not worse, "\n".join(worse)

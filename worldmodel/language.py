@@ -77,7 +77,7 @@ class LanguageWorldModel:
         comap.errors.OptionError: prompts cannot be 'terse'; known: 'standard', 'brief'
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 a public constructor: each is one choice of a user
         self,
         lm: LanguageModel | str,
         *,

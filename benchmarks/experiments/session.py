@@ -64,7 +64,7 @@ def listed(scale_name: str) -> Table:
     return Table("Tables and figures", heads, tuple(rows), note)
 
 
-def run_experiments(
+def run_experiments(  # noqa: PLR0913 one session: each comes from an option
     names: Sequence[str],
     scale_name: str,
     out: Path,

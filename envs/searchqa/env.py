@@ -163,7 +163,7 @@ class SearchQAEnv(TextEnv):
     briefing = Briefing.of_package(__package__ or "")
     reply_form: ClassVar[ReplyForm] = ReplyForm("searchqa", kind="search")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 options of the environment, as gymnasium.make passes them
         self,
         *,
         split: str | None = None,

@@ -288,7 +288,7 @@ class StableToolBenchEnv(TextEnv):
     canonicalizer: ToolCanonicalizer = ToolCanonicalizer()
     briefing = Briefing.of_package(__package__ or "")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 options of the environment, as gymnasium.make passes them
         self,
         *,
         split: str = "train",

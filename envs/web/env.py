@@ -243,7 +243,7 @@ class WebEnv(TextEnv):
     state_text = staticmethod(narrate)
     briefing = Briefing.of_package(__package__ or "")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 options of the environment, as gymnasium.make passes them
         self,
         *,
         benchmark: str = "embedded",

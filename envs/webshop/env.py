@@ -261,7 +261,7 @@ class WebShopEnv(TextEnv):
     briefing = Briefing.of_package(__package__ or "")
     reply_form: ClassVar[ReplyForm] = ReplyForm("webshop", tail=20, most_characters=13_000)
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 options of the environment, as gymnasium.make passes them
         self,
         *,
         split: str = "train",

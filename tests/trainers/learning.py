@@ -76,7 +76,7 @@ def opened(model: Path, kind: Any, dtype: str = "float64", dropout: float = 0.0)
     return Roles.open(model, kind=kind, roles=ROLES, lora=lora, dtype=dtype, device="cpu")
 
 
-def settings(
+def settings(  # noqa: PLR0913 one training, whose parts tests vary
     roles: Roles,
     out: Path,
     samples: Sequence[Sample],

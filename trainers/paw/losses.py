@@ -44,7 +44,7 @@ class Objective:
         return self.policy + self.kl + self.entropy + self.world_model
 
 
-def objective(
+def objective(  # noqa: PLR0913 the tensors of the equation, by name
     config: PaWTraining,
     *,
     logps: Tensor,

@@ -507,7 +507,7 @@ def select(
     return metrics
 
 
-def make_trainer(
+def make_trainer(  # noqa: PLR0913 what a trainer is made of
     config: PaWTraining,
     model: Any,
     tokenizer: Any,

@@ -52,7 +52,7 @@ _BATCH_TOKENS = 65_536
 _BATCH_ROWS = 256
 
 
-def train(
+def train(  # noqa: PLR0913 what a training is made of
     config: PaWTraining,
     *,
     model: str | Path | None,
