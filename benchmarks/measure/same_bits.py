@@ -23,8 +23,12 @@ from typing import Any
 GENERATED = "--env-option source=generated"
 FEW_STEPS = "--env-option max_episode_steps=4"
 SHORT = f"{GENERATED} {FEW_STEPS}"
-TINY = f"--preset tiny --tiny-parameters 200000 {GENERATED} --env-option max_episode_steps=3"
-UPDATE = "--updates 2 --groups 2 --members 2 --evaluation-tasks 1"
+MODEL = f"--preset tiny --tiny-parameters 200000 {GENERATED}"
+TINY = f"{MODEL} {FEW_STEPS}"
+UPDATE = (
+    "--max-episode-steps 4 --warmup.warmup-tokens 20000 --updates 2 --groups 2 --members 2"
+    " --evaluation-tasks 1"
+)
 BASELINE = "--demonstrations 3 --evaluation-tasks 1 --epochs 1 --evaluation-splits valid_seen"
 
 JOBS = {
@@ -40,10 +44,10 @@ JOBS = {
     ),
     "run-rap": f"run --agent rap --model tiny --episodes 1 {SHORT}",
     "run-reflexion": f"run --agent reflexion --model tiny --episodes 1 {SHORT}",
-    "train-grpo": f"train paw {TINY} --algorithm grpo {UPDATE}",
-    "train-gigpo": f"train paw {TINY} --algorithm gigpo {UPDATE}",
-    "train-rloo": f"train paw {TINY} --algorithm rloo --no-paw {UPDATE}",
-    "train-ppo": f"train paw {TINY} --algorithm ppo {UPDATE}",
+    "train-grpo": f"train paw {MODEL} --algorithm grpo {UPDATE}",
+    "train-gigpo": f"train paw {MODEL} --algorithm gigpo {UPDATE}",
+    "train-rloo": f"train paw {MODEL} --algorithm rloo --no-paw {UPDATE}",
+    "train-ppo": f"train paw {MODEL} --algorithm ppo {UPDATE}",
     "train-comap": (
         f"train comap {TINY} --rounds 1 --demonstrations 2 --warmup-rollouts 1 --reflection-tasks 1"
         " --states-per-episode 1 --tasks-per-round 1 --evaluation-tasks 2 --evaluation-splits valid_seen"
