@@ -70,7 +70,7 @@ def script(page: str, goal: str, shown: str) -> list[str]:
 def test_a_script_solves_tasks_by_their_text(envs: dict[str, Any]) -> None:
     solved = dict.fromkeys(SCRIPTED, 0)
     for page in SCRIPTED:
-        for seed in range(10):
+        for seed in (0, 9):
             env = envs["train" if seed in SEEDS["train"] else "valid"]
             shown, info = env.reset(options={"task": f"{page}/{seed}"})
             for action in script(page, info["goal"], shown):
@@ -79,7 +79,7 @@ def test_a_script_solves_tasks_by_their_text(envs: dict[str, Any]) -> None:
                     break
             assert info["success"] is (reward > 0) and "error" not in info
             solved[page] += info["success"]
-    assert sum(solved.values()) >= 95, solved
+    assert sum(solved.values()) >= 20, solved
 
 
 TEXTS = """

@@ -106,7 +106,13 @@ def test_a_training_records_what_its_template_is_told(folder, tmp_path):
 
     homes = Environments("comap/ALFWorld-v0", {"source": "generated", "max_episode_steps": 2})
     config = paw_preset(
-        "tiny", updates=1, groups=1, members=2, max_episode_steps=2, evaluation_tasks=0
+        "tiny",
+        updates=1,
+        groups=1,
+        members=2,
+        max_episode_steps=2,
+        evaluation_tasks=0,
+        warmup_tokens=0,
     )
     train_paw(config, model=folder, make_env=homes, out=tmp_path / "a", device="cpu")
     described = json.loads((tmp_path / "a" / "run.json").read_text())["described"]
