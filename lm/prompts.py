@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -89,15 +89,19 @@ class PromptFile(NamedTuple):
     text: str
 
 
+@cache
 def packaged_prompts() -> tuple[PromptFile, ...]:
     """Return all prompts of this package that a folder of prompts may replace, in order of their paths."""
     root = Path(str(files(__package__.partition(".")[0])))
     prompts = []
-    for path in root.rglob("prompts/*/*.txt"):
-        rooms = path.relative_to(root).parts
-        if rooms[0] in _ROOMS:
-            mirrored = Path(*(room for room in rooms if room != "prompts"))
+
+    # Room by room: in a checkout the root also holds virtual environments, whose files are many.
+    for room in _ROOMS:
+        for path in (root / room).rglob("prompts/*/*.txt"):
+            folders = path.relative_to(root).parts
+            mirrored = Path(*(folder for folder in folders if folder != "prompts"))
             prompts.append(PromptFile(mirrored, path.read_text("utf-8")))
+
     return tuple(sorted(prompts))
 
 

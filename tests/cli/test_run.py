@@ -228,6 +228,7 @@ def test_options_come_from_files_too(tmp_path, capsys):
 def test_the_oracle_is_named_wherever_its_numbers_stand(words, tmp_path, capsys):
     pytest.importorskip("torch")
     model = ["--model", "tiny", "--tiny-parameters", "200000", "--max-episode-steps", "2"]
+    model += ["--draft-tokens", "8"]
     assert run("--agent", "redraft", *model, *words, "--out", str(tmp_path)) == 0
     oracle = f"the oracle, {NOT_TO_REPORT}"
     before, table = capsys.readouterr().out.split("redraft on comap/ALFWorld-v0")

@@ -83,6 +83,7 @@ def test_tensorboard_has_success_return_and_evaluations(tmp_path):
 
 RUN = ["run", "--agent", "comap", "--model", "tiny", "--tiny-parameters", "200000", "--decoding"]
 RUN += ["masked", "--env-option", "max_episode_steps=3", "--live", "1", "--episodes", "3"]
+RUN += ["--draft-tokens", "8", "--agent-option", "reflect_tokens=8"]
 
 
 def summary_of(out):
