@@ -84,11 +84,11 @@ comap --traceback COMMAND ...
                          show the traceback of an internal error"""
 
 
-class Shown:
-    """A stream on which control characters are shown, not sent: recorded text steers no terminal.
+class VisibleStream:
+    """A stream that writes control characters as visible text, so that recorded text steers no terminal.
 
-    What draws on the terminal on purpose writes to `unfiltered`; progress bars of libraries may begin
-    their line anew.
+    Code that draws on the terminal on purpose writes to `unfiltered`. A text may begin with moves to the
+    start of a line, as progress bars of libraries write them.
     """
 
     _CONTROL = re.compile(r"[^\x20-\x7e\n\t]")
@@ -101,8 +101,8 @@ class Shown:
         if self._CONTROL.search(text):
             from ..benchmarks.tables import visible
 
-            moves = self._MOVES.match(text)
-            start = moves.end() if moves else 0
+            leading_moves = self._MOVES.match(text)
+            start = leading_moves.end() if leading_moves else 0
             text = text[:start] + visible(text[start:])
         return int(self.unfiltered.write(text))
 
@@ -112,8 +112,9 @@ class Shown:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status: 2 for a mistake on the command line."""
-    out, err = Shown(sys.stdout), Shown(sys.stderr)
-    with redirect_stdout(out), redirect_stderr(err):
+    output = VisibleStream(sys.stdout)
+    errors = VisibleStream(sys.stderr)
+    with redirect_stdout(output), redirect_stderr(errors):
         return _main(arguments)
 
 
@@ -122,87 +123,100 @@ def _main(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if own_process and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # the terminal may not know every character
+
     traceback = words[:1] == ["--traceback"]
-    status = partial(_status, traceback=traceback, own_process=own_process)
-    with _stopping(own_process), _faults_shown() if traceback else nullcontext():
-        return status(lambda: _start(words[traceback:], status))
+    if traceback:
+        words = words[1:]
+
+    exit_status = partial(_exit_status, traceback=traceback, own_process=own_process)
+    with _terminable(own_process), _printed_faults() if traceback else nullcontext():
+        return exit_status(lambda: _start(words, exit_status))
 
 
 @contextmanager
-def _faults_shown() -> Iterator[None]:
+def _printed_faults() -> Iterator[None]:
     """Print the traceback of each kind of fault that is recorded with an episode, once."""
     from ..errors import FAULTS, described
 
-    shown: set[str] = set()
+    printed_kinds: set[str] = set()
 
     def is_new(record: logging.LogRecord) -> bool:
         fault = record.exc_info[1] if record.exc_info else None
         kind = "" if fault is None else f"{type(fault).__name__} {described(fault)}"
-        if kind in shown:
+        if kind in printed_kinds:
             return False
-        shown.add(kind)
+        printed_kinds.add(kind)
         return True
 
-    logger, handler = logging.getLogger(FAULTS), logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(is_new)
-    before = logger.level
+
+    logger = logging.getLogger(FAULTS)
+    previous_level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
     try:
         yield
     finally:
         logger.removeHandler(handler)
-        logger.setLevel(before)
+        logger.setLevel(previous_level)
 
 
 class Terminated(KeyboardInterrupt):
-    """The process was asked to end (SIGTERM): it ends as after Ctrl-C, with its files in order."""
+    """Raised on SIGTERM: the command ends as after Ctrl-C, with its files in order."""
 
 
 @contextmanager
-def _stopping(own_process: bool) -> Iterator[None]:
-    """Take SIGTERM for Ctrl-C, where nobody else takes it."""
-    is_main = own_process and threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+def _terminable(own_process: bool) -> Iterator[None]:
+    """Raise `Terminated` on SIGTERM, unless the program that calls us handles that signal."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    is_unhandled = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if not (own_process and in_main_thread and is_unhandled):
         yield
         return
 
-    def stop(*_: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the second one ends it at once
+    def terminate(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second signal ends the process at once
         raise Terminated
 
-    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGTERM, terminate)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _start(words: Sequence[str], status: Callable[..., int]) -> int:
+def _start(words: Sequence[str], exit_status: Callable[..., int]) -> int:
+    """Run the command that words describe, within the journal of its folder if it has one."""
     if words[:1] == ["--version"]:
         print(f"comap {__version__}")
         return 0
+
     if words[:1] == ["--print-completion"]:
         from .options import completion
 
+        shell = words[1] if words[1:] else ""
         commands = {name: (load(name), about) for name, (_, about) in COMMANDS.items()}
-        print(completion(commands, words[1] if words[1:] else ""))
+        print(completion(commands, shell))
         return 0
+
     command = understood(words)
     from ..envs.generated import generated_is_told
 
-    with generated_is_told():  # tables and pages say it
+    # Tables and pages of commands say themselves that tasks are generated: no warning repeats it.
+    with generated_is_told():
         if command.folder is None:
             return command.run()
+
         from ..benchmarks.record import journal
 
         with journal(words, Path(command.folder)) as session:
-            session.exit = status(command.run, kept=partial(_kept, command))
+            session.exit = exit_status(command.run, resume_hint=partial(_resume_hint, command))
         return session.exit
 
 
-def _kept(command: Command) -> str:
-    """Return what to say of the files of a command that was stopped."""
+def _resume_hint(command: Command) -> str:
+    """Return how to go on with a stopped command; ``""`` where it wrote nothing to go on from."""
     folder = command.folder
     if not command.resumes or folder is None or not folder.is_dir() or not any(folder.iterdir()):
         return ""
@@ -210,130 +224,164 @@ def _kept(command: Command) -> str:
 
 
 def understood(words: Sequence[str]) -> Command:
-    """Return the command that words describe; after help and mistakes the program ends."""
-    said = [" ".join(words[:number]) for number in (3, 2, 1)]
-    name = next((name for name in said if name in COMMANDS), None)
+    """Return the command that words describe.
+
+    Raises:
+        SystemExit: Help was asked for and printed, or a mistake was reported.
+    """
+    longest_first = [" ".join(words[:number]) for number in (3, 2, 1)]
+    name = next((name for name in longest_first if name in COMMANDS), None)
     if name is None:
         raise SystemExit(_help(words))
     from .options import parse
 
-    return parse(load(name), words[len(name.split()) :], f"comap {name}")
+    options = words[len(name.split()) :]
+    return parse(load(name), options, f"comap {name}")
 
 
 def load(name: str) -> type[Command]:
+    """Import and return the class of a command."""
     _register()
-    module, _, made = COMMANDS[name][0].partition(":")
-    found: type[Command] = getattr(import_module(f".{module}", __package__), made)
-    return found
+    module_name, _, class_name = COMMANDS[name][0].partition(":")
+    module = import_module(f".{module_name}", __package__)
+    command_class: type[Command] = getattr(module, class_name)
+    return command_class
 
 
-def _status(
+def _exit_status(
     run: Callable[[], int],
     traceback: bool,
     own_process: bool,
-    kept: Callable[[], str] = lambda: "",
+    resume_hint: Callable[[], str] = lambda: "",
 ) -> int:
-    """Run something and return the exit status, whatever happens."""
+    """Call ``run`` and return the exit status of the process, whatever is raised."""
     try:
-        code = run()
+        status = run()
         sys.stdout.flush()
-        return code
+        return status
     except SystemExit as stop:  # help, or a mistake that was reported
         return int(stop.code or 0)
     except KeyboardInterrupt as stop:
-        print(f"comap: stopped{kept()}", file=sys.stderr)
+        print(f"comap: stopped{resume_hint()}", file=sys.stderr)
         return 143 if isinstance(stop, Terminated) else 130
     except BrokenPipeError:
         if own_process:  # else Python complains about what it cannot write at its end
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
-        return _complain(error, traceback)
+        return _report_error(error, traceback)
 
 
-def _complain(error: Exception, traceback: bool = False) -> int:
+def _report_error(error: Exception, traceback: bool = False) -> int:
     """Print an error on one line of standard error and return the exit status.
 
     The status is 2 where the same command would fail again until it, or what it needs on this machine, is
     mended: an option, a name, a model, data, an extra. It is 1 where something failed on the way that may
-    pass, or a file is not what it should be.
+    pass, or a file is not what it should be, and 70 (EX_SOFTWARE) for a fault of comap.
     """
-    from gymnasium.error import Error
+    from gymnasium.error import Error as GymnasiumError
 
     from .. import errors
 
-    if isinstance(error, (errors.CoMapError, Error, OSError)):
-        mistakes = (
-            errors.OptionError,
-            errors.DataNotFound,
-            errors.TaskNotFound,
-            errors.MissingExtra,
-            errors.LanguageModelError,
-            errors.WorldModelError,
-            Error,
-        )
-        is_mistake = isinstance(error, mistakes) and not getattr(error, "transient", False)
-        message, code = str(error), 2 if is_mistake else 1
+    if isinstance(error, (errors.CoMapError, GymnasiumError, OSError)):
+        message = str(error)
+        status = 2 if _is_mistake_of_user(error) else 1
         if isinstance(error, OSError) and not isinstance(error, errors.CoMapError):
-            message = _of_system(error)
+            message = _explain_system_error(error)
         if traceback and error.__cause__ is not None:
             print_exception(error.__cause__)
     elif traceback:
         raise error
     elif place := errors.own_place(error):
+        # Code of the user's own, such as an environment or an agent, raised it.
         hint = "'comap --traceback ...' shows how it came there"
-        message, code = f"{type(error).__name__}: {error} ({place}); mend it there; {hint}", 1
+        message = f"{type(error).__name__}: {error} ({place}); mend it there; {hint}"
+        status = 1
     else:
         hint = "an internal error of comap; 'comap --traceback ...' shows where"
-        message, code = f"{type(error).__name__}: {error} ({hint})", 70
+        message = f"{type(error).__name__}: {error} ({hint})"
+        status = 70
+
     print(f"comap: {' '.join(message.split())}", file=sys.stderr)
-    return code
+    return status
 
 
-def _of_system(error: OSError) -> str:
-    """Return what the system refuses, with the file, and what to look at."""
+def _is_mistake_of_user(error: Exception) -> bool:
+    """Return whether the same command would fail again until something is mended."""
+    from gymnasium.error import Error as GymnasiumError
+
+    from .. import errors
+
+    kinds = (
+        errors.OptionError,
+        errors.DataNotFound,
+        errors.TaskNotFound,
+        errors.MissingExtra,
+        errors.LanguageModelError,
+        errors.WorldModelError,
+        GymnasiumError,
+    )
+    return isinstance(error, kinds) and not getattr(error, "transient", False)
+
+
+def _explain_system_error(error: OSError) -> str:
+    """Return what the operating system refused, with the file, and what to check."""
     if error.strerror is None:
         return str(error)
-    what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    refusal = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return (
-        f"expected to read or write a file, found {what}; check the path, its rights and whether the "
+        f"expected to read or write a file, found {refusal}; check the path, its rights and whether the "
         "disk is full"
     )
 
 
 def _help(words: Sequence[str]) -> int:
-    """List the commands that begin as the words do, or say what is wrong; return the status."""
-    said = list(takewhile(lambda one: not one.startswith("-"), words))
-    starts = [" ".join(said[:number]) for number in (2, 1, 0)]
-    group = next(start for start in starts if _within(start))
-    wrong = said[len(group.split()) :]
-    if wrong:
-        name = " ".join([*group.split(), wrong[0]])
-        known = {" ".join(one.split()[: len(name.split())]) for one in _within(group)}
-        return _refuse("command", name, sorted(known), _INSTEAD.get(name))
-    asked = not words or bool({"-h", "--help", "--help-all"} & set(words))
-    strange = [one for one in words if one.startswith("-")]
-    if strange and not asked:
-        return _refuse("option", strange[0], _OPTIONS)
+    """List the commands that begin as the words do, or report what is wrong; return the exit status."""
+    names = list(takewhile(lambda word: not word.startswith("-"), words))
+    groups = [" ".join(names[:number]) for number in (2, 1, 0)]
+    group = next(group for group in groups if _commands_of(group))
+
+    unknown_names = names[len(group.split()) :]
+    if unknown_names:
+        name = " ".join([*group.split(), unknown_names[0]])
+        depth = len(name.split())
+        alternatives = {" ".join(command.split()[:depth]) for command in _commands_of(group)}
+        return _refuse("command", name, sorted(alternatives), _INSTEAD.get(name))
+
+    help_is_asked = not words or bool({"-h", "--help", "--help-all"} & set(words))
+    options = [word for word in words if word.startswith("-")]
+    if options and not help_is_asked:
+        return _refuse("option", options[0], _OPTIONS)
+
     lines = [f"usage: comap {f'{group} ' if group else ''}COMMAND [options]", ""]
     if not group:
         lines += ["Text environments, world models and agents. Begin with: comap demo", ""]
+
     hidden = () if "--help-all" in words else FOR_MAINTAINERS
-    lines += [f"  {name:<30}{COMMANDS[name][1]}" for name in _within(group) if name not in hidden]
-    print("\n".join([*lines, "", _MORE]), file=sys.stdout if asked else sys.stderr)
-    return 0 if asked else 2
+    for name in _commands_of(group):
+        if name not in hidden:
+            lines.append(f"  {name:<30}{COMMANDS[name][1]}")
+
+    print("\n".join([*lines, "", _MORE]), file=sys.stdout if help_is_asked else sys.stderr)
+    return 0 if help_is_asked else 2
 
 
-def _refuse(kind: str, name: str, known: Sequence[str], instead: str | None = None) -> int:
-    """Say that there is no such command or option, and what is meant perhaps."""
+def _refuse(kind: str, name: str, alternatives: Sequence[str], instead: str | None = None) -> int:
+    """Report that there is no such command or option, with the likeliest one; return the exit status."""
     from ..errors import OptionError, suggest
 
-    *group, last = name.split()
-    hint = instead or suggest(last, [one.split()[-1] for one in known])
-    hint = hint if instead else hint.replace(" '", " '" + "".join(f"{part} " for part in group))
-    return _complain(OptionError(f"there is no {kind} {name!r}; {hint} (comap --help lists all)"))
+    *group, last_word = name.split()
+    hint = instead
+    if hint is None:
+        # Names are compared by their last words, and suggested whole.
+        hint = suggest(last_word, [alternative.split()[-1] for alternative in alternatives])
+        hint = hint.replace(" '", " '" + "".join(f"{word} " for word in group))
+
+    return _report_error(
+        OptionError(f"there is no {kind} {name!r}; {hint} (comap --help lists all)")
+    )
 
 
-def _within(group: str) -> list[str]:
+def _commands_of(group: str) -> list[str]:
     """Return the names of the commands of a group; ``""`` is the group of all."""
     return [name for name in COMMANDS if not group or name.startswith(f"{group} ")]

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from comap.cli import main
-from comap.cli.main import Shown
+from comap.cli.main import VisibleStream
 from comap.facts import State
 from comap.trajectory import Trajectory
 
@@ -58,7 +58,7 @@ def test_a_hostile_run(tmp_path, capsys):
 
 def test_bars_of_libraries_still_move():
     raw = io.StringIO()
-    stream = Shown(raw)
+    stream = VisibleStream(raw)
     for text in ("\rhalf \x1b[2J", "\n\x1b[A", "plain é\n"):
         stream.write(text)
     assert raw.getvalue() == "\rhalf [U+001B][2J\n\x1b[Aplain é\n"
