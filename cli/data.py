@@ -90,10 +90,15 @@ class Verify(Command):
             folder = self.data_dir or data_path("webshop")
             manifest = Catalog.open(folder).manifest
             check_files(folder, manifest)
-        files = manifest.get("digests") or {}
-        size = sum(file["size"] for file in files.values())
-        found = f"{len(files)} files, {size:,} bytes, all as they were made"
-        print(f"{folder}: {found if files else 'made without SHA-256; build it again to get some'}")
+
+        # Folders that were built by early versions list no digests.
+        digests = manifest.get("digests") or {}
+        if digests:
+            size = sum(file["size"] for file in digests.values())
+            verdict = f"{len(digests)} files, {size:,} bytes, all as they were made"
+        else:
+            verdict = "made without SHA-256; build it again to get some"
+        print(f"{folder}: {verdict}")
         return 0
 
 
@@ -144,12 +149,16 @@ class BuildWebShop(Command):
     def run(self) -> int:
         from ..envs.webshop.build import build_catalog, find_sources
 
-        files: dict[str, Any] = dict(vars(self))
-        chosen = {name: files.pop(name) for name in ("out", "seed", "nouns")}
-        chosen["out"] = self.out or data_path("webshop")
-        files = dict(find_sources(files.pop("source"), files))
+        settings = {"out": self.out or data_path("webshop"), "seed": self.seed, "nouns": self.nouns}
+        named_files: dict[str, Any] = {
+            name: path
+            for name, path in vars(self).items()
+            if name not in settings and name != "source"
+        }
+        sources = find_sources(self.source, named_files)
+
         with shown_progress() as progress:
-            print(build_catalog(**files, **chosen, progress=progress))
+            print(build_catalog(**sources, **settings, progress=progress))
         return 0
 
 
@@ -174,9 +183,9 @@ class BuildSearchQA(Command):
         from ..envs.searchqa.index import build_index
         from ..envs.searchqa.tasks import index_home
 
+        options = vars(self) | {"out": self.out or index_home()}
         with shown_progress() as progress:
-            given = vars(self) | {"out": self.out or index_home()}
-            print(build_index(**given, progress=progress))
+            print(build_index(**options, progress=progress))
         return 0
 
 
@@ -189,27 +198,31 @@ def shown_progress() -> Iterator[Listener]:
 
     from ..benchmarks.tables import visible
 
-    how: dict[str, Any] = {"soft_wrap": True, "highlight": False, "markup": False}
-    console = Console(file=getattr(sys.stderr, "unfiltered", sys.stderr), **how)
+    terminal = getattr(sys.stderr, "unfiltered", sys.stderr)
+    console = Console(file=terminal, soft_wrap=True, highlight=False, markup=False)
     with Bars(console=console, disable=not console.is_terminal) as bars:
-        stages: dict[str, TaskID] = {}
-        last = ("", -1)
+        bar_of_stage: dict[str, TaskID] = {}
+        last_milestone = ("", -1)
+
+        def show_line(stage: str, done: int, total: int | None) -> None:
+            """Print a line at each twentieth, or at each 32 MiB where the end is unknown."""
+            nonlocal last_milestone
+            number = done >> 25 if total is None else 20 * done // max(total, 1)
+            if (stage, number) == last_milestone:
+                return
+            last_milestone = (stage, number)
+            amount = f"{done:,}" if total is None else f"{5 * number} %"
+            console.print(f"{stage}: {amount}")
 
         def show(progress: Progress) -> None:
-            nonlocal last
             stage, done, total, note = progress
             if note:
                 console.print(visible(f"{stage}: {note}"))
             elif console.is_terminal:
-                if stage not in stages:
-                    stages[stage] = bars.add_task(stage, total=total)
-                bars.update(stages[stage], completed=done, total=total)
-            else:  # a line at each twentieth; where the end is unknown, at each 32 MiB
-                share = done >> 25 if total is None else 20 * done // max(total, 1)
-                if (stage, share) != last:
-                    last = (stage, share)
-                    console.print(
-                        f"{stage}: {done:,}" if total is None else f"{stage}: {5 * share} %"
-                    )
+                if stage not in bar_of_stage:
+                    bar_of_stage[stage] = bars.add_task(stage, total=total)
+                bars.update(bar_of_stage[stage], completed=done, total=total)
+            else:
+                show_line(stage, done, total)
 
         yield show

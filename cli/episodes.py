@@ -46,25 +46,28 @@ class PlayByHand(EnvOptions):
     def run(self) -> int:
         options = self.env_options(split="--split")
         split = self.split or next(reversed(env_class(self.env).test_splits), None)
+        reset_options = None if self.task is None else {"task": self.task}
+
         with closing(Environments(self.env, options)(split)) as env:
-            task = None if self.task is None else {"task": self.task}
-            observation, info = env.reset(seed=self.seed, options=task)
+            observation, info = env.reset(seed=self.seed, options=reset_options)
             print(f"task: {info['task']}\ngoal: {info['goal']}\n\n{_HELP}\n\n{observation}")
             _Game(env, info).play()
         return 0
 
 
 class _Game:
-    """An episode under way, and the moments to go back to."""
+    """An episode under way, and the snapshots to go back to."""
 
     def __init__(self, env: gymnasium.Env[str, str], info: dict[str, Any]):
-        self.env, self.info = env, info
-        self.total, self.over = 0.0, False
-        self.before: list[tuple[Any, float]] = []
+        self.env = env
+        self.info = info
+        self.episode_return = 0.0
+        self.has_ended = False
+        self.snapshots: list[tuple[Any, float]] = []
 
     def play(self) -> None:
         """Read lines to the episode's end, or to the end of the input."""
-        while not self.over:
+        while not self.has_ended:
             try:
                 line = input("\n> ").strip()
             except EOFError:
@@ -73,17 +76,22 @@ class _Game:
                 break
             if line:
                 self.answer(line)
-        result = "success" if self.info["success"] else "failed" if self.over else "not finished"
-        score = f"score {self.info['score']:g}, return {self.total:g}"
-        print(f"\n{result} after {self.info['step']} steps: {score}")
+
+        if self.info["success"]:
+            outcome = "success"
+        else:
+            outcome = "failed" if self.has_ended else "not finished"
+        score = f"score {self.info['score']:g}, return {self.episode_return:g}"
+        print(f"\n{outcome} after {self.info['step']} steps: {score}")
 
     def answer(self, line: str) -> None:
+        """Carry out a command, an action, or the number of an action."""
         actions = self.info["admissible_actions"] or ()
         if line == "facts":
             print(self.info["facts"].to_text() or "no facts are known")
         elif line == "actions":
-            listed = [f"{number:>4}  {action}" for number, action in enumerate(actions, 1)]
-            print("\n".join(listed) or "any text is an action here; there is no list")
+            lines = [f"{number:>4}  {action}" for number, action in enumerate(actions, 1)]
+            print("\n".join(lines) or "any text is an action here; there is no list")
         elif line == "undo":
             self.undo()
         elif line.isdecimal() and line not in actions and 1 <= int(line) <= len(actions):
@@ -93,17 +101,19 @@ class _Game:
             self.step(line)
 
     def step(self, action: str) -> None:
-        self.before.append((snapshot(self.env), self.total))
+        self.snapshots.append((snapshot(self.env), self.episode_return))
         observation, reward, terminated, truncated, self.info = self.env.step(action)
-        self.total, self.over = self.total + float(reward), terminated or truncated
+        self.episode_return += float(reward)
+        self.has_ended = terminated or truncated
+
         print("\n".join(filter(None, (observation, self.info["delta"].to_text()))))
         if "error" in self.info:
             print(f"the environment failed: {self.info['error']}")
 
     def undo(self) -> None:
         observation = "there is no action to take back"
-        if self.before:
-            moment, self.total = self.before.pop()
+        if self.snapshots:
+            moment, self.episode_return = self.snapshots.pop()
             observation, self.info = restore(self.env, moment)
         print(observation)
 
@@ -132,18 +142,24 @@ class Export(Command):
         check_out(self.out, is_file=True)
         if self.out.exists():
             raise OptionError(f"expected a new file as --out, found {self.out}; name another")
+
         path = self.source / TRAJECTORIES if self.source.is_dir() else self.source
-        wanted = (one for one in read_trajectories(path) if one.success or not self.successes)
-        found = [one for one in wanted if one.steps]
-        if not found:
+        episodes = [
+            episode
+            for episode in read_trajectories(path)
+            if episode.steps and (episode.success or not self.successes)
+        ]
+        if not episodes:
             kind = "successful episodes" if self.successes else "episodes"
             raise DataNotFound(f"expected {kind} with steps in {path}, found none")
+
         briefing = recorded_briefing(path.parent)
         rows: Any
         if self.to == "sharegpt":
-            rows = to_sharegpt(found, briefing)
+            rows = to_sharegpt(episodes, briefing)
         else:
-            rows = to_dataset(found, briefing=briefing)
+            rows = to_dataset(episodes, briefing=briefing)
+
         with replacing_file(self.out) as file:
             if self.to == "parquet" or self.out.suffix == ".parquet":
                 with needs_extra("train", "a Parquet file"):

@@ -61,7 +61,8 @@ class _Init(Command):
     """Folder to write, new or empty (default: the name)."""
 
     def run(self) -> int:
-        name, out = self.name, self.out or Path(self.name)
+        name = self.name
+        out = self.out or Path(name)
         if not re.fullmatch("[a-z][a-z0-9_]{0,40}", name) or keyword.iskeyword(name):
             raise OptionError(
                 f"expected a name of lower-case letters, digits and _, such as lamps, found {name!r:.60}"
@@ -70,6 +71,7 @@ class _Init(Command):
             raise OptionError(
                 f"expected a name of its own, found {name!r}, which Python or comap has"
             )
+
         words = {"name": name, "Name": name.title().replace("_", "")}
         write_scaffold(self.scaffold, out, words)
         print(f"{out}: a package that works; now change {name}.py\n\n  cd {out}")
@@ -143,28 +145,34 @@ class InitOpenEnv(Command):
 
         with closing(Offered([self.env], self.env_option, ["split"]).make()) as env:
             split = env.get_wrapper_attr("tasks").split
-        module, _, plain = self.env.rpartition(":")
-        word = re.sub(r"\W", "_", plain.rpartition("/")[2].rpartition("-v")[0]).strip("_").lower()
+
+        # comap/ALFWorld-v0 becomes alfworld_env, as packages of OpenEnv are called.
+        module, _, env_id = self.env.rpartition(":")
+        base_name = env_id.rpartition("/")[2].rpartition("-v")[0]
+        word = re.sub(r"\W", "_", base_name).strip("_").lower()
         name = f"{word}_env" if word[:1].isalpha() else f"env_{word}_env"
-        extra = ",scienceworld" if plain == _SCIENCEWORLD else ""
-        needed = [f"{DISTRIBUTION}[openenv{extra}]=={__version__}", "openenv>=0.10,<0.11"]
-        needed += packages_distributions().get(module, [module])[:1] if module else []
+
+        is_scienceworld = env_id == _SCIENCEWORLD
+        extra = ",scienceworld" if is_scienceworld else ""
+        requirements = [f"{DISTRIBUTION}[openenv{extra}]=={__version__}", "openenv>=0.10,<0.11"]
+        if module:
+            requirements += packages_distributions().get(module, [module])[:1]
+
         words = {
             "name": name,
             "Name": "".join(part.capitalize() for part in name.replace("_env", "").split("_")),
             "dashed": name.replace("_", "-"),
-            "env": plain,
+            "env": env_id,
             "env_id": self.env,
             "options": repr(dict(self.env_option)),
             "split": json.dumps(split),
-            "requires": ", ".join(map(json.dumps, needed)),
-            "lowest": "-1.0"
-            if extra
-            else "0.0",  # ScienceWorld takes the score back where one fails
+            "requires": ", ".join(map(json.dumps, requirements)),
+            # ScienceWorld takes back the score of an episode that fails.
+            "lowest": "-1.0" if is_scienceworld else "0.0",
         }
         out = self.out or Path(name)
         write_scaffold("openenv", out, words)
-        print(f"{out}: a package of OpenEnv for {plain}; README.md says how to serve it\n")
+        print(f"{out}: a package of OpenEnv for {env_id}; README.md says how to serve it\n")
         print(f"  cd {out}\n  pip install -e . && server\n  openenv validate .")
         return 0
 
@@ -189,37 +197,42 @@ class Validate(EnvOptions):
             raise MissingExtra(
                 "testing an environment needs pytest; run: pip install pytest"
             ) from None
-        registered(self.env)  # says what is wrong with an unknown name
+
+        registered(self.env)  # refuses an unknown name with the likeliest one
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "test_environment.py")
             file.write_text(_TEST.format(env=self.env, kwargs=self.env_options()), "utf-8")
-            told = _Told()
+            printer = _OutcomePrinter()
             quiet = ("-p", "no:terminal", "-p", "no:cacheprovider", f"--rootdir={folder}")
-            status = int(pytest.main([*quiet, "-c", "/dev/null", str(file)], plugins=[told]))
-        if not told.tests:
+            status = int(pytest.main([*quiet, "-c", "/dev/null", str(file)], plugins=[printer]))
+
+        if not printer.outcomes:
             raise OptionError(
                 f"expected tests of {self.env}, but none could run (pytest ended with {status})"
             )
-        counts = Counter(told.tests.values())
+        counts = Counter(printer.outcomes.values())
         skipped = f", {counts['skipped']} do not apply" if counts["skipped"] else ""
-        print(f"\n{counts['passed']} of {len(told.tests)} tests passed{skipped}")
+        print(f"\n{counts['passed']} of {len(printer.outcomes)} tests passed{skipped}")
         return 1 if counts["failed"] else 0
 
 
-class _Told:
+class _OutcomePrinter:
     """A plugin of pytest that prints a line for each test: its name, and why it failed."""
 
     def __init__(self) -> None:
-        self.tests: dict[str, str] = {}
+        self.outcomes: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.when != "call" and report.passed:
             return
+
         name = report.nodeid.rpartition("::")[2].removeprefix("test_").replace("_", " ")
-        self.tests[name] = report.outcome
-        print(f"{'FAILED' if report.failed else report.outcome:<8}{name}", flush=True)
+        self.outcomes[name] = report.outcome
+        outcome = "FAILED" if report.failed else report.outcome
+        print(f"{outcome:<8}{name}", flush=True)
+
         if report.failed:
             crash = getattr(report.longrepr, "reprcrash", None)
-            why = crash.message if crash else str(report.longrepr)
-            lines = [line for line in why.splitlines() if line.strip()][:4]
+            reason = crash.message if crash else str(report.longrepr)
+            lines = [line for line in reason.splitlines() if line.strip()][:4]
             print("".join(f"        {line[:200]}\n" for line in lines), end="", flush=True)
