@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import pytest
 
-from comap.envs.conformance.transcripts import load
-
-HERE = Path(__file__).parent
+MEASURE = Path(__file__).parents[2] / "benchmarks" / "measure"
 
 
 def test_trl_reads_and_writes_the_conversations_of_comap():
@@ -17,9 +16,8 @@ def test_trl_reads_and_writes_the_conversations_of_comap():
 
     from comap.lm.tiny import tokenizer_of
 
-    template, parsed = (
-        load(f"{HERE / 'rollouts_trl.py'}:{name}") for name in ("TEMPLATE", "parsed")
-    )
+    program = runpy.run_path(str(MEASURE / "rollouts_trl.py"))
+    template, parsed = program["TEMPLATE"], program["parsed"]
     tokenizer = tokenizer_of(["Action: go to bed 1 You arrive. The task is over."] * 2, 400, 2048)
     first, seen = {"role": "user", "content": "You see a bed 1."}, "You arrive at bed 1."
     ours = [first, {"role": "assistant", "content": "Action: go to bed 1"}]
@@ -39,7 +37,7 @@ def test_trl_reads_and_writes_the_conversations_of_comap():
 
 
 def test_ratios_are_of_pairs():
-    summary = load(f"{HERE / 'rollouts.py'}:summary")
+    summary = runpy.run_path(str(MEASURE / "rollouts.py"))["summary"]
     before, now = ([{"seconds": float(n)} for n in some] for some in ((8, 9, 10), (4, 3, 10)))
     found = summary(before=before, now=now)
     assert found["median"] == {"before": 9.0, "now": 4.0}

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-PROGRAM = Path(__file__).with_name("web_facts.py")
+PROGRAM = Path(__file__).parents[2] / "benchmarks" / "measure" / "web_facts.py"
 
 
 def loaded() -> Any:

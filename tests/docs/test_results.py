@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import pytest
-
-from comap.envs.conformance.transcripts import load
 
 pytest.importorskip("jinja2")
 
@@ -15,7 +14,8 @@ PROGRAM = Path(__file__).parents[2] / "docs" / "hooks" / "results.py"
 
 @pytest.mark.skipif(not PROGRAM.is_file(), reason="an installed comap has no docs")
 def test_the_pages_are_up_to_date_and_name_every_file():
-    read_results, page = (load(f"{PROGRAM}:{name}") for name in ("read_results", "page"))
+    program = runpy.run_path(str(PROGRAM))
+    read_results, page = program["read_results"], program["page"]
     results = read_results()
     texts = {name: page(name, results) for name in ("results", "evidence")}
     for name, text in texts.items():

@@ -1,6 +1,6 @@
 """Cost of rollouts, of updates with and without PaW and of a CoMap round on a GPU.
 
-``python tests/benchmarks/gpu.py OUT JOB...`` runs each job in a fresh process and writes OUT after
+``python benchmarks/measure/gpu.py OUT JOB...`` runs each job in a fresh process and writes OUT after
 each. A job is ``SHAPE/WORK/...``, as in ``0.6b/rollouts/concat/1000``. Models have the shape of Qwen3 and
 random weights: they end hardly any text, so that each reply has all the tokens it may have. Their tokens
 are words, one token each.
@@ -217,7 +217,7 @@ def main(out: Path, jobs: list[str]) -> None:
 
     about = {
         "benchmark": "gpu",
-        "program": "tests/benchmarks/gpu.py",
+        "program": "benchmarks/measure/gpu.py",
         **circumstances(base.PACKAGES),
     }
     about |= {"gpu": device(), "jobs": json.loads(out.read_bytes())["jobs"] if out.exists() else {}}

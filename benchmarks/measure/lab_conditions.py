@@ -1,6 +1,6 @@
 """Entry conditions of the labs' seeds, and lab-comap's trained tokens, from the folders of their jobs.
 
-``python tests/benchmarks/lab_conditions.py OUT FILE`` adds the seeds whose jobs are in OUT to FILE, and
+``python benchmarks/measure/lab_conditions.py OUT FILE`` adds the seeds whose jobs are in OUT to FILE, and
 what both labs' hypotheses compare, from the committed rows.
 """
 

@@ -1,6 +1,6 @@
 """GRPO of comap beside TRL's GRPOTrainer with ``environment_factory``: CPU seconds of an update.
 
-``python tests/benchmarks/rollouts_trl.py MODEL FILE`` adds to the file of rollouts.py, whose sizes
+``python benchmarks/measure/rollouts_trl.py MODEL FILE`` adds to the file of rollouts.py, whose sizes
 and tasks it has. Both train the same tiny policy on the same groups of tasks: rollouts, and one optimizer
 step over all rows. To read and write comap's conversations token for token, TRL gets a chat template, a
 parser to which "Action: ..." is a call of the tool (until the task is over), and a limit on replies.
@@ -33,6 +33,8 @@ MARKS: list[dict[str, Any]] = []
 
 
 class Counted(gymnasium.Wrapper[str, str, str, str]):
+    """An environment that notes its tasks and steps."""
+
     def reset(self, **given: Any) -> Any:
         PLAYED.append(given["options"]["task"])
         return super().reset(**given)

@@ -1,6 +1,6 @@
 """Speed and memory of the web: the twin, and Chromium by Playwright, in one run.
 
-``python tests/benchmarks/web_speed.py --out FILE [--browser PROGRAM ...] [--browsergym PYTHON]``. The
+``python benchmarks/measure/web_speed.py --out FILE [--browser PROGRAM ...] [--browsergym PYTHON]``. The
 page has 436 nodes in its accessibility tree. Times are milliseconds; CPU is that of Python and all
 processes of the browser. On a busy machine trust the smallest wall times and the CPU. PYTHON is one of
 an environment in which BrowserGym is installed: then its step on the same page is measured too.
@@ -28,7 +28,7 @@ from comap.envs.web.pages import Page, checkbox, form, heading, link, rows, text
 from comap.envs.web.sites import Request, Response, World
 
 NODES, CONTEXTS, REPEATS = 436, 16, 30
-PROGRAM = "tests/benchmarks/web_speed.py (not in the package)"
+PROGRAM = "benchmarks/measure/web_speed.py (not in the package)"
 
 
 class OnePage(World):

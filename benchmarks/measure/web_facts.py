@@ -1,10 +1,10 @@
 """Delta-F1 of world models and of cheap guesses on web pages: what the facts of `comap/Web-v0` are worth.
 
-``python tests/benchmarks/web_facts.py [--episodes N] [--out FILE]``. Half of the actions are the expert's,
-half are drawn from those that the belief suggests, on sites of the test split; the retrieval model has
-learned as many episodes of the train split. Two guesses show what facts must not pay for: the right
-address with nothing on the page (and the answer of ``stop``), and another page of the same host and
-path. Each prediction is scored on all facts, on structural and on content facts apart, with and without
+``python benchmarks/measure/web_facts.py [--episodes N] [--out FILE]``. Half of the actions are the
+expert's, half are drawn from those that the belief suggests, on sites of the test split; the retrieval
+model has learned as many episodes of the train split. Two guesses show what facts must not pay for: the
+right address with nothing on the page (and the answer of ``stop``), and another page of the same host
+and path. Each prediction is scored on all facts, on structural and on content facts apart, with and without
 the transitions that reveal what nobody can foresee; and on the facts of the present page only, which are
 not comap's, to show why facts stay when one leaves a page.
 """

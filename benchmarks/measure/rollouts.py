@@ -1,6 +1,6 @@
 """Rollouts and updates of a small model: CPU seconds, beside another checkout of comap.
 
-``python tests/benchmarks/rollouts.py MODEL --out FILE [--against FOLDER]``; the folder is one in
+``python benchmarks/measure/rollouts.py MODEL --out FILE [--against FOLDER]``; the folder is one in
 which another checkout lies as ``comap``. Each number is of a fresh process with one thread, and these take
 turns; ratios are of pairs. The tasks are those of lab-paw: small generated rooms, 12 steps; prompts have
 the history. MODEL is a tiny policy that has learned them. ``concat`` is this code where the prompt is a
@@ -34,7 +34,7 @@ ASKS |= {"max_length": 1500, "temperature": 1.0, "top_p": 1.0}
 GROUPS, MEMBERS = 12, 8
 DEVICE = os.environ.get("DEVICE", "cpu")
 clock = time.process_time if DEVICE == "cpu" else time.perf_counter
-PROGRAM = "tests/benchmarks/rollouts.py and rollouts_trl.py (the package has no room for them)"
+PROGRAM = "benchmarks/measure/rollouts.py and rollouts_trl.py (not in the package)"
 PACKAGES = ("torch", "transformers", "trl", "gymnasium")
 
 

@@ -1,6 +1,6 @@
 """What a training of WebEvolver came to, round by round, and its look-ahead by depth and candidates.
 
-``python tests/benchmarks/look_ahead.py RUN --out FILE [--tasks N]``, of the folder of a training of
+``python benchmarks/measure/look_ahead.py RUN --out FILE [--tasks N]``, of the folder of a training of
 ``comap train webevolver``. Where there is a world model and the policy has learned to be a critic, it
 plays the same held-out tasks greedily without look-ahead and with it; of each row the tasks are counted
 that are won with it alone, and without it alone.

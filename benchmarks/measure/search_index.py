@@ -1,6 +1,6 @@
 """What search QA's indexes cost and find.
 
-``python tests/benchmarks/search_index.py --out FILE [--kinds KIND ...] [--passages N ...]``.
+``python benchmarks/measure/search_index.py --out FILE [--kinds KIND ...] [--passages N ...]``.
 
 Real questions where ``../shared/data/searchqa`` is: the share of supporting titles among the first three
 passages. Invented passages of some hundred words, by a Zipf-Mandelbrot law, for the cost by size. Each
@@ -29,7 +29,7 @@ REAL = Path(__file__).parents[3] / "shared" / "data" / "searchqa"
 SETS = ("hotpotqa", "2wikimultihopqa", "musique")
 WORDS, SHIFT, LENGTH, COMMON, QUERIES, BATCH = 500_000, 2.7, 100, 60, 200, 10_000
 LETTERS = "bcdfghjklmnpqrtvwxz"
-PROGRAM = "tests/benchmarks/search_index.py (not in the package)"
+PROGRAM = "benchmarks/measure/search_index.py (not in the package)"
 
 
 def main() -> None:
