@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 WORKERS ?= 2
 
-.PHONY: demo test lint types pages docs release-check extras-check interop constraints clean
+.PHONY: demo test lint types links pages docs release-check extras-check interop constraints clean
 
 demo: $(VENV)/.demo
 	$(BIN)/comap demo
@@ -31,11 +31,15 @@ pages: $(VENV)/.test
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# mypy reads the installed package: the root of this repository is the package itself.
-types: $(VENV)/.lint
-	rm -rf build
-	$(PIP) --no-deps --target build/types .
-	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p comap -p comap_envs
+# The root of this repository is the package itself, and its editable install an import hook, which type
+# checkers do not follow: they read the package through links, which pyproject.toml tells them of.
+types: $(VENV)/.lint links
+	cd build/links && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p comap -p comap_envs
+
+links:
+	mkdir -p build/links
+	ln -sfn ../.. build/links/comap
+	ln -sfn ../../integrations/comap_envs build/links/comap_envs
 
 # Before a release: versions, the README, and the wheel in a fresh environment of each Python that is there.
 release-check:
