@@ -6,7 +6,6 @@ import gc
 import os
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,10 @@ from hypothesis import HealthCheck, settings
 
 os.environ["COMAP_HOME"] = str(Path(tempfile.gettempdir()) / "comap-tests-without-data")
 os.environ.pop("ALFWORLD_DATA", None)
+# Programs that tests start import the kits as tests do, whose path pyproject.toml sets.
+HERE = str(Path(__file__).parent)
+if HERE not in (PATH := os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (*PATH, HERE)))
 # A machine that stands still for a moment is no failure of what is tested.
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("short", UNTIMED)
@@ -53,17 +56,36 @@ MANY = 100
 _modules = 0
 
 
+class RootIsAFolder:
+    """Collect the root of the repository as a folder, though it has an ``__init__.py``.
+
+    As a package pytest would import it under the folder's name, which fails where that is no
+    identifier (GitHub's ZIP unpacks to ``comap-main``). The option ``--confcutdir`` would do it too,
+    but for one working directory only.
+    """
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collect_directory(
+        self, path: Path, parent: pytest.Collector
+    ) -> pytest.Collector | None:
+        if path != Path(__file__).parents[1]:
+            return None
+        return pytest.Dir.from_parent(parent, path=path)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register what a conftest.py cannot say of a folder above its own."""
+    config.pluginmanager.register(RootIsAFolder())
+
+
 @pytest.fixture(scope="session")
 def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of tiny models, laid out as those that comap ships."""
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from comap.envs.conformance.transcripts import load
+    from kits.shipped_stand_in import stand_in
 
-    make: Callable[[Path], Path] = load(
-        f"{Path(__file__).parent / 'lm' / 'shipped_stand_in.py'}:stand_in"
-    )
-    return make(tmp_path_factory.mktemp("shipped"))
+    return stand_in(tmp_path_factory.mktemp("shipped"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

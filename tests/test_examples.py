@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from comap.envs.conformance.transcripts import load
+from kits.processes import forked
 
-processes = load(f"{Path(__file__).with_name('trainers') / 'process_kit.py'}:KIT")
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SCRIPTS = {
     "adapt_textarena": ((), ("hanoi.json",)),
@@ -107,7 +106,7 @@ def test_a_script_with_models_runs(name: str, tmp_path: Path) -> None:
     """In a process that has imported the packages: that takes longer than the scripts do."""
     for package in ("torch", "trl", "jinja2", "matplotlib"):
         pytest.importorskip(package)
-    check(name, tmp_path, *processes.forked(command(name, tmp_path), environment(), tmp_path))
+    check(name, tmp_path, *forked(command(name, tmp_path), environment(), tmp_path))
 
 
 def environment() -> dict[str, str]:
@@ -140,7 +139,7 @@ def test_the_code_of_a_notebook_that_trains_runs(tmp_path: Path) -> None:
     code = "\n".join("".join(cell["source"]) for cell in cells)
     script.write_text(smaller(script.stem, code) + "\nprint('all of it')\n", "utf-8")
     env = {**environment(), "MPLBACKEND": "agg", "TMPDIR": str(tmp_path)}
-    status, output, errors = processes.forked([str(script)], env, tmp_path)
+    status, output, errors = forked([str(script)], env, tmp_path)
     assert status == 0 and output.endswith("all of it\n"), output + errors
 
 

@@ -7,6 +7,7 @@ import doctest
 import importlib
 import inspect
 import json
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -18,7 +19,6 @@ from typing import Any
 import pytest
 
 import comap
-from comap.envs.conformance.transcripts import load
 
 ROOT = Path(comap.__file__).parent
 OWN = ["comap_envs"]
@@ -363,7 +363,7 @@ def test_modules_and_functions_are_short() -> None:
 def test_the_code_gets_no_harder_to_read() -> None:
     """The shares of `benchmarks/measure/readability.py` are a thermometer: none may rise."""
     program = ROOT / "benchmarks" / "measure" / "readability.py"
-    measure = load(f"{program}:measure")
+    measure = runpy.run_path(str(program))["measure"]
     shares = measure(ROOT, FILES)["all"].shares()
 
     worse = [

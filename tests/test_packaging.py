@@ -35,6 +35,30 @@ def project() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.parametrize("started_in", [".", "tests"])
+def test_tests_run_in_a_folder_whose_name_is_no_identifier(started_in: str, tmp_path: Path) -> None:
+    """GitHub's ZIP unpacks to ``comap-main``, which pytest cannot import as the package that it is."""
+    checkout = tmp_path / "comap-main"
+    for name in ("pyproject.toml", "__init__.py", "tests/conftest.py", "tests/kits/event_files.py"):
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, checkout / name)
+    (checkout / "tests" / "test_small.py").write_text(
+        "from kits.event_files import TRACKER\ndef test_small():\n    assert TRACKER\n"
+    )
+
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        command,
+        cwd=checkout / started_in,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
+
+
 def tracked() -> list[str]:
     """The files of the repository, new ones included."""
     words = ["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard"]

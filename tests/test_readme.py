@@ -12,19 +12,18 @@ import pytest
 
 from comap.cli import main
 from comap.cli.main import understood
-from comap.envs.conformance.transcripts import load
+from kits.doc_pages import blocks_of, check_output, commands_of
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 TEXT = README.read_text("utf-8")
-kit = load(f"{Path(__file__).parent / 'docs' / 'page_kit.py'}:KIT")
-BLOCKS = kit.blocks_of(README)
+BLOCKS = blocks_of(README)
 PYTHON_BLOCKS = sum(kind == "python" for kind, _ in BLOCKS)
 
 
 def commands() -> list[list[str]]:
     blocks = [block for kind, block in BLOCKS if kind == "sh"]
-    return [words for block in blocks for words, _ in kit.commands_of(block)]
+    return [words for block in blocks for words, _ in commands_of(block)]
 
 
 def test_it_is_short() -> None:
@@ -44,7 +43,7 @@ def test_each_python_block_runs_alone_and_prints_what_is_shown(number: int, tmp_
     assert done.returncode == 0, done.stderr
     follows = BLOCKS[place + 1 : place + 2]
     if follows and follows[0][0] == "text":
-        kit.check_output(follows[0][1], done.stdout)
+        check_output(follows[0][1], done.stdout)
     else:
         assert done.stdout == ""
 

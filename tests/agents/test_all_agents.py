@@ -35,7 +35,6 @@ from comap.agents.base import Imagine, asks_world_model
 from comap.agents.config import AgentConfig
 from comap.agents.prompting import choose_action, converse
 from comap.agents.wkm import Knowledge
-from comap.envs.conformance.transcripts import load
 from comap.envs.registry import class_of, env_class
 from comap.errors import DataCorrupt, DataNotFound, LanguageModelError, MissingExtra
 from comap.facts import State
@@ -43,11 +42,7 @@ from comap.lm import Completion, Encode, Generate, NextWord, Score, WordProbabil
 from comap.lm.prompts import OVERHEAD
 from comap.trajectory import Trajectory
 from comap.worldmodel import ImaginedEnv
-
-HERE = Path(__file__).with_name("scripted.py")
-converse_with, drive, view, HashedModel = (
-    load(f"{HERE}:{name}") for name in ("converse_with", "drive", "view", "HashedModel")
-)
+from kits.scripted import HashedModel, converse_with, drive, view
 
 ENVS = sorted(name for name, spec in gym.registry.items() if spec.namespace == comap.__name__)
 NAMES = sorted(name for name in AGENTS if agent_options(name) is not None)
@@ -171,11 +166,13 @@ def digest_of_episodes() -> str:
 
 def test_episodes_are_the_same_in_any_process() -> None:
     code = (
-        "from comap.envs.conformance.transcripts import load\n"
-        f"print(load({str(Path(__file__))!r} + ':digest_of_episodes')())"
+        "import sys; sys.path.insert(0, sys.argv[1]); import test_all_agents;"
+        "print(test_all_agents.digest_of_episodes())"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "77"}
-    other = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+    other = subprocess.check_output(
+        [sys.executable, "-c", code, str(Path(__file__).parent)], env=environment, text=True
+    )
     assert other.strip() == digest_of_episodes()
 
 

@@ -17,14 +17,10 @@ from comap.agents.base import Imagine
 from comap.agents.comap import CoMapAgent, CoMapConfig, agreement, world_state_gate
 from comap.agents.comap_selective import GateHistory, SelectiveCoMapAgent, SelectiveCoMapConfig
 from comap.agents.heads import RefinementHead
-from comap.envs.conformance.transcripts import load
 from comap.errors import DataCorrupt, DataNotFound, LanguageModelError, OptionError
 from comap.facts import Delta, Fact
 from comap.lm import Completion, Encode, Generate, NextWord
-
-HERE = Path(__file__).with_name("scripted.py")
-converse_with, view = load(f"{HERE}:converse_with"), load(f"{HERE}:view")
-HashedModel = load(f"{HERE}:HashedModel")
+from kits.scripted import HashedModel, converse_with, view
 
 DRAFT = "Thought: The safe is far.\nAction: go to desk 1"
 SAFE = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -22,13 +21,10 @@ from comap.agents.convert import (
 )
 from comap.agents.parsing import clean_action
 from comap.agents.react import ReActAgent
-from comap.envs.conformance.transcripts import load
 from comap.errors import DataCorrupt
 from comap.facts import Delta, State
 from comap.trajectory import Call, Step, Trajectory
-
-HERE = Path(__file__).with_name("scripted.py")
-HashedModel = load(f"{HERE}:HashedModel")
+from kits.scripted import HashedModel
 
 TEXT = st.text(st.characters(exclude_categories=()), max_size=30)  # surrogates and all
 LINE = st.text(st.characters(exclude_characters="\n"), min_size=1, max_size=20).filter(

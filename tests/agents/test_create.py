@@ -16,11 +16,9 @@ from comap.agents.config import AgentConfig, required_capabilities
 from comap.agents.create import AGENTS, agent_options, create_agent
 from comap.agents.heads import RefinementHead
 from comap.agents.run import Run, run_to
-from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.lm import CAPABILITIES, Completion, Encode, Encoding, Generate, NextWord, Score
-
-HashedModel = load(f"{Path(__file__).with_name('scripted.py')}:HashedModel")
+from kits.scripted import HashedModel
 
 EACH = pytest.mark.parametrize("name", sorted(AGENTS))
 

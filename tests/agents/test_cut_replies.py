@@ -11,12 +11,10 @@ import gymnasium as gym
 from comap.agents import create_agent, run_episode
 from comap.agents.run import Run, Tally, run_to
 from comap.benchmarks.view import cut_replies, summary_table
-from comap.envs.conformance.transcripts import load
 from comap.lm import Completion
 from comap.trajectory import Call, Trajectory
 from comap.worldmodel.language import LanguageWorldModel
-
-HashedModel = load(f"{Path(__file__).with_name('scripted.py')}:HashedModel")
+from kits.scripted import HashedModel
 
 
 class CutModel(HashedModel):  # type: ignore[misc, valid-type]

@@ -12,15 +12,11 @@ from comap.agents.base import Imagine
 from comap.agents.heads import KHead, pseudo_label_k
 from comap.agents.itp import ITPAgent, ITPConfig
 from comap.agents.prompting import roll_out, together
-from comap.envs.conformance.transcripts import load
 from comap.errors import LanguageModelError, OptionError
 from comap.facts import Delta, State
 from comap.lm import Encode
 from comap.worldmodel import Imagined, Prediction
-
-HERE = Path(__file__).with_name("scripted.py")
-converse_with, view = load(f"{HERE}:converse_with"), load(f"{HERE}:view")
-drive, HashedModel = load(f"{HERE}:drive"), load(f"{HERE}:HashedModel")
+from kits.scripted import converse_with, drive, view
 
 REPLY = "Reflection: The safe is shut.\nThought: I go there.\nAction: go to safe 1"
 

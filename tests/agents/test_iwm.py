@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -12,13 +11,9 @@ import pytest
 from comap.agents import ExpertAgent, run_episode
 from comap.agents.base import View
 from comap.agents.iwm import IWMConfig, explore, sample_alternatives
-from comap.envs.conformance.transcripts import load
 from comap.errors import EngineError, OptionError
 from comap.worldmodel import ImaginedEnv, NullWorldModel, Transition
-
-HERE = Path(__file__).with_name("scripted.py")
-converse_with, view = load(f"{HERE}:converse_with"), load(f"{HERE}:view")
-drive = load(f"{HERE}:drive")
+from kits.scripted import drive, view
 
 
 def real(**options: Any) -> gym.Env[str, str]:

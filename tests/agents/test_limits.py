@@ -13,11 +13,9 @@ import pytest
 from comap.agents import AgentConfig, CoMapConfig, PaWConfig, ReActConfig, create_agent, run_episode
 from comap.agents.base import Decision, View
 from comap.agents.run import Run, run_to
-from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.worldmodel.language import LanguageWorldModel
-
-HashedModel = load(f"{Path(__file__).with_name('scripted.py')}:HashedModel")
+from kits.scripted import HashedModel
 
 
 class SizedModel(HashedModel):  # type: ignore[misc, valid-type]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +9,7 @@ import pytest
 from comap.agents.base import Imagine
 from comap.agents.imagine_and_act import ImagineAndActAgent, ImagineAndActConfig
 from comap.agents.webevolver import WebEvolverAgent, WebEvolverConfig
-from comap.envs.conformance.transcripts import load
-
-HERE = Path(__file__).with_name("scripted.py")
-converse_with, view = load(f"{HERE}:converse_with"), load(f"{HERE}:view")
+from kits.scripted import converse_with, view
 
 DESK = "Thought: Desks have pens.\nAction: go to desk 1"
 SAFE = "Thought: No, the safe.\nAction: go to safe 1"

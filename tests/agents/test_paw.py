@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -15,15 +14,10 @@ from hypothesis import strategies as st
 
 from comap.agents import PaWAgent, PaWConfig, create_agent, run_episodes
 from comap.agents.paw import tagged_prompt
-from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.lm import Completion, Generate, Message
 from comap.lm.prompts import OVERHEAD
-
-HERE = Path(__file__).with_name("scripted.py")
-converse_with, view, HashedModel = (
-    load(f"{HERE}:{name}") for name in ("converse_with", "view", "HashedModel")
-)
+from kits.scripted import HashedModel, converse_with, view
 
 ROOM = "You are in a room.\n\nYour task is to: put a pen in safe."
 COMMANDS = ("go to desk 1", "help", "look")

@@ -27,15 +27,13 @@ from comap.agents.prompting import (
 )
 from comap.agents.react import ReActAgent, ReActConfig
 from comap.envs.briefing import GENERAL_INSTRUCTIONS, Briefing
-from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.facts import State
 from comap.lm import Message
 from comap.lm.prompts import load_template
 from comap.trajectory import Turn
+from kits.scripted import converse_with, drive, view
 
-HERE = Path(__file__).with_name("scripted.py")
-converse_with, drive, view = (load(f"{HERE}:{name}") for name in ("converse_with", "drive", "view"))
 PROMPTS = Path(comap.__file__).parent / "agents" / "prompts"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,13 +18,10 @@ from comap.agents.rap import (
     goal_overlap,
     uct,
 )
-from comap.envs.conformance.transcripts import load
 from comap.facts import Delta, State
 from comap.lm import Completion, Generate, Score
 from comap.worldmodel import Imagined, Prediction
-
-HERE = Path(__file__).with_name("scripted.py")
-converse_with, view = load(f"{HERE}:converse_with"), load(f"{HERE}:view")
+from kits.scripted import converse_with, view
 
 
 def agent(**options: Any) -> RAPAgent:

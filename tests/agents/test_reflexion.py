@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -13,14 +12,10 @@ from hypothesis import strategies as st
 
 from comap.agents.reflexion import ReflexionAgent, ReflexionConfig
 from comap.agents.runner import run_episodes
-from comap.envs.conformance.transcripts import load
 from comap.facts import Delta, State
 from comap.lm import Completion
 from comap.trajectory import Step, Trajectory
-
-HERE = Path(__file__).with_name("scripted.py")
-converse_with, view = load(f"{HERE}:converse_with"), load(f"{HERE}:view")
-drive, HashedModel = load(f"{HERE}:drive"), load(f"{HERE}:HashedModel")
+from kits.scripted import HashedModel, converse_with, drive, view
 
 ACT = "Thought: Hm.\nAction: look"
 

@@ -6,7 +6,6 @@ import json
 import random
 from collections.abc import Generator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -26,11 +25,10 @@ from comap.agents import (
 from comap.agents.requests import EnvSlot
 from comap.envs import Outcome
 from comap.envs.alfworld import ALFWorldEnv
-from comap.envs.conformance.transcripts import load
 from comap.errors import EngineError, SnapshotError
 from comap.trajectory import Trajectory
+from kits.toys import ToyEnv
 
-ToyEnv = load(f"{Path(__file__).parents[1] / 'envs' / 'toys.py'}:ToyEnv")
 TASKS = ALFWorldEnv(split="valid_seen", source="generated").tasks.ids
 
 

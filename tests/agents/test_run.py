@@ -18,13 +18,11 @@ import pytest
 from comap.agents import Decision, ExpertAgent, RandomAgent, View, create_agent, run_episode
 from comap.agents.run import Run, run_to
 from comap.cli import main
-from comap.envs.conformance.transcripts import load
 from comap.errors import DataCorrupt, OptionError
 from comap.integrations.adapter import Wording, adapt
 from comap.trajectory import Trajectory, read_trajectories
 from comap.worldmodel import ImaginedEnv
-
-HashedModel = load(f"{Path(__file__).with_name('scripted.py')}:HashedModel")
+from kits.scripted import HashedModel
 
 
 def real(**options: Any) -> gym.Env[str, str]:

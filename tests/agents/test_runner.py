@@ -27,7 +27,6 @@ from comap.agents import (
 from comap.agents.config import AgentConfig
 from comap.agents.create import create_agent
 from comap.agents.prompting import seed_for
-from comap.envs.conformance.transcripts import load
 from comap.errors import LanguageModelError, OptionError
 from comap.facts import State, apply
 from comap.lm import (
@@ -49,9 +48,7 @@ from comap.worldmodel import (
     Query,
     transitions_of,
 )
-
-HERE = Path(__file__).with_name("scripted.py")
-view, HashedModel = load(f"{HERE}:view"), load(f"{HERE}:HashedModel")
+from kits.scripted import HashedModel, view
 
 
 def real(**options: Any) -> gym.Env[str, str]:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Sequence
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import pytest
 
 from comap.agents import Decision, Imagine, View, run_episode, run_episodes
-from comap.envs.conformance.transcripts import load
 from comap.errors import LanguageModelError
 from comap.lm import Completion, Generate, Message, Scores
 from comap.trajectory import Trajectory
 from comap.worldmodel import ImaginedEnv, Prediction, Query
+from kits.scripted import HashedModel
 
-HashedModel = load(f"{Path(__file__).with_name('scripted.py')}:HashedModel")
 Answer = Callable[[Sequence[Generate]], Any]
 
 

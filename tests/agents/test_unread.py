@@ -15,11 +15,9 @@ from comap.agents.run import Run, Tally, run_to
 from comap.agents.unread import MOST_UNREAD
 from comap.benchmarks.verify import verify
 from comap.benchmarks.view import share_unread, summary_table, unread_replies, view_run
-from comap.envs.conformance.transcripts import load
 from comap.lm import Completion
 from comap.trainers.tracking import Curves
-
-HashedModel = load(f"{Path(__file__).with_name('scripted.py')}:HashedModel")
+from kits.scripted import HashedModel
 
 
 class Fixed(HashedModel):  # type: ignore[misc, valid-type]

@@ -14,15 +14,10 @@ from hypothesis import strategies as st
 
 from comap.agents import ExpertAgent, run_episode
 from comap.agents.wkm import Knowledge, KnowledgeBase, WKMAgent, WKMConfig, mixed_verbs
-from comap.envs.conformance.transcripts import load
 from comap.errors import DataCorrupt, MissingExtra, OptionError
 from comap.lm.encoder import TransformerEncoder
-
-HERE = Path(__file__).with_name("scripted.py")
-converse_with, view = load(f"{HERE}:converse_with"), load(f"{HERE}:view")
-
-TINY = Path(__file__).parents[1] / "lm" / "tiny_encoder.py"
-write_tiny_encoder = load(f"{TINY}:write_tiny_encoder")
+from kits.scripted import converse_with, view
+from kits.tiny_encoder import write_tiny_encoder
 
 ACTIONS = ("go to desk 1", "go to safe 1", "open safe 1", "look")
 BASE = (

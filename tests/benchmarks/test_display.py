@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 import gymnasium as gym
 import pytest
@@ -12,11 +11,9 @@ from comap.agents import ReActAgent, create_agent, run_episodes, stream_episodes
 from comap.agents.requests import ModelWork, RequestBatcher
 from comap.benchmarks import display
 from comap.benchmarks.display import Display, RunDisplay, TrainingDisplay, run_progress
-from comap.envs.conformance.transcripts import load
 from comap.errors import LanguageModelError
 from comap.lm import Completion, Generate, Message
-
-HashedModel = load(f"{Path(__file__).parents[1] / 'agents' / 'scripted.py'}:HashedModel")
+from kits.scripted import HashedModel
 
 
 class Clock:

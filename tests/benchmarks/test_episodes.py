@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from pathlib import Path
 
 import pytest
 
@@ -16,15 +15,11 @@ from comap.benchmarks.report import (
     gates_of,
     was_revised,
 )
-from comap.envs.conformance.transcripts import load
 from comap.envs.registry import text_env_of
 from comap.facts import Delta, State, apply, fact_to_text
 from comap.trajectory import ENV_INFO, Call, Step, Trajectory
-
-KIT = load(f"{Path(__file__).with_name('pages_kit.py')}:KIT")
-START, OPENED, FILLED = KIT.START, KIT.OPENED, KIT.FILLED
-compared, foreseen = KIT.compared, KIT.foreseen
-step, trajectory = KIT.step, KIT.trajectory
+from kits import episode_pages
+from kits.episode_pages import FILLED, OPENED, START, compared, foreseen, step, trajectory
 
 
 def folded(data, side):
@@ -63,7 +58,7 @@ def test_delta_f1_does_not_count_drift():
 
 
 def test_what_was_asked_and_noted_is_in_the_data():
-    episode = episode_record(Episode("thoughtful", KIT.thought_of(), None))
+    episode = episode_record(Episode("thoughtful", episode_pages.thought_of(), None))
     texts = episode["texts"]
     first, second, third = episode["real"]["steps"]
 
@@ -84,9 +79,9 @@ def test_what_was_asked_and_noted_is_in_the_data():
     assert len(episode["real"]["review"]) == 1 and named(episode["settings"])["tau_p"] == "0.5"
 
 
-SETTINGS = {**KIT.SETTINGS, "tau_wm": 0.7}
+SETTINGS = {**episode_pages.SETTINGS, "tau_wm": 0.7}
 NOTES = {
-    **{name: value for name, value in KIT.GATES.items() if name != ENV_INFO},
+    **{name: value for name, value in episode_pages.GATES.items() if name != ENV_INFO},
     **{"path": "reflected", "decision": "REVISE", "q_source": "token_geo_mean"},
     **{"agreement": 0.4, "wm_gate": False, "context_source": "env"},
 }

@@ -27,15 +27,13 @@ from comap.benchmarks.report import (
     write_whole,
 )
 from comap.benchmarks.tables import COLORS, Plot, Series, Table, svg_of
-from comap.envs.conformance.transcripts import load
 from comap.errors import MissingExtra
+from kits.episode_pages import EVIL, Page, compared, evil_of, foreseen, source_of
 
 pytest.importorskip("jinja2", reason="the extra viz is not installed")
 pytest.importorskip("matplotlib", reason="the extra viz is not installed")
 pytest.importorskip("rich", reason="the extra viz is not installed")
 
-KIT = load(f"{Path(__file__).with_name('pages_kit.py')}:KIT")
-EVIL, compared, foreseen, Page = KIT.EVIL, KIT.compared, KIT.foreseen, KIT.Page
 HTML_TAGS = """
     html head meta title style body header main section article nav h1 h2 h3 figure figcaption div
     table thead tbody tr th td dl dt dd p kbd bdi span ul ol li input noscript script
@@ -63,7 +61,7 @@ def arguments():
             Section(EVIL, tables, plots, EVIL, folded=True),
         ],
         "lead": EVIL,
-        "episodes": [compared(), foreseen(), Episode(EVIL, KIT.evil_of(), KIT.evil_of())],
+        "episodes": [compared(), foreseen(), Episode(EVIL, evil_of(), evil_of())],
     }
 
 
@@ -172,8 +170,8 @@ def test_the_data_blocks_are_the_data(markup, page):
 def test_the_content_security_policy_allows_this_script_and_style_only(page):
     rules, (_, (_, script), *_) = page.rules(), page.all("script")
     assert rules["default-src"] == "'none'"
-    assert rules["script-src"] == KIT.source_of(script)
-    assert rules["style-src"] == KIT.source_of(page.all("style")[0][1])
+    assert rules["script-src"] == source_of(script)
+    assert rules["style-src"] == source_of(page.all("style")[0][1])
     assert rules["img-src"] == "data:"
     assert rules["base-uri"] == rules["form-action"] == "'none'"
 

@@ -6,7 +6,6 @@ import io
 import json
 import math
 import re
-from pathlib import Path
 
 import pytest
 
@@ -24,20 +23,19 @@ from comap.benchmarks.training_report import (
     settings_tables,
     write_report,
 )
-from comap.envs.conformance.transcripts import load
 from comap.errors import DataCorrupt, DataNotFound
 from comap.trainers.baselines.config import BASELINES
 from comap.trainers.comap.config import CoMapTraining
 from comap.trainers.paw.config import PaWTraining, WorldModelLoss
 from comap.trainers.run_folder import FORMAT, RunFolder
 from comap.worldmodel.naming import NOT_TO_REPORT
+from kits.episode_pages import Page
 
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
 pytest.importorskip("rich")
 
 HOSTILE = "</td><script>alert(1)</script>\x1b[2J\u202e{{ 7*7 }}"
-KIT = load(f"{Path(__file__).with_name('pages_kit.py')}:KIT")
 
 
 def split(success, n):
@@ -378,7 +376,7 @@ def test_what_was_measured_once_is_a_table_and_no_plot(paw):
     (paw / "metrics.jsonl").write_text(lines[0])
     lines = (paw / "evaluations.jsonl").read_text().splitlines(keepends=True)
     (paw / "evaluations.jsonl").write_text(lines[0])
-    page = KIT.Page(write_report(paw).read_text("utf-8"))
+    page = Page(write_report(paw).read_text("utf-8"))
     ((_, text),) = page.all("html")
     assert not page.all("img")
     assert "Measured once" in text and "Policy loss" in text and "update 1" in text
@@ -387,7 +385,7 @@ def test_what_was_measured_once_is_a_table_and_no_plot(paw):
 
 def test_the_title_names_the_method_and_short_names_are_spelled_out(comap, paw):
     for folder, method in ((comap, "CoMap"), (paw, "PaW")):
-        ((_, title),) = KIT.Page(write_report(folder).read_text("utf-8")).all("h1")
+        ((_, title),) = Page(write_report(folder).read_text("utf-8")).all("h1")
         assert title.strip() == f"{method} training: {folder.name}"
     table = revision_table(read_training(comap))
     for word in ("unnecessary", "harmful", "beneficial"):
@@ -398,7 +396,7 @@ def test_the_title_names_the_method_and_short_names_are_spelled_out(comap, paw):
 @BOTH
 def test_the_page_is_whole_and_nothing_in_it_runs(folder, name):
     source = write_report(folder).read_text("utf-8")
-    page = KIT.Page(source)
+    page = Page(source)
     page.check_safe()
     assert not page.all("script") and "default-src 'none'" in source
     assert "\x1b" not in source and "\u202e" not in source

@@ -6,19 +6,34 @@ import json
 import re
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from comap.benchmarks.report import Episode, Pack, render_page, write_whole
-from comap.envs.conformance.transcripts import load
 from comap.facts import State, diff
 from comap.trajectory import ENV_INFO, Predicted
+from kits.episode_pages import (
+    EVIL,
+    FILLED,
+    GATES,
+    GOING,
+    OPENED,
+    SETTINGS,
+    START,
+    evil_of,
+    foreseen,
+    looked_for,
+    plain,
+    predicted,
+    revision,
+    shown,
+    step,
+    text,
+    texts,
+    trajectory,
+)
 
 pytest.importorskip("jinja2", reason="the extra viz is not installed")
-KIT = load(f"{Path(__file__).with_name('pages_kit.py')}:KIT")
-EVIL, GOING, evil_of, plain = KIT.EVIL, KIT.GOING, KIT.evil_of, KIT.plain
-looked_for, shown, text, texts = KIT.looked_for, KIT.shown, KIT.text, KIT.texts
 
 
 def choose(browser, label, option):
@@ -227,20 +242,18 @@ def test_a_step_shows_what_was_behind_it(browser, page):
 
 
 def test_it_opens_where_a_revision_changed_facts_else_at_a_prediction_of_changes(browser, tmp_path):
-    in_vain = KIT.trajectory(KIT.revision(1, KIT.START, KIT.START))
-    helped = KIT.trajectory(
-        KIT.revision(1, KIT.START, KIT.START), KIT.revision(2, KIT.START, KIT.FILLED)
-    )
-    repeated = KIT.trajectory(KIT.predicted(1, KIT.START, KIT.START, guess=KIT.OPENED))
-    solving = KIT.trajectory(
-        *helped.steps, replace(KIT.revision(3, KIT.FILLED, KIT.START), success=True, score=1.0)
+    in_vain = trajectory(revision(1, START, START))
+    helped = trajectory(revision(1, START, START), revision(2, START, FILLED))
+    repeated = trajectory(predicted(1, START, START, guess=OPENED))
+    solving = trajectory(
+        *helped.steps, replace(revision(3, FILLED, START), success=True, score=1.0)
     )
     first = [Episode("plain", plain(1), None), Episode("in vain", in_vain, None)]
-    predicted = [*first, Episode("no change", repeated, None), KIT.foreseen()]
+    guessed = [*first, Episode("no change", repeated, None), foreseen()]
     for name, episodes, place in (
-        ("helped", [*predicted, Episode("helped", helped, None)], "#5/2"),
+        ("helped", [*guessed, Episode("helped", helped, None)], "#5/2"),
         ("solved", [Episode("", helped, None), Episode("", solving, None)], "#2/3"),
-        ("mispredicted", predicted, "#4/1"),
+        ("mispredicted", guessed, "#4/1"),
         ("in vain", first, "#2/1"),
         ("plain", first[:1], "#1/0"),
     ):
@@ -251,10 +264,10 @@ def test_it_opens_where_a_revision_changed_facts_else_at_a_prediction_of_changes
 
 def test_at_a_revised_step_the_forecast_of_the_draft_is_shown(browser, tmp_path):
     steps = (
-        KIT.revision(1, KIT.START, KIT.FILLED, "open safe 1", "You open the safe 1."),
-        KIT.step(2, KIT.FILLED, KIT.START),
+        revision(1, START, FILLED, "open safe 1", "You open the safe 1."),
+        step(2, FILLED, START),
     )
-    episode = Episode("revised", KIT.trajectory(*steps), None)
+    episode = Episode("revised", trajectory(*steps), None)
     write_whole(tmp_path / "one.html", render_page("", {}, (), [episode]))
     shown(browser, tmp_path / "one.html", "#1/1")
     column = text(browser, ".column.predicted")
@@ -271,10 +284,10 @@ def test_at_a_revised_step_the_forecast_of_the_draft_is_shown(browser, tmp_path)
 
 
 def test_delta_f1_of_an_episode_is_of_its_changes(browser, tmp_path):
-    nothing_happens = (KIT.predicted(t, KIT.START, KIT.START, guess=KIT.START) for t in range(1, 5))
-    changed = KIT.predicted(5, KIT.START, KIT.FILLED, guess=KIT.OPENED)
-    episode = Episode("", KIT.trajectory(*nothing_happens, changed), None)
-    unchanged = Episode("", KIT.trajectory(KIT.predicted(1, KIT.START, KIT.START)), None)
+    nothing_happens = (predicted(t, START, START, guess=START) for t in range(1, 5))
+    changed = predicted(5, START, FILLED, guess=OPENED)
+    episode = Episode("", trajectory(*nothing_happens, changed), None)
+    unchanged = Episode("", trajectory(predicted(1, START, START)), None)
     write_whole(tmp_path / "two.html", render_page("", {}, (), [episode, unchanged]))
     shown(browser, tmp_path / "two.html")
     first, second = texts(browser, "#episodes .row")
@@ -286,9 +299,9 @@ def test_red_is_for_what_was_wrong_and_terms_are_explained(browser, tmp_path):
     start, after = State(frozenset({("at", "a")})), State(frozenset({("at", "b")}))
     guess = State(frozenset({("at", "c")}))
     said = Predicted("You leave.", guess, diff(start, guess), "a model")
-    notes = {**KIT.GATES, "gate": False}
-    one = KIT.step(1, start, after, prediction=said, notes=notes)
-    episode = Episode("", KIT.trajectory(one, facts=start, settings=KIT.SETTINGS), None)
+    notes = {**GATES, "gate": False}
+    one = step(1, start, after, prediction=said, notes=notes)
+    episode = Episode("", trajectory(one, facts=start, settings=SETTINGS), None)
     write_whole(tmp_path / "one.html", render_page("", {}, (), [episode]))
     shown(browser, tmp_path / "one.html")
     fates = browser.run(

@@ -9,10 +9,7 @@ import pytest
 import yaml
 
 from comap.cli.main import understood
-from comap.envs.conformance.transcripts import load
-
-kit = load(f"{Path(__file__).with_name('cli_kit.py')}:KIT")
-say, run, episodes = kit.say, kit.run, kit.episodes
+from kits.commands import episodes, run, say
 
 COMMANDS = [
     "run --agent react --decoding masked --episodes 3 --tasks a b --no-overlap --agent-seed 4 "

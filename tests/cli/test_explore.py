@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import gymnasium as gym
 import pytest
@@ -14,11 +13,9 @@ import pytest
 from comap.agents.convert import from_sharegpt
 from comap.agents.create import AGENTS
 from comap.cli import main
-from comap.envs.conformance.transcripts import load
+from kits.commands import episodes, run, say
 
-kit = load(f"{Path(__file__).with_name('cli_kit.py')}:KIT")
 ENVIRONMENTS = sorted(name for name in gym.registry if name.startswith("comap/"))
-say, run, episodes = kit.say, kit.run, kit.episodes
 
 
 def test_what_there_is_is_listed():

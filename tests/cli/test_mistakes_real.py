@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from comap.cli import main
-from comap.envs.conformance.transcripts import load
 from comap.errors import CoMapError
 
 HERE = Path(__file__).parent
@@ -35,8 +34,8 @@ def world(tmp_path_factory):
 
         model = place / "tiny"
         build_tiny(model, ["go to shelf 1", "take apple 1 from shelf 1"], parameters=200_000)
-    broken_models = load(f"{HERE / 'broken_models.py'}:broken_models")
-    wrong_servers = load(f"{HERE / 'broken_models.py'}:wrong_servers")
+    from kits.broken_models import broken_models, wrong_servers
+
     broken_models(model, place)
     with wrong_servers() as port:
         yield place, port

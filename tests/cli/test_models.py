@@ -10,13 +10,10 @@ import pytest
 from comap.agents.create import AGENTS
 from comap.cli import run as run_module
 from comap.cli.run import ModelOptions, Models, Play
-from comap.envs.conformance.transcripts import load
 from comap.lm import create
 from comap.trainers.setup import Environments
-
-kit = load(f"{Path(__file__).with_name('cli_kit.py')}:KIT")
-run, episodes = kit.run, kit.episodes
-
+from kits.commands import episodes, run
+from kits.hostile_server import HostileServer, says, sends
 
 SERVER, OTHER = "http://127.0.0.1:9/v1#m", "http://127.0.0.1:9/v1#other"
 
@@ -62,7 +59,6 @@ def test_adapters_go_where_they_are_asked_for(monkeypatch):
     }
 
 
-hostile = load(f"{Path(__file__).parents[1] / 'lm' / 'hostile_server.py'}:KIT")
 SHORT = ["--env-option", "max_episode_steps=2", "--device", "cpu"]
 
 
@@ -100,12 +96,12 @@ def writes(handler):
         reply = (
             "Reflection: No.\nDecision: REVISE\nFinal Action: inventory\nRevise Probability: 0.9"
         )
-    hostile.says(reply)(handler)
+    says(reply)(handler)
 
 
 def test_comaps_gate_opens_with_a_model_behind_a_server(tmp_path, capsys):
     words = ["--agent", "comap", *SHORT[:2], "--world-model", "null", "--out", str(tmp_path)]
-    with hostile.HostileServer(writes) as server:
+    with HostileServer(writes) as server:
         assert run(*words, "--model", f"{server.url}#m") == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "CoMap's gate opened at 8 of 8 reflections; p: verbal, q: proxy" in told
@@ -116,7 +112,7 @@ def test_comaps_gate_opens_with_a_model_behind_a_server(tmp_path, capsys):
 
 def test_a_server_that_refuses_ends_a_run_before_it_begins(tmp_path, capsys):
     words = ["--agent", "random", "--imagined"]
-    with hostile.HostileServer(hostile.sends({"error": "no"}, 401)) as server:
+    with HostileServer(sends({"error": "no"}, 401)) as server:
         assert run(*words, "--world-model", f"{server.url}#m", "--out", str(tmp_path / "a")) == 2
         assert "OPENAI_API_KEY" in capsys.readouterr().err
         assert len([body for body in server.requests if body]) == 1, "beside the list of models"

@@ -11,13 +11,11 @@ import pytest
 
 from comap.cli import main
 from comap.cli.main import understood
-from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.integrations import Offered
 from comap.integrations.trl import environment_factory, task_rows
+from kits.commands import episodes, say
 
-kit = load(f"{Path(__file__).with_name('cli_kit.py')}:KIT")
-say, episodes = kit.say, kit.episodes
 MODULE = '''
 import gymnasium
 from comap.agents import Decision, Imagine, ReActAgent

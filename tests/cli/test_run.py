@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -14,12 +13,10 @@ from comap.cli import main
 from comap.cli.main import understood
 from comap.cli.run import Play
 from comap.envs.alfworld import ALFWorldEnv
-from comap.envs.conformance.transcripts import load
 from comap.trajectory import Trajectory, write_trajectories
 from comap.worldmodel.naming import NOT_TO_REPORT
+from kits.commands import episodes, run, viewed
 
-kit = load(f"{Path(__file__).with_name('cli_kit.py')}:KIT")
-run, episodes, viewed = kit.run, kit.episodes, kit.viewed
 HOSTILE = (
     "\x1b[2J\x1b]0;owned\x07 <script>alert(1)</script> \u202e \ud800 [bold]red[/bold]\n{% x %}"
 )

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from comap.envs.conformance.transcripts import load
+from kits.commands import say
 
-kit = load(f"{Path(__file__).with_name('cli_kit.py')}:KIT")
 BROKEN = ("self.np_random.permutation(6)", '__import__("numpy").random.permutation(6)')
 
 
@@ -28,7 +27,7 @@ def comap(*words: str, cwd: Path) -> tuple[int, str]:
 
 @pytest.mark.parametrize(("kind", "name"), [("env", "lamps"), ("world-model", "doors")])
 def test_a_package_is_written_whose_tests_pass(kind, name, tmp_path):
-    code, told, _ = kit.say("init", kind, name, "--out", str(tmp_path / name))
+    code, told, _ = say("init", kind, name, "--out", str(tmp_path / name))
     assert code == 0 and f"cd {tmp_path / name}" in told
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
@@ -41,7 +40,7 @@ def test_a_package_is_written_whose_tests_pass(kind, name, tmp_path):
 
 
 def test_an_environment_is_validated(tmp_path):
-    kit.say("init", "env", "lamps", "--out", str(tmp_path))
+    say("init", "env", "lamps", "--out", str(tmp_path))
     code, told = comap("validate", "lamps:mine/Lamps-v0", cwd=tmp_path)
     assert code == 0 and told.endswith("23 of 23 tests passed\n"), told
 
@@ -67,13 +66,13 @@ def test_an_environment_is_validated(tmp_path):
     ],
 )
 def test_mistakes(words, told):
-    code, _, error = kit.say(*words)
+    code, _, error = say(*words)
     assert code == 2 and told in error
 
 
 def test_nothing_is_overwritten(tmp_path):
     (tmp_path / "mine.txt").write_text("work of a year")
-    code, _, error = kit.say("init", "env", "lamps", "--out", str(tmp_path))
+    code, _, error = say("init", "env", "lamps", "--out", str(tmp_path))
     assert (
         code == 2
         and "new or empty folder" in error

@@ -12,12 +12,10 @@ from comap.cli import main
 from comap.cli.bench import ScoreWorldModel
 from comap.cli.options import Options
 from comap.cli.run import _IN_PYTHON, _WORLDS
-from comap.envs.conformance.transcripts import load
 from comap.facts import State
 from comap.trajectory import Trajectory, write_trajectories
 from comap.worldmodel import WORLD_MODELS
-
-HOSTILE = f"{Path(__file__).parents[1] / 'lm' / 'hostile_server.py'}:KIT"
+from kits.hostile_server import HostileServer, says, sends
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "stabletoolbench"
 TOOLS = ["--env", "comap/StableToolBench-v0", "--env-option", "source=generated"]
@@ -232,7 +230,7 @@ def test_runs_are_scored_by_their_checkers(tmp_path, capsys):
     score(tmp_path / "expert" / "trajectories.jsonl")
 
 
-def judging(server):
+def judging():
     """A server that finds short answers solved and long ones unsolved, and prefers the first."""
 
     def reply(handler):
@@ -241,18 +239,17 @@ def judging(server):
             text = "1" if asked.index("good") < asked.index("bad") else "2"
         else:
             text = "Solved" if "good" in asked else "Unsolved" if "bad" in asked else "Unsure"
-        server.says(text)(handler)
+        says(text)(handler)
 
     return reply
 
 
 def test_a_model_behind_a_server_judges(tmp_path):
     pytest.importorskip("openai")
-    server = load(HOSTILE)
     mine = reference(tmp_path / "mine", {"1": "good", "2": "bad", "3": "middling"})
     other = reference(tmp_path / "other", {"1": "bad", "2": "bad", "3": "middling"})
     out, again = tmp_path / "s.json", tmp_path / "again.json"
-    with server.HostileServer(judging(server)) as running:
+    with HostileServer(judging()) as running:
         url = f"{running.url}#critic"
         words = ["--judge", url, "--runs", 2, "--rounds", 2, "--against", other]
         score(mine, *words, "--judge-option", "max_retries=0", "--out", out)
@@ -273,9 +270,8 @@ def test_a_model_behind_a_server_judges(tmp_path):
 
 def test_a_judge_that_never_answers_is_an_error(tmp_path, capsys):
     pytest.importorskip("openai")
-    server = load(HOSTILE)
     mine = reference(tmp_path / "mine", {"1": "good"})
-    with server.HostileServer(server.sends({}, 500)) as running:
+    with HostileServer(sends({}, 500)) as running:
         words = ["--judge", f"{running.url}#critic", "--judge-option", "max_retries=0"]
         score(mine, *words, "--out", tmp_path / "s.json", code=1)
     assert "gave no verdict on any answer" in capsys.readouterr().err

@@ -15,14 +15,13 @@ from comap.agents.comap import CoMapConfig
 from comap.agents.create import create_agent
 from comap.benchmarks.training_record import play_command
 from comap.cli.main import understood
-from comap.envs.conformance.transcripts import load
 from comap.trainers.baselines.config import BASELINES, WebEvolverTraining, baseline_preset
 from comap.trainers.comap.config import CoMapTraining
 from comap.trainers.paw.config import PRESETS, PaWTraining, preset
 from comap.trainers.run_folder import FORMAT
 from comap.trajectory import read_trajectories
+from kits.commands import say
 
-say = load(f"{Path(__file__).with_name('cli_kit.py')}:say")
 PACKAGES = ("torch", "trl", "peft", "jinja2", "matplotlib")
 FEW = ["--preset", "tiny", "--tiny-parameters", "200000", "--env-option", "max_episode_steps=2"]
 SMALL = [

@@ -15,15 +15,22 @@ import pytest
 
 from comap.cli import main
 from comap.cli.main import understood
-from comap.envs.conformance.transcripts import load
 from comap.trainers.tracking import TRACKERS
+from kits.doc_pages import (
+    DOCS,
+    ROOT,
+    blocks_of,
+    commands_of,
+    files_of,
+    follow,
+    pages,
+    runs_here,
+    text_of,
+)
+from kits.hostile_server import HostileServer, says
+from kits.tool_model import tool_model
 
-HERE = Path(__file__).parent
-kit = load(f"{HERE / 'page_kit.py'}:KIT")
-hostile = load(f"{HERE.parent / 'lm' / 'hostile_server.py'}:KIT")
-tool_model = load(f"{HERE.parent / 'integrations' / 'test_trl.py'}:tool_model")
-ROOT, DOCS, blocks_of, commands_of = kit.ROOT, kit.DOCS, kit.blocks_of, kit.commands_of
-PAGES = kit.pages()
+PAGES = pages()
 TASKS = {
     name: DOCS / "guides" / f"{name}.md"
     for name in (
@@ -94,7 +101,7 @@ def parse(words: list[str]) -> None:
 def test_blocks_are_found() -> None:
     kinds = [kind for page in PAGES for kind, _ in blocks_of(page)]
     assert kinds.count("python") >= 25 and set(kinds) == {"python", "sh", "text"}
-    assert sum(kit.runs_here(words, comment) for _, words, comment in ALL) >= 5
+    assert sum(runs_here(words, comment) for _, words, comment in ALL) >= 5
     with pytest.raises(AssertionError):
         parse(["run", "--agent", "react", "--no-such-option"])
 
@@ -115,7 +122,7 @@ def test_a_page_can_be_followed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Run a page's Python and short commands, in their order, in one folder."""
-    text = kit.text_of(page)
+    text = text_of(page)
     code = "".join(block for _, block in blocks_of(page))
     if "shipped" in text or "run --agent comap" in code:
         pytest.importorskip("transformers")
@@ -130,7 +137,7 @@ def test_a_page_can_be_followed(
     monkeypatch.setattr("comap.benchmarks.demo.MOST", 1)  # tests/benchmarks has all, and the plots
     monkeypatch.setattr("comap.benchmarks.tables.svg_of", lambda plot: b"<svg/>")
     with replacements(page, tmp_path) as replaced:
-        kit.follow(page, tmp_path, monkeypatch, capsys, replaced)
+        follow(page, tmp_path, monkeypatch, capsys, replaced)
 
 
 @contextmanager
@@ -138,7 +145,7 @@ def replacements(page: Path, folder: Path) -> Iterator[dict[str, str]]:
     """Yield what stands here for a server, for a model of the hub, and for minutes of training."""
     if page == TASKS["model-server"]:
         pytest.importorskip("openai")
-        with hostile.HostileServer(hostile.says("Thought: I look.\nAction: look")) as server:
+        with HostileServer(says("Thought: I look.\nAction: look")) as server:
             yield {"http://127.0.0.1:8000": server.base}
     elif page == TASKS["trl"]:
         model = tool_model(folder / "model", "comap/ALFWorld-v0", "press lamp 1", "press lamp 2")
@@ -187,7 +194,7 @@ def extras_known() -> set[str]:
 
 def test_the_guides_environment_passes_the_conformance_tests(tmp_path: Path) -> None:
     page = TASKS["environment"]
-    for name, block in kit.files_of(page).items():
+    for name, block in files_of(page).items():
         (tmp_path / name).write_text(block, encoding="utf-8")
     tested = re.search(r"`(class TestLamps.*)`", page.read_text("utf-8"))
     assert tested is not None

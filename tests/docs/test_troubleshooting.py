@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from comap.envs.conformance.transcripts import load
+from kits.faults import FAULTS, say
 
 HERE = Path(__file__).parent
 PAGE = (HERE.parents[1] / "docs" / "troubleshooting.md").read_text("utf-8")
 SECTIONS = dict(re.findall(r"^## (.+)\n\n```text\n(.+)\n```\n\n\S", PAGE, re.MULTILINE))
-FAULTS = load(f"{HERE / 'faults.py'}:FAULTS")
-say = load(f"{HERE / 'faults.py'}:say")
 
 
 def test_all_sections_are_tested() -> None:

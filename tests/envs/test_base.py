@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -10,12 +9,9 @@ import pytest
 
 import comap  # noqa: F401
 from comap.envs import restore, snapshot
-from comap.envs.conformance.transcripts import load
 from comap.errors import DataCorrupt, EngineError, NoEpisode, OptionError, SnapshotError
 from comap.facts import Delta
-
-TOYS = str(Path(__file__).with_name("toys.py"))
-make, toy = load(f"{TOYS}:make"), load(f"{TOYS}:toy")
+from kits.toys import make, toy
 
 
 def coin_taken(env: Any) -> Any:

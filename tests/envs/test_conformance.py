@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import random
 import unittest
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
 from comap.envs.conformance import EnvConformance
 from comap.envs.conformance.suite import Answers, Snapshots
-from comap.envs.conformance.transcripts import load
-
-TOYS = str(Path(__file__).with_name("toys.py"))
-load(f"{TOYS}:make")
+from kits import toys
 
 
 def suite(name: str, memory_episodes: int = 100, data: str = "", **kwargs: Any) -> Any:
@@ -113,14 +109,14 @@ class TestScienceWorldListing(Answers):
 
 class TestToy(EnvConformance):
     env_id = "comap-test/Toy-v0"
-    maker = f"{TOYS}:make"
+    maker = f"{toys.__name__}:make"
     maker_args: ClassVar = {}
 
 
 class TestToyWithChecker(Snapshots):
     """The same through Gymnasium's passive checker, as third parties register environments."""
 
-    maker = f"{TOYS}:make"
+    maker = f"{toys.__name__}:make"
     maker_args: ClassVar = {"disable_env_checker": False}
 
 

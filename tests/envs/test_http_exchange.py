@@ -5,24 +5,22 @@ from __future__ import annotations
 import http.client
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from comap.envs.conformance.transcripts import load
 from comap.envs.http import MAX_ANSWER_BYTES, ExchangeFailure, post_json
+from kits import hostile_server
 
-hostile = load(f"{Path(__file__).parents[1] / 'lm' / 'hostile_server.py'}:KIT")
 TIMEOUT = 0.3
 NEVER = {
-    name: getattr(hostile, name)
+    name: getattr(hostile_server, name)
     for name in ("hangs", "trickles", "trickles_headers", "trickles_and_closes")
 }
 
 
 def failure_of(behaviour: Any, timeout: float = 5.0) -> ExchangeFailure:
-    with hostile.HostileServer(behaviour) as server, pytest.raises(ExchangeFailure) as told:
+    with hostile_server.HostileServer(behaviour) as server, pytest.raises(ExchangeFailure) as told:
         post_json(f"{server.base}/x", b"{}", timeout)
     assert server.base not in str(told.value) and "127.0.0.1" not in str(told.value)
     return told.value
@@ -33,7 +31,7 @@ def asking() -> list[threading.Thread]:
 
 
 def test_an_answer_is_returned_as_it_came() -> None:
-    with hostile.HostileServer(hostile.raw(b"\xff any bytes")) as server:
+    with hostile_server.HostileServer(hostile_server.raw(b"\xff any bytes")) as server:
         assert post_json(f"{server.base}/x", b'{"a": 1}', 5) == b"\xff any bytes"
     assert server.requests == [{"a": 1}]
     assert server.headers[0]["accept-encoding"] == "identity"
@@ -42,7 +40,7 @@ def test_an_answer_is_returned_as_it_came() -> None:
 
 @pytest.mark.parametrize("name", NEVER)
 def test_a_server_that_never_ends_costs_its_time_and_no_thread(name: str) -> None:
-    with hostile.HostileServer(NEVER[name]) as server:
+    with hostile_server.HostileServer(NEVER[name]) as server:
         start = time.monotonic()
         with pytest.raises(ExchangeFailure, match=f"no whole answer within {TIMEOUT:g} s") as told:
             post_json(server.base, b"{}", TIMEOUT)
@@ -60,7 +58,7 @@ def test_a_connection_that_comes_too_late_is_not_used(monkeypatch: pytest.Monkey
         connect(connection)
 
     monkeypatch.setattr(http.client.HTTPConnection, "connect", slowly)
-    with hostile.HostileServer(hostile.raw(b"late")) as server:
+    with hostile_server.HostileServer(hostile_server.raw(b"late")) as server:
         with pytest.raises(ExchangeFailure, match="no whole answer"):
             post_json(server.base, b"{}", 0.1)
         (thread,) = asking()
@@ -72,14 +70,14 @@ def test_a_connection_that_comes_too_late_is_not_used(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("behaviour", "said", "again"),
     [
-        (hostile.sends({}, 500), "the status 500", True),
-        (hostile.sends({}, 429), "the status 429", True),
-        (hostile.sends({}, 404), "the status 404", False),
-        (hostile.raw(b"", 302, location="http://127.0.0.1:1/"), "the status 302", False),
-        (hostile.raw(b"xx", content_encoding="gzip"), "a compressed answer", False),
-        (hostile.floods(200), f"more than {MAX_ANSWER_BYTES:,} bytes", False),
-        (hostile.breaks_off, "broke off", True),
-        (hostile.slams, "a broken connection (RemoteDisconnected)", True),
+        (hostile_server.sends({}, 500), "the status 500", True),
+        (hostile_server.sends({}, 429), "the status 429", True),
+        (hostile_server.sends({}, 404), "the status 404", False),
+        (hostile_server.raw(b"", 302, location="http://127.0.0.1:1/"), "the status 302", False),
+        (hostile_server.raw(b"xx", content_encoding="gzip"), "a compressed answer", False),
+        (hostile_server.floods(200), f"more than {MAX_ANSWER_BYTES:,} bytes", False),
+        (hostile_server.breaks_off, "broke off", True),
+        (hostile_server.slams, "a broken connection (RemoteDisconnected)", True),
     ],
 )
 def test_what_is_no_answer(behaviour: Any, said: str, again: bool) -> None:

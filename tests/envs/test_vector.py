@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -11,11 +10,8 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from comap.envs import Info
-from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 
-TOYS = str(Path(__file__).with_name("toys.py"))
-make = load(f"{TOYS}:make")
 BOTH = pytest.mark.parametrize("asynchronous", [True, False], ids=["async", "sync"])
 TOY = "comap-test/Toy-v0"
 LOOK = ("look",) * 3

@@ -11,14 +11,13 @@ import gymnasium as gym
 import pytest
 
 import comap
-from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.integrations import Offered
 from comap.integrations.mcp import EpisodeTools, http_app
+from kits.serving import served
 
 mcp = pytest.importorskip("mcp")
 pytest.importorskip("uvicorn")
-served = load(f"{Path(__file__).parent / 'serving_kit.py'}:served")
 
 TOOLS, ALFWORLD = "comap/StableToolBench-v0", "comap/ALFWorld-v0"
 GENERATED = {"source": "generated"}

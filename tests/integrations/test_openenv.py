@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import gymnasium as gym
 import pytest
 
-from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.integrations import Offered
+from kits.serving import served
 
 pytest.importorskip("openenv")
 pytest.importorskip("uvicorn")
 ours = pytest.importorskip("comap.integrations.openenv")
-served = load(f"{Path(__file__).parent / 'serving_kit.py'}:served")
 
 ALFWORLD = "comap/ALFWorld-v0"
 GENERATED = {"source": "generated"}

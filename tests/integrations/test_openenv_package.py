@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from comap.envs.conformance.transcripts import load
+from kits.commands import say
 
 pytest.importorskip("openenv")
 pytest.importorskip("uvicorn")
-kit = load(f"{Path(__file__).parents[1] / 'cli' / 'cli_kit.py'}:KIT")
 
 ALFWORLD = "comap/ALFWorld-v0"
 NAME = "alfworld_env"
@@ -57,7 +56,7 @@ def serving(folder, **variables):
 def package(tmp_path_factory):
     folder = tmp_path_factory.mktemp("package") / "written"
     words = ["--out", str(folder), "--env-option", "source=generated"]
-    code, told, _ = kit.say("init", "openenv", ALFWORLD, *words)
+    code, told, _ = say("init", "openenv", ALFWORLD, *words)
     assert code == 0 and f"cd {folder}" in told
     return folder
 
@@ -214,16 +213,16 @@ def test_the_dockerfile_is_sound(package):
     ],
 )
 def test_mistakes(words, told, tmp_path):
-    code, _, error = kit.say("init", "openenv", *words, "--out", str(tmp_path / "x"))
+    code, _, error = say("init", "openenv", *words, "--out", str(tmp_path / "x"))
     assert code == 2 and told in error and not (tmp_path / "x").exists()
 
 
 def test_an_environment_of_ones_own(tmp_path, monkeypatch):
     """Its package needs the one that has the environment."""
-    kit.say("init", "env", "lamps", "--out", str(tmp_path / "lamps"))
+    say("init", "env", "lamps", "--out", str(tmp_path / "lamps"))
     monkeypatch.syspath_prepend(str(tmp_path / "lamps"))
     folder = tmp_path / "lamps_env"
-    code, *_ = kit.say("init", "openenv", "lamps:mine/Lamps-v0", "--out", str(folder))
+    code, *_ = say("init", "openenv", "lamps:mine/Lamps-v0", "--out", str(folder))
     assert code == 0 and '"lamps"]' in (folder / "pyproject.toml").read_text("utf-8")
     source = (folder / "server" / "environment.py").read_text("utf-8")
     made: dict = {}

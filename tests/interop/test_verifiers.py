@@ -17,15 +17,13 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 
-from comap.envs.conformance.transcripts import load
+from kits.hostile_server import HostileServer
 
 pytest.importorskip("verifiers", minversion="0.4")
 import verifiers.v1 as vf
 from verifiers.v1.cli.eval.runner import run_eval
 from verifiers.v1.configs.cli.eval import EvalConfig
 from verifiers.v1.utils.loaders import resolve_env_config
-
-hostile = load(f"{Path(__file__).parents[1] / 'lm' / 'hostile_server.py'}:KIT")
 
 ALFWORLD, TOOLS = "comap/ALFWorld-v0", "comap/StableToolBench-v0"
 GENERATED = {"source": "generated"}
@@ -106,7 +104,7 @@ def test_verifiers_finds_the_package():
     [(ALFWORLD, "valid_seen", "Hm. <action>ACTION</action>"), (TOOLS, "G1_tool", "ACTION")],
 )
 def test_experts_solve_all_tasks(env_id, split, written, evaluated):
-    with hostile.HostileServer(Experts(env_id, split, written, 2)) as server:
+    with HostileServer(Experts(env_id, split, written, 2)) as server:
         episodes = evaluated(
             server.url, env_id, number=2, rollouts=2, split=split, reward="success"
         )
@@ -120,7 +118,7 @@ def test_experts_solve_all_tasks(env_id, split, written, evaluated):
 
 
 def test_what_is_no_action_is_told_and_counted(evaluated):
-    with hostile.HostileServer(says("I had rather not.")) as server:
+    with HostileServer(says("I had rather not.")) as server:
         (episode,) = evaluated(
             server.url,
             ALFWORLD,
@@ -142,7 +140,7 @@ def test_a_fault_is_the_episodes_error(evaluated, monkeypatch):
         raise RuntimeError("the engine broke")
 
     monkeypatch.setattr(ALFWorldEnv, "_act", broken)
-    with hostile.HostileServer(says("<action>look</action>")) as server:
+    with HostileServer(says("<action>look</action>")) as server:
         episodes = evaluated(server.url, ALFWORLD, number=2)
     assert len(episodes) == 2 and not any(episode.ok for episode in episodes)
     assert all("the engine broke" in episode.errors[0].message for episode in episodes)
@@ -154,7 +152,7 @@ def test_the_command_of_the_guide(tmp_path, monkeypatch):
     words = ["comap-envs", "--env.taskset.env", "comap/WebShop-v0", "-n", "1", "--no-push"]
     words += ["--no-rich", "--env.agent.max-turns", "2", "-o", str(tmp_path), "--run.name", "x"]
     words += ["--client.api-key-var", "NO_SUCH_KEY", "-m", "a model"]
-    with hostile.HostileServer(says("<action>search[mug]</action>")) as server:
+    with HostileServer(says("<action>search[mug]</action>")) as server:
         program = [str(Path(sys.executable).with_name("vf-eval"))]
         done = subprocess.run(
             [*program, *words, "--client.base-url", server.url],

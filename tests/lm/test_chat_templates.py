@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.lm import Encode, Generate, HFLanguageModel, Message, NextWord, Sampling, Score
 from comap.lm.chat import ChatTokenizer
 from comap.lm.tiny import tokenizer_of
+from kits.template_families import CONTROL, CORPUS, ends_with, model_folder, squeezed, tokenizer
 
 pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-kit = load(f"{Path(__file__).with_name('template_kit.py')}:KIT")
-CONTROL, CORPUS, tokenizer = kit.CONTROL, kit.CORPUS, kit.tokenizer
-squeezed, ends_with = kit.squeezed, kit.ends_with
 TALK = (Message("user", "You see a fridge."),)
 OFF, ON = "<think>\n\n</think>\n\n", "<think>\n"
 
@@ -169,7 +165,7 @@ def test_a_conversation_goes_on_token_for_token(family: str, thinking: bool) -> 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return kit.model_folder(tmp_path_factory.mktemp("qwen") / "model", "qwen3")
+    return model_folder(tmp_path_factory.mktemp("qwen") / "model", "qwen3")
 
 
 def test_the_option_of_a_model_is_in_its_config_and_in_its_prompts(folder: Any) -> None:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import pickle
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from comap.envs.conformance.transcripts import load
 from comap.errors import DataNotFound, MissingExtra, OptionError
 from comap.lm.encoder import TransformerEncoder
+from kits.tiny_encoder import write_tiny_encoder
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-write_tiny_encoder = load(f"{Path(__file__).with_name('tiny_encoder.py')}:write_tiny_encoder")
 TEXTS = ["Emma", "a longer text by far", "half a \ud800 pair", ""]
 
 

@@ -9,11 +9,9 @@ import multiprocessing
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
-from comap.envs.conformance.transcripts import load
 from comap.errors import LanguageModelError, OptionError
 from comap.lm import (
     Completion,
@@ -31,14 +29,28 @@ from comap.lm.openai import (
     MAX_ANSWER_BYTES,
     OpenAILanguageModel,
 )
+from kits.hostile_server import (
+    HostileServer,
+    breaks_off,
+    completion,
+    floods,
+    hangs,
+    raw,
+    repeats_key,
+    repeats_last_message,
+    says,
+    sends,
+    slams,
+    slowly,
+    trickles,
+)
 
 pytest.importorskip("openai")
 
-hostile = load(f"{Path(__file__).with_name('hostile_server.py')}:KIT")
 MESSAGES = (Message("system", "Be brief."), Message("user", "What now?"))
 LOCAL = "http://127.0.0.1:9/v1"
 KEY = "sk-secret-1234567890abcdef"
-GOOD = hostile.says()
+GOOD = says()
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +82,7 @@ def logprobs_of(*values):
 
 
 def refuses(field, message):
-    refusal = hostile.sends({"error": {"message": message}}, 400)
+    refusal = sends({"error": {"message": message}}, 400)
 
     def behavior(handler):
         (refusal if field in handler.body else GOOD)(handler)
@@ -88,10 +100,20 @@ def test_it_is_a_language_model():
 
 
 def test_a_server_is_checked_by_one_small_request():
-    fine = [GOOD, hostile.sends({}, 429), hostile.sends({}, 503), hostile.says(None), hostile.hangs]
+    fine = [
+        GOOD,
+        sends({}, 429),
+        sends({}, 503),
+        says(None),
+        hangs,
+    ]
     wrong = {401: "OPENAI_API_KEY", 404: "the model's name and base_url"}
-    behaviors = [*fine, *(hostile.sends({}, status) for status in wrong), hostile.raw(b"<html>")]
-    with hostile.HostileServer(*behaviors) as server:
+    behaviors = [
+        *fine,
+        *(sends({}, status) for status in wrong),
+        raw(b"<html>"),
+    ]
+    with HostileServer(*behaviors) as server:
         model = made(server, timeout=0.5, max_retries=3)
         for _ in fine:
             model.check_server()
@@ -105,7 +127,7 @@ def test_a_server_is_checked_by_one_small_request():
 
 
 def test_usage_and_cost():
-    with hostile.HostileServer(hostile.sends({}, 500), hostile.says()) as server:
+    with HostileServer(sends({}, 500), says()) as server:
         model = made(server, prices=(1.0, 10.0))
         reply = ask(model)
         assert (reply.prompt_tokens, reply.completion_tokens) == (7, 3)
@@ -117,7 +139,7 @@ def test_usage_and_cost():
 
 
 def test_concurrency_is_used_and_bounded_over_threads():
-    with hostile.HostileServer(hostile.slowly) as server:
+    with HostileServer(slowly) as server:
         model = made(server, concurrency=3)
         work = [
             threading.Thread(target=model.generate, args=([Generate(MESSAGES)] * 5,))
@@ -133,7 +155,7 @@ def test_concurrency_is_used_and_bounded_over_threads():
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_after_a_fork():
-    with hostile.HostileServer(hostile.says("hi")) as server:
+    with HostileServer(says("hi")) as server:
         model = made(server)
         ask(model)
         context = multiprocessing.get_context("fork")
@@ -151,7 +173,7 @@ def test_after_a_fork():
 
 def test_stops_are_sent_and_applied_here_too():
     stops = ("E", "D", "C", "B", "\n")
-    with hostile.HostileServer(hostile.says("go on\nB", finish_reason="length")) as server:
+    with HostileServer(says("go on\nB", finish_reason="length")) as server:
         reply = ask(made(server), sampling=Sampling(stop=stops))
         assert server.requests[0]["stop"] == list(stops[:4])
     assert (reply.text, reply.finish) == ("go on", "stop")
@@ -162,7 +184,7 @@ def test_stops_are_sent_and_applied_here_too():
 
 def test_max_completion_tokens_where_the_server_wants_it():
     message = "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
-    with hostile.HostileServer(refuses("max_tokens", message)) as server:
+    with HostileServer(refuses("max_tokens", message)) as server:
         model = made(server, max_retries=0)
         ask(model, sampling=Sampling(max_new_tokens=5))
         ask(model, sampling=Sampling(max_new_tokens=6))
@@ -174,7 +196,7 @@ def test_max_completion_tokens_where_the_server_wants_it():
 
 
 def test_a_prefix_that_the_server_continues():
-    with hostile.HostileServer(hostile.says(" north")) as server:
+    with HostileServer(says(" north")) as server:
         model = made(server, prefix_mode="continue", extra_body={"top_k": 5})
         assert ask(model, prefix="Action: go").text == " north"
         sent = server.requests[0]
@@ -184,10 +206,8 @@ def test_a_prefix_that_the_server_continues():
 
 
 def test_a_prefix_that_the_model_is_asked_to_continue():
-    repeated = hostile.says("Action: go north", logprobs=logprobs_of(-1, -1))
-    with hostile.HostileServer(
-        repeated, hostile.says(" south", logprobs=logprobs_of(-2))
-    ) as server:
+    repeated = says("Action: go north", logprobs=logprobs_of(-1, -1))
+    with HostileServer(repeated, says(" south", logprobs=logprobs_of(-2))) as server:
         model = made(server)
         first, second = ask(model, prefix="Action: go"), ask(model, prefix="Action: go")
         sent = server.requests[0]
@@ -206,7 +226,7 @@ def test_choices_on_vllm():
     text = error_of(OpenAILanguageModel("tiny", LOCAL), request)
     assert "choices_mode='vllm'" in text, "a server that does not restrict is not asked"
     stops = Sampling(stop=("a",))
-    with hostile.HostileServer(hostile.says("stay")) as server:
+    with HostileServer(says("stay")) as server:
         model = made(server, choices_mode="vllm")
         assert "choices" in model.capabilities
         assert ask(model, choices=("go", "stay"), sampling=stops).text == "stay"
@@ -215,13 +235,13 @@ def test_choices_on_vllm():
         text = error_of(model, Generate(MESSAGES, choices=("go", "wait")))
         assert "none of the choices" in text
         assert "none of them empty" in error_of(model, Generate(MESSAGES, choices=()))
-    with hostile.HostileServer(hostile.says("st", finish_reason="length")) as server:
+    with HostileServer(says("st", finish_reason="length")) as server:
         model = made(server, choices_mode="vllm")
         assert "max_new_tokens" in error_of(model, Generate(MESSAGES, choices=("stay",)))
 
 
 def test_adapters_are_models_of_the_server():
-    with hostile.HostileServer(hostile.says()) as server:
+    with HostileServer(says()) as server:
         model = made(server, adapters={"world model": "wm-lora"})
         ask(model, adapter="world model")
         ask(model)
@@ -239,7 +259,7 @@ def test_adapters_are_models_of_the_server():
     ],
 )
 def test_messages_that_cannot_be_sent(messages, found):
-    with hostile.HostileServer(GOOD) as server:
+    with HostileServer(GOOD) as server:
         replies = made(server).generate([Generate(messages), Generate(MESSAGES)])
         assert len(server.requests) == 1
     assert isinstance(replies[0], LanguageModelError) and found in str(replies[0])
@@ -250,7 +270,7 @@ def test_messages_that_cannot_be_sent(messages, found):
 
 
 def thought(**message):
-    said = hostile.completion(None, finish_reason=message.pop("finish", "stop"))
+    said = completion(None, finish_reason=message.pop("finish", "stop"))
     said["choices"][0]["message"] |= message
     return said
 
@@ -258,7 +278,7 @@ def thought(**message):
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
 def test_a_thought_that_the_server_keeps_apart_is_not_read(name):
     answered = thought(content="Action: go", **{name: "Action: stay, or not?"})
-    with hostile.HostileServer(hostile.sends(answered)) as server:
+    with HostileServer(sends(answered)) as server:
         reply = ask(made(server))
     assert (reply.text, reply.finish, reply.completion_tokens) == ("Action: go", "stop", 3)
 
@@ -267,7 +287,7 @@ def test_a_thought_that_the_server_keeps_apart_is_not_read(name):
 def test_a_model_that_was_still_thinking_says_nothing_and_is_cut(content):
     cut = thought(content=content, reasoning_content="Hm, " * 9, finish="length")
     del cut["usage"]
-    with hostile.HostileServer(hostile.sends(cut), hostile.says(None, finish_reason="length")) as s:
+    with HostileServer(sends(cut), says(None, finish_reason="length")) as s:
         model = made(s)
         reply, hidden = ask(model), ask(model)
     assert (reply.text, reply.finish) == (hidden.text, hidden.finish) == ("", "length")
@@ -275,7 +295,7 @@ def test_a_model_that_was_still_thinking_says_nothing_and_is_cut(content):
 
 
 def test_a_thought_without_a_reply_is_an_empty_reply():
-    with hostile.HostileServer(hostile.sends(thought(reasoning="Hm."))) as server:
+    with HostileServer(sends(thought(reasoning="Hm."))) as server:
         reply = ask(made(server))
     assert (reply.text, reply.finish) == ("", "stop")
 
@@ -286,7 +306,7 @@ def test_tokens_are_those_of_the_reply_alone():
     ]
     said = thought(content="go north", reasoning_content="go?")
     said["choices"][0] |= {"logprobs": {"content": content}, "token_ids": [1, 2, 3, 4, 5]}
-    with hostile.HostileServer(hostile.sends(said)) as server:
+    with HostileServer(sends(said)) as server:
         reply = ask(made(server))
     assert (reply.tokens, reply.logprobs, reply.token_ids) == (("go", " north"), (-1, -1), (4, 5))
 
@@ -301,7 +321,7 @@ def test_calls_are_text_that_an_agent_can_read():
         thought(function_call={"name": "look", "arguments": None}, finish="function_call"),
         thought(tool_calls=[{"function": {"name": "f", "arguments": "{broken"}}]),
     )
-    with hostile.HostileServer(*map(hostile.sends, replies)) as server:
+    with HostileServer(*map(sends, replies)) as server:
         model = made(server)
         found = [ask(model).text for _ in replies]
     assert found == [
@@ -316,7 +336,7 @@ def test_calls_are_text_that_an_agent_can_read():
     "calls", [[], {}, ["f"], [{"function": "f"}], [{"function": {"name": 3}}], [[]], None]
 )
 def test_calls_that_are_none_are_no_reply(calls):
-    with hostile.HostileServer(hostile.sends(thought(tool_calls=calls))) as server:
+    with HostileServer(sends(thought(tool_calls=calls))) as server:
         assert "chat_template_kwargs" in error_of(made(server))
 
 
@@ -325,7 +345,7 @@ FIXED = {"enable_thinking": False, "date_string": "26 Jul 2024"}
 
 def test_servers_are_told_whether_to_think_and_a_fixed_date():
     stops = Sampling(stop=("\n",))
-    with hostile.HostileServer(GOOD) as server:
+    with HostileServer(GOOD) as server:
         model = made(server)
         ask(model, sampling=stops)
         ask(model, sampling=stops, thinking=True)
@@ -355,7 +375,7 @@ def test_openais_own_server_is_not_sent_what_it_would_refuse():
 
 def test_a_server_that_refuses_template_variables_is_asked_without_them():
     refusal = "Unexpected keys in the request: {'chat_template_kwargs'}"
-    with hostile.HostileServer(refuses("chat_template_kwargs", refusal)) as server:
+    with HostileServer(refuses("chat_template_kwargs", refusal)) as server:
         model = made(server, max_retries=0)
         replies = model.generate([Generate(MESSAGES)] * 4)
         assert [reply.text for reply in replies] == ["go north"] * 4
@@ -368,7 +388,7 @@ def test_a_server_that_refuses_template_variables_is_asked_without_them():
 
 
 def models_list(*entries):
-    return hostile.sends({"object": "list", "data": list(entries)})
+    return sends({"object": "list", "data": list(entries)})
 
 
 @pytest.mark.parametrize(
@@ -382,9 +402,9 @@ def models_list(*entries):
         (models_list({"id": "tiny"}), None),
         (models_list({"id": "tiny", "max_model_len": "many"}), None),
         (models_list(), None),
-        (hostile.sends({}, 404), None),
-        (hostile.raw(b"<html>"), None),
-        (hostile.slams, None),
+        (sends({}, 404), None),
+        (raw(b"<html>"), None),
+        (slams, None),
     ],
     ids=[  # the functions' own names differ from process to process
         "max_model_len",
@@ -398,7 +418,7 @@ def models_list(*entries):
     ],
 )
 def test_the_context_is_what_the_server_lists(behavior, context):
-    with hostile.HostileServer(behavior) as server:
+    with HostileServer(behavior) as server:
         model = made(server)
         assert model.context == context == model.context
         assert len(server.requests) == 1, "it is asked once"
@@ -461,8 +481,8 @@ def test_config_and_repr_tell_no_secrets_and_no_places():
 
 
 def test_logprobs_and_token_ids():
-    says = hostile.says("ab", logprobs=logprobs_of(-0.5, -1.25), token_ids=[4, 2])
-    with hostile.HostileServer(says) as server:
+    answer = says("ab", logprobs=logprobs_of(-0.5, -1.25), token_ids=[4, 2])
+    with HostileServer(answer) as server:
         reply = ask(made(server, extra_body={"return_token_ids": True}))
         assert server.requests[0]["logprobs"] is True
         assert server.requests[0]["return_token_ids"] is True
@@ -471,11 +491,11 @@ def test_logprobs_and_token_ids():
 
 def written(*tokens):
     content = [{"token": token, "logprob": -1.0} for token in tokens]
-    return hostile.says("go north", logprobs={"content": content})
+    return says("go north", logprobs={"content": content})
 
 
 def test_the_texts_of_tokens():
-    with hostile.HostileServer(written("go", " north", "\n", "<|im_end|>")) as server:
+    with HostileServer(written("go", " north", "\n", "<|im_end|>")) as server:
         model = made(server)
         assert "tokens" in model.capabilities
         reply = ask(model, sampling=Sampling(stop=("\n",)))
@@ -488,21 +508,21 @@ def test_a_character_of_several_tokens_comes_with_the_last():
         {"token": f"bytes:{byte}", "bytes": [byte], "logprob": -1.0} for byte in "é".encode()
     ]
     halves = [{"token": "\ud83d", "logprob": -1.0}, {"token": "x", "logprob": -1.0}]
-    split = hostile.says("é", logprobs={"content": content})
-    with hostile.HostileServer(split, hostile.says("?x", logprobs={"content": halves})) as server:
+    split = says("é", logprobs={"content": content})
+    with HostileServer(split, says("?x", logprobs={"content": halves})) as server:
         model = made(server)
         assert ask(model).tokens == ("", "é")
         assert ask(model).tokens == ("?", "x")
 
 
 def test_an_answer_that_holds_the_key_is_an_error():
-    for bad in (hostile.says(f"your key is {KEY}"), written(KEY[:9], KEY[9:])):
-        with hostile.HostileServer(bad) as server:
+    for bad in (says(f"your key is {KEY}"), written(KEY[:9], KEY[9:])):
+        with HostileServer(bad) as server:
             assert "repeats the key" in error_of(made(server))
 
 
 def test_refused_logprobs_are_not_asked_for_again():
-    with hostile.HostileServer(refuses("logprobs", "unknown field: logprobs")) as server:
+    with HostileServer(refuses("logprobs", "unknown field: logprobs")) as server:
         model = made(server, max_retries=0)
         assert ask(model).text == ask(model).text == "go north"
         asked = ["logprobs" in request for request in server.requests]
@@ -515,12 +535,12 @@ def tops(**probabilities):
         for token, p in probabilities.items()
     ]
     entry = {"token": "x", "logprob": -1.0, "top_logprobs": listed}
-    return hostile.says("x", logprobs={"content": [entry]}, finish_reason="length")
+    return says("x", logprobs={"content": [entry]}, finish_reason="length")
 
 
 def test_words_from_the_likeliest_tokens():
     request = NextWord(MESSAGES, (" KEEP", " REVISE", " STOP"), "Decision:")
-    with hostile.HostileServer(tops(_KEEP=0.5, _RE=0.25, _R=0.01, _=0.02, other=0.2)) as server:
+    with HostileServer(tops(_KEEP=0.5, _RE=0.25, _R=0.01, _=0.02, other=0.2)) as server:
         model = made(server, prefix_mode="continue")
         (reply,) = model.words([request])
         sent = server.requests[0]
@@ -534,7 +554,7 @@ def test_words_need_a_server_that_continues_and_tells():
     request = NextWord(MESSAGES, (" KEEP", " REVISE"), "Decision:")
     text = error_of(OpenAILanguageModel("tiny", LOCAL), request)
     assert "prefix_mode='continue'" in text
-    with hostile.HostileServer(hostile.says("x", logprobs=None)) as server:
+    with HostileServer(says("x", logprobs=None)) as server:
         text = error_of(made(server, prefix_mode="continue"), request)
         assert "without the probabilities" in text and len(server.requests) == 1
 
@@ -542,33 +562,33 @@ def test_words_need_a_server_that_continues_and_tells():
 # Servers that misbehave.
 
 MALFORMED = {
-    "truncated": hostile.raw(json.dumps(hostile.completion()).encode()[:60]),
-    "html": hostile.raw(b"<html><body>Welcome</body></html>", content_type="text/html"),
-    "null": hostile.sends(None),
-    "empty choices": hostile.sends({"choices": []}),
-    "content a list": hostile.says(["go", "north"]),
-    "content null": hostile.says(None),
-    "finish a number": hostile.says(finish_reason=3),
-    "deep": hostile.raw(b"[" * 200_000 + b"]" * 200_000),
-    "long number": hostile.raw(b'{"choices": ' + b"9" * 10_000 + b"}"),
-    "not utf-8": hostile.raw(b'{"choices": "\xff\xfe"}'),
-    "logprobs": hostile.says(logprobs={"content": [{"token": "a", "logprob": "low"}]}),
-    "positive logprobs": hostile.says(logprobs={"content": [{"token": "a", "logprob": 3.0}]}),
-    "tokens": hostile.says(token_ids=["a"]),
-    "broken off": hostile.breaks_off,
+    "truncated": raw(json.dumps(completion()).encode()[:60]),
+    "html": raw(b"<html><body>Welcome</body></html>", content_type="text/html"),
+    "null": sends(None),
+    "empty choices": sends({"choices": []}),
+    "content a list": says(["go", "north"]),
+    "content null": says(None),
+    "finish a number": says(finish_reason=3),
+    "deep": raw(b"[" * 200_000 + b"]" * 200_000),
+    "long number": raw(b'{"choices": ' + b"9" * 10_000 + b"}"),
+    "not utf-8": raw(b'{"choices": "\xff\xfe"}'),
+    "logprobs": says(logprobs={"content": [{"token": "a", "logprob": "low"}]}),
+    "positive logprobs": says(logprobs={"content": [{"token": "a", "logprob": 3.0}]}),
+    "tokens": says(token_ids=["a"]),
+    "broken off": breaks_off,
 }
 
 
 @pytest.mark.parametrize("behavior", MALFORMED.values(), ids=MALFORMED.keys())
 def test_malformed_answers_are_errors(behavior):
-    with hostile.HostileServer(behavior) as server:
+    with HostileServer(behavior) as server:
         error_of(made(server, max_retries=0))
 
 
 @pytest.mark.parametrize("status", [408, 429, 503, None])
 def test_passing_faults_are_tried_again(status):
-    busy = hostile.sends({"error": "busy"}, status) if status else hostile.breaks_off
-    with hostile.HostileServer(busy, GOOD, busy) as server:
+    busy = sends({"error": "busy"}, status) if status else breaks_off
+    with HostileServer(busy, GOOD, busy) as server:
         model = made(server)
         assert ask(model).text == "go north" and model.usage.retries == 1
         text = error_of(made(server, max_retries=0))
@@ -584,15 +604,15 @@ def test_passing_faults_are_tried_again(status):
     ],
 )
 def test_a_prompt_that_does_not_fit_is_said_with_what_to_set(message):
-    refusal = hostile.sends({"error": {"message": message}}, 400)
-    with hostile.HostileServer(refusal) as server:
+    refusal = sends({"error": {"message": message}}, 400)
+    with HostileServer(refusal) as server:
         assert "max_length" in error_of(made(server))
 
 
 @pytest.mark.parametrize("status", [302, 400, 401, 422])
 def test_refusals_are_final(status):
-    refusal = hostile.sends({"error": {"message": "no\nway"}}, status, location=LOCAL)
-    with hostile.HostileServer(refusal) as server:
+    refusal = sends({"error": {"message": "no\nway"}}, status, location=LOCAL)
+    with HostileServer(refusal) as server:
         text = error_of(made(server))
         place = server.url.split("/")[2]
         assert text.startswith(f"expected an answer of tiny ({place}), found HTTP {status}")
@@ -603,18 +623,18 @@ def test_refusals_are_final(status):
 def test_the_batch_goes_on():
     def sometimes(handler):
         refused = "bad" in handler.body["messages"][-1]["content"]
-        (hostile.sends({}, 400) if refused else hostile.repeats_last_message)(handler)
+        (sends({}, 400) if refused else repeats_last_message)(handler)
 
     texts = [f"{'bad' if i % 3 == 0 else 'good'} {i}" for i in range(20)]
-    with hostile.HostileServer(sometimes) as server:
+    with HostileServer(sometimes) as server:
         replies = made(server).generate([Generate((Message("user", text),)) for text in texts])
     found = [reply.text if isinstance(reply, Completion) else "bad" for reply in replies]
     assert found == ["bad" if "bad" in text else text for text in texts]
 
 
-@pytest.mark.parametrize("behavior", [hostile.hangs, hostile.trickles])
+@pytest.mark.parametrize("behavior", [hangs, trickles])
 def test_time_is_bounded(behavior):
-    with hostile.HostileServer(behavior) as server:
+    with HostileServer(behavior) as server:
         start = time.monotonic()
         text = error_of(made(server, timeout=0.3, max_retries=0))
         assert time.monotonic() - start < 3
@@ -623,23 +643,23 @@ def test_time_is_bounded(behavior):
 
 @pytest.mark.parametrize("status", [200, 500])
 def test_large_answers_are_refused(status):
-    with hostile.HostileServer(hostile.floods(status)) as server:
+    with HostileServer(floods(status)) as server:
         text = error_of(made(server))
         assert f"{MAX_ANSWER_BYTES:,} bytes" in text
 
 
 REPEATS = {
-    "no JSON": hostile.raw(b"go away, " + KEY.encode()),
-    "error": hostile.repeats_key(500),
-    "detail": hostile.repeats_key(401, "detail"),
-    "in an answer without choices": hostile.repeats_key(200),
+    "no JSON": raw(b"go away, " + KEY.encode()),
+    "error": repeats_key(500),
+    "detail": repeats_key(401, "detail"),
+    "in an answer without choices": repeats_key(200),
 }
 
 
 @pytest.mark.parametrize("behavior", REPEATS.values(), ids=REPEATS.keys())
 def test_the_key_is_in_no_message(behavior, caplog):
     caplog.set_level(logging.DEBUG)
-    with hostile.HostileServer(behavior) as server:
+    with HostileServer(behavior) as server:
         model = made(server, max_retries=0)
         (error,) = model.generate([Generate(MESSAGES)])
         assert server.headers[0]["authorization"] == f"Bearer {KEY}"
@@ -654,27 +674,27 @@ def test_nothing_of_the_environment_is_sent(monkeypatch):
     monkeypatch.setenv("OPENAI_PROJECT_ID", "project-private")
     for name in ("OPENAI_BASE_URL", "HTTP_PROXY", "http_proxy"):
         monkeypatch.setenv(name, LOCAL)
-    with hostile.HostileServer(GOOD) as server:
+    with HostileServer(GOOD) as server:
         assert ask(made(server)).text == "go north"
         assert "private" not in json.dumps(server.headers[0])
 
 
 def test_a_server_on_this_machine_needs_no_key(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY")
-    with hostile.HostileServer(GOOD) as server:
+    with HostileServer(GOOD) as server:
         assert ask(made(server)).text == "go north"
         assert server.headers[0]["authorization"] == "Bearer none"
 
 
 def test_half_surrogates_are_replaced_both_ways():
-    with hostile.HostileServer(hostile.says("a\ud800b")) as server:
+    with HostileServer(says("a\ud800b")) as server:
         (reply,) = made(server).generate([Generate((Message("user", "c\udfff"),))])
         assert server.requests[0]["messages"] == [{"role": "user", "content": "c\ufffd"}]
     assert isinstance(reply, Completion) and reply.text == "a\ufffdb"
 
 
 def test_sampling_is_sent_as_asked():
-    with hostile.HostileServer(GOOD) as server:
+    with HostileServer(GOOD) as server:
         ask(made(server), sampling=Sampling(9, 0.5, 0.9, ("\n",), seed=4))
         sent = server.requests[0]
     assert sent["model"] == "tiny" and sent["max_tokens"] == 9 and sent["stop"] == ["\n"]

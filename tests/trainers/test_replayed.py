@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import gymnasium as gym
 import pytest
@@ -16,15 +15,14 @@ from comap.agents.convert import views_of
 from comap.agents.prompting import Draft, converse
 from comap.agents.react import replies_in
 from comap.envs.alfworld import ALFWorldEnv
-from comap.envs.conformance.transcripts import load
 from comap.trainers.comap.config import preset
 from comap.trainers.comap.reflection import rollout_samples, same_action
 from comap.trainers.comap.rollouts import RolloutAgent, RolloutConfig
 from comap.trainers.evaluation import gate_report
 from comap.trajectory import Trajectory
 from comap.worldmodel import LanguageWorldModel, OracleWorldModel, transitions_of
+from kits.scripted import HashedModel
 
-HashedModel = load(f"{Path(__file__).parents[1] / 'agents' / 'scripted.py'}:HashedModel")
 TASKS = ALFWorldEnv(split="valid_seen", source="generated").tasks.ids
 GATES = {"tau_p": 0.0, "tau_q": 0.0, "q_source": "min_token"}
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 
-from comap.envs.conformance.transcripts import load
 from comap.errors import CoMapError, LanguageModelError, OptionError
 from comap.lm import Generate, Message, Sampling
 from comap.lm.base import Completion, Score, Scores
@@ -283,7 +281,8 @@ def test_a_saved_adapter_of_other_settings_is_refused(folder, tmp_path):
 
 @pytest.mark.parametrize("kind", ["full", "lora"])
 def test_samples_have_the_prompts_of_acting_with_variables_of_the_template_too(kind, tmp_path):
-    templates = load(f"{Path(__file__).parents[1] / 'lm' / 'template_kit.py'}:KIT")
+    from kits import template_families as templates
+
     folder = templates.model_folder(tmp_path / "model", "qwen3")
     talk = (Message("user", "You see a fridge."),)
     sizes = []

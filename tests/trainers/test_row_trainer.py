@@ -7,22 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from comap.envs.conformance.transcripts import load
 from comap.errors import DataCorrupt, OptionError
 from comap.lm import Generate, Sampling
 from comap.trainers.config import Optimization
 from comap.trainers.row_trainer import trainer_arguments
 from comap.trainers.run_folder import last_checkpoint
 from comap.trainers.samples import MicroBatch
+from kits.learning import asked, make, opened, result, settings, world_samples
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 torch.set_num_threads(1)
 
-SCRIPT = Path(__file__).with_name("learning.py")
 
-
-learning = load(f"{SCRIPT}:KIT")
 KINDS = pytest.mark.parametrize("kind", ["lora", "full"])
 
 
@@ -45,8 +42,8 @@ def same(one, other):
 
 @KINDS
 def test_the_loss_is_the_mean_over_the_scored_tokens_of_an_update(model, tmp_path, kind):
-    roles = learning.opened(model, kind)
-    trainer = learning.make("warm_up", roles, tmp_path, rows=2, accumulate=2)
+    roles = opened(model, kind)
+    trainer = make("warm_up", roles, tmp_path, rows=2, accumulate=2)
     total = torch.zeros((), dtype=torch.float64)
     items = [{"index": torch.tensor([place])} for place in (0, 1)]
     tokens = trainer._get_num_items_in_batch(items, "cpu")
@@ -59,9 +56,9 @@ def test_the_loss_is_the_mean_over_the_scored_tokens_of_an_update(model, tmp_pat
 
 
 def test_each_line_of_the_log_tells_the_update_s_own_loss(model, tmp_path):
-    roles = learning.opened(model, "full")
+    roles = opened(model, "full")
     told = []
-    trainer = learning.make("warm_up", roles, tmp_path, rate=0.0, epochs=1, tell=told.append)
+    trainer = make("warm_up", roles, tmp_path, rate=0.0, epochs=1, tell=told.append)
     expected = []
     for at in (0, 2):
         rows = [trainer.epochs[0][row] for batch in trainer.plan[at : at + 2] for row in batch.rows]
@@ -78,8 +75,8 @@ def test_each_line_of_the_log_tells_the_update_s_own_loss(model, tmp_path):
 
 def test_it_is_trl_s_own_loss(model, tmp_path):
     """TRL's fused head on the same labels, masks included, gives the same loss."""
-    roles = learning.opened(model, "full", dtype="float32")
-    trainer = learning.make("warm_up", roles, tmp_path, rows=4)
+    roles = opened(model, "full", dtype="float32")
+    trainer = make("warm_up", roles, tmp_path, rows=4)
     rows = trainer.rows_of(trainer.plan[0])
     width = max(map(len, rows))
     ids, mask = torch.zeros(len(rows), width, dtype=torch.long), torch.zeros(len(rows), width)
@@ -100,9 +97,9 @@ def test_it_is_trl_s_own_loss(model, tmp_path):
 def test_an_update_does_not_depend_on_how_it_is_split(model, tmp_path, kind):
     found = []
     for rows, accumulate in ((1, 4), (4, 1), (2, 2)):
-        roles = learning.opened(model, kind)
+        roles = opened(model, kind)
         out = tmp_path / f"{rows}"
-        learning.make("warm_up", roles, out, rows=rows, accumulate=accumulate).fit()
+        make("warm_up", roles, out, rows=rows, accumulate=accumulate).fit()
         found.append(roles.state("wm"))
     for other in found[1:]:
         for name, weight in found[0].items():
@@ -131,33 +128,33 @@ def picture(roles):
 def test_the_models_are_as_before_and_can_be_trained_and_asked_again(
     model, tmp_path, kind, checkpointing
 ):
-    roles = learning.opened(model, kind)
-    ask = [Generate(learning.asked("mug"), Sampling(4), adapter="agent")]
+    roles = opened(model, kind)
+    ask = [Generate(asked("mug"), Sampling(4), adapter="agent")]
     before = picture(roles)
     for number in (1, 2):
         out = tmp_path / str(number)
-        trainer = learning.make("warm_up", roles, out, checkpointing=checkpointing)
+        trainer = make("warm_up", roles, out, checkpointing=checkpointing)
         trainer.fit()
         trainer.close()
         assert picture(roles) == before
-    learning.make("policy", roles, tmp_path / "3", checkpointing=checkpointing).fit()
+    make("policy", roles, tmp_path / "3", checkpointing=checkpointing).fit()
     assert picture(roles) == before
-    fresh = learning.opened(model, kind)
+    fresh = opened(model, kind)
     fresh.load("agent", roles.state("agent"))
     assert fresh.language_model().generate(ask) == roles.language_model().generate(ask)
 
 
 def test_a_failure_leaves_the_models_as_before(model, tmp_path):
-    roles = learning.opened(model, "lora")
+    roles = opened(model, "lora")
     before = picture(roles)
 
     def fail(line):
         raise RuntimeError("the disk is full")
 
     with pytest.raises(RuntimeError, match="the disk is full"):
-        learning.make("warm_up", roles, tmp_path, tell=fail).fit()
+        make("warm_up", roles, tmp_path, tell=fail).fit()
     assert picture(roles) == before
-    told = learning.settings(roles, tmp_path, learning.world_samples())
+    told = settings(roles, tmp_path, world_samples())
     from comap.trainers.row_trainer import WarmUpTrainer
 
     roles.base("wm").config.final_logit_softcapping = 30.0
@@ -180,9 +177,9 @@ def test_an_interrupted_training_ends_as_an_undisturbed_one(model, tmp_path, wha
             if line["step"] == stop:
                 raise Interrupted
 
-        roles = learning.opened(model, kind, dropout=0.4)
-        trainer = learning.make(what, roles, out, save=1, tell=tell)
-        return learning.result(roles, trainer, trainer.fit())
+        roles = opened(model, kind, dropout=0.4)
+        trainer = make(what, roles, out, save=1, tell=tell)
+        return result(roles, trainer, trainer.fit())
 
     whole = run(tmp_path / "whole", None)
     assert len(whole["log"]) == (6 if what == "policy" else 4)
@@ -213,8 +210,8 @@ def test_only_complete_checkpoints_count(tmp_path):
 
 @pytest.mark.parametrize("damage", ["bytes", "others", "none"])
 def test_a_damaged_checkpoint_is_told_and_not_taken(model, tmp_path, damage):
-    roles = learning.opened(model, "lora")
-    learning.make("warm_up", roles, tmp_path, save=2).fit()
+    roles = opened(model, "lora")
+    make("warm_up", roles, tmp_path, save=2).fit()
     last = last_checkpoint(tmp_path / "checkpoints")
     file = Path(last) / "weights.safetensors"
     if damage == "bytes":
@@ -227,7 +224,7 @@ def test_a_damaged_checkpoint_is_told_and_not_taken(model, tmp_path, damage):
         save_file({"own/x": torch.ones(1)}, file)
     state = roles.state("wm")
     with pytest.raises(DataCorrupt, match=r"expected the weights of wm .* remove that folder"):
-        learning.make("warm_up", roles, tmp_path, save=2).fit()
+        make("warm_up", roles, tmp_path, save=2).fit()
     assert same(state, roles.state("wm"))
 
 
@@ -249,8 +246,8 @@ def test_processes_must_divide_an_update_and_hold_whole_models(tmp_path, monkeyp
 def test_who_cannot_be_trained(model, tmp_path):
     from comap.trainers.row_trainer import WarmUpTrainer
 
-    roles = learning.opened(model, "lora")
-    told = learning.settings(roles, tmp_path, learning.world_samples())
+    roles = opened(model, "lora")
+    told = settings(roles, tmp_path, world_samples())
     for changed, message in (
         ({"role": "wm_ema"}, "wm_ema is a teacher"),
         ({"role": "nobody"}, "no role 'nobody'"),
@@ -269,8 +266,8 @@ def test_nothing_is_sent_printed_or_warned(model, tmp_path, monkeypatch, capfd, 
     sent = []
     monkeypatch.setattr(base_trainer, "send_telemetry", lambda *a, **k: sent.append(a))
     monkeypatch.delenv("CI", raising=False)
-    roles = learning.opened(model, "full")
-    learning.make("warm_up", roles, tmp_path, checkpointing=True).fit()
+    roles = opened(model, "full")
+    make("warm_up", roles, tmp_path, checkpointing=True).fit()
     assert not sent
     assert capfd.readouterr().out == ""
     assert not [str(w.message) for w in recwarn if issubclass(w.category, FutureWarning)]

@@ -6,20 +6,14 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from comap.cli import main
-from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.trainers.tracking import Curves, check_tracker, tracked
 from comap.worldmodel.naming import NOT_TO_REPORT
-
-curves_of, text_of = (
-    load(f"{Path(__file__).with_name('event_files.py')}:{name}")
-    for name in ("curves_of", "text_of")
-)
+from kits.event_files import curves_of, text_of
 
 EVENTS = [
     {"event": "known", "stage": "warmup-policy", "result": {"updates": 4, "success": 1.0}},

@@ -7,17 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from comap.envs.conformance.transcripts import load
 from comap.trainers.processes import gathered, is_first, rank, wait, world_size
+from kits import learning, processes
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-SCRIPT = Path(__file__).with_name("learning.py")
-processes = load(f"{SCRIPT.with_name('process_kit.py')}:KIT")
+SCRIPT = Path(learning.__file__)
 
 
-learning = load(f"{SCRIPT}:KIT")
 EACH = ("warm_up-full", "evolve-lora", "policy-lora")
 
 

@@ -129,11 +129,11 @@ def saved_and_asked(path: str) -> str:
 
 def test_every_process_learns_and_says_the_same(tmp_path: Path) -> None:
     code = (
-        "import sys; from comap.envs.conformance.transcripts import load\n"
-        f"print(load({str(Path(__file__))!r} + ':saved_and_asked')(sys.argv[1]))"
+        "import sys; sys.path.insert(0, sys.argv[1]); import test_retrieval;"
+        "print(test_retrieval.saved_and_asked(sys.argv[2]))"
     )
     here, there = tmp_path / "here", tmp_path / "there"
-    command = [sys.executable, "-c", code, str(there)]
+    command = [sys.executable, "-c", code, str(Path(__file__).parent), str(there)]
     environment = os.environ | {"PYTHONHASHSEED": "77"}
     other = subprocess.check_output(command, env=environment, text=True)
     assert other.strip() == saved_and_asked(str(here))

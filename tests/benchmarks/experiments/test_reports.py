@@ -13,7 +13,18 @@ from pathlib import Path
 import pytest
 
 from comap.benchmarks.experiments.report import print_shown
-from comap.envs.conformance.transcripts import load
+from kits.episode_pages import Page, source_of
+from kits.reports import (
+    AW,
+    EXPERIMENTS,
+    figure_rows,
+    hostile_rows,
+    make,
+    results,
+    row,
+    table_rows,
+    write,
+)
 
 pytest.importorskip("jinja2", reason="the extra viz is not installed")
 pytest.importorskip("matplotlib", reason="the extra viz is not installed")
@@ -21,13 +32,8 @@ pytest.importorskip("matplotlib", reason="the extra viz is not installed")
 pytest.importorskip("rich", reason="the extra viz is not installed")
 
 HERE = Path(__file__).parent
-KIT = load(f"{HERE / 'reports_kit.py'}:KIT")
-PAGES = load(f"{HERE.parent / 'pages_kit.py'}:KIT")
 GOLDEN = HERE / "golden"
 HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f\u202e\u2028\u2029\ud800\ufffe]")
-
-
-write = KIT.write
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +46,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
     place = tmp_path_factory.mktemp("hostile")
-    write(place, "md", "tex", "html", rows=KIT.hostile_rows())
+    write(place, "md", "tex", "html", rows=hostile_rows())
     return place
 
 
@@ -61,7 +67,7 @@ def test_hostile_text_stays_text_in_markdown(hostile):
     assert not re.search(r"(?<!\\)<", allowed)
     assert not re.search(r"(?<!\\)\]\((?!#|figures/)", found)  # no link but ours
     titles = [line for line in found.splitlines() if line.startswith("#")]
-    assert len(titles) == 1 + len(KIT.EXPERIMENTS)
+    assert len(titles) == 1 + len(EXPERIMENTS)
 
 
 def test_pictures_are_svg_without_scripts(folder, hostile):
@@ -93,17 +99,17 @@ def balanced_latex(text):
 
 
 def test_the_terminal(capsys, folder, hostile):
-    print_shown(KIT.results(folder))
+    print_shown(results(folder))
     said = capsys.readouterr().out
     assert "CoMap, Table 1: Success" in said and "75.0 ± 5.0" in said and "failed [a]" in said
     assert said.index("Measured here") < said.index("Cited: Table 1")
-    print_shown(KIT.results(hostile))
+    print_shown(results(hostile))
     said = capsys.readouterr().out
     assert not HIDDEN.search(said.replace("\n", "")) and "[U+001B]" in said
 
 
 def page_of(path):
-    return PAGES.Page(path.read_text("utf-8"))
+    return Page(path.read_text("utf-8"))
 
 
 def links(page):
@@ -165,8 +171,8 @@ def test_every_value_has_its_interval_n_seeds_and_links(page, folder):
 
 def test_links_lead_on_when_the_folder_moves_or_the_report_is_elsewhere(tmp_path):
     first, moved = tmp_path / "first", tmp_path / "deep" / "moved"
-    rows = [one for one in KIT._table_rows() if one.seed == 1]
-    KIT.make(first)
+    rows = [one for one in table_rows() if one.seed == 1]
+    make(first)
     (first / "jobs" / "react-tiny-S-1" / "out" / "view.html").write_text("", "utf-8")
     write(first, "html", rows=rows, out=first / "reports")
     shutil.move(first, moved)
@@ -182,9 +188,9 @@ def test_names_of_jobs_never_lead_out_of_the_folder(tmp_path, evil):
     (folder / "jobs").mkdir(parents=True)
     (folder / "jobs" / "link").symlink_to(tmp_path / "secret")
     (folder / "jobs" / "a b#c?").mkdir()
-    told = {"env": KIT.AW, "split": "valid_seen", "value": 1.0, "backbone": "b"}
+    told = {"env": AW, "split": "valid_seen", "value": 1.0, "backbone": "b"}
     names = ("../../secret", "link", "/etc", "a b#c?", "x\x00y", "a" * 5000)
-    rows = [KIT.row(**told, job=job, seed=seed) for seed, job in enumerate(names)]
+    rows = [row(**told, job=job, seed=seed) for seed, job in enumerate(names)]
     (path,) = write(folder, "html", rows=rows)
     assert set(links(page_of(path))) == {"./jobs/a%20b%23c%3F/"}
 
@@ -204,25 +210,25 @@ def test_the_policy_names_the_scripts_and_the_style_only(page):
     rules = page.rules()
     inside = re.findall(r"<script>(.*?)</script>", page.markup, re.S)
     style = re.findall(r"<style>(.*?)</style>", page.markup, re.S)
-    assert rules["script-src"].split() == [PAGES.source_of(inside[-1])]
-    assert rules["style-src"] == PAGES.source_of(style[0])
+    assert rules["script-src"].split() == [source_of(inside[-1])]
+    assert rules["style-src"] == source_of(style[0])
     assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
     assert rules["require-trusted-types-for"] == "'script'" and "unsafe" not in str(rules)
 
 
 def test_the_same_rows_give_the_same_reports_in_any_process(folder, tmp_path):
     code = (
-        "import sys; from pathlib import Path; from comap.envs.conformance.transcripts import load;"
-        "load(sys.argv[1]).write(Path(sys.argv[2]), 'md', 'tex', 'html')"
+        "import sys; from pathlib import Path; from kits.reports import write;"
+        "write(Path(sys.argv[1]), 'md', 'tex', 'html')"
     )
-    words = [sys.executable, "-c", code, f"{HERE / 'reports_kit.py'}:KIT", str(tmp_path)]
+    words = [sys.executable, "-c", code, str(tmp_path)]
     subprocess.run(words, env={**os.environ, "PYTHONHASHSEED": "7"}, check=True)
     for name in ("report.md", "report.tex", "report.html"):
         assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
 
 
 def test_nothing_measured_and_unknown_experiments_are_told(tmp_path):
-    rows = [KIT.row(experiment="t-of-tomorrow", value=1.0)]
+    rows = [row(experiment="t-of-tomorrow", value=1.0)]
     for path in write(tmp_path, "md", "tex", "html", rows=rows):
         text = path.read_text("utf-8").replace("{-}", "-")
         assert "t-of-tomorrow" in text and "t-settings" in text
@@ -232,8 +238,8 @@ def test_nothing_measured_and_unknown_experiments_are_told(tmp_path):
 def mixed(tmp_path_factory):
     """A page with results, and with hostile ones among them."""
     place = tmp_path_factory.mktemp("mixed")
-    KIT.make(place)
-    write(place, "html", rows=[*KIT._table_rows(), *KIT._figure_rows(), *KIT.hostile_rows()])
+    make(place)
+    write(place, "html", rows=[*table_rows(), *figure_rows(), *hostile_rows()])
     return place / "report.html"
 
 

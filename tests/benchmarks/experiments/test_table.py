@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -21,11 +20,8 @@ from comap.benchmarks.experiments.table import (
     panels,
     t_interval,
 )
-from comap.envs.conformance.transcripts import load
 from comap.metrics import wilson
-
-KIT = load(f"{Path(__file__).with_name('reports_kit.py')}:KIT")
-TABLE, CURVES, BARS, row = KIT.TABLE, KIT.CURVES, KIT.BARS, KIT.row
+from kits.reports import AW, BARS, CURVES, TABLE, WS, cited, figure_rows, row, table_rows
 
 
 def seed_rows(*values, **more):
@@ -114,7 +110,7 @@ def test_best():
 
 
 def test_blocks_rows_and_the_best():
-    found = measured_table(TABLE, KIT._table_rows())
+    found = measured_table(TABLE, table_rows())
     assert found is not None and [block.name for block in found.blocks] == ["tiny-S", "tiny-M"]
     small, medium = found.blocks
     assert [line.name for line in small.rows] == ["ReAct", "RAP", "CoMap"]
@@ -129,7 +125,7 @@ def test_blocks_rows_and_the_best():
 
 
 def test_an_error_is_about_its_split_alone_if_it_names_one():
-    about = {"backbone": "b", "seed": 0, "job": "j", "env": KIT.AW, "error": "killed"}
+    about = {"backbone": "b", "seed": 0, "job": "j", "env": AW, "error": "killed"}
     for more, failed in (({}, 2), ({"split": "valid_seen"}, 1)):
         found = measured_table(TABLE, [row(**about, **more)])
         entries = found.blocks[0].rows[0].entries[1:]
@@ -139,8 +135,8 @@ def test_an_error_is_about_its_split_alone_if_it_names_one():
 
 
 def test_footnotes_say_how_a_cell_differs_from_most():
-    rows = KIT._table_rows()
-    rows += [row(method="RAP", backbone="tiny-M", env=KIT.WS, split="test", value=5.0, seed=7, n=3)]
+    rows = table_rows()
+    rows += [row(method="RAP", backbone="tiny-M", env=WS, split="test", value=5.0, seed=7, n=3)]
     found = measured_table(TABLE, rows)
     assert {text for _, text in found.footnotes} == {
         "failed: EngineError: out of memory after 3 tasks",
@@ -152,7 +148,7 @@ def test_footnotes_say_how_a_cell_differs_from_most():
 
 
 def test_cited_values_have_tables_of_their_own():
-    found, others = cited_tables(TABLE, KIT.cited(TABLE.id))
+    found, others = cited_tables(TABLE, cited(TABLE.id))
     (block,) = found.blocks
     assert block.name == "Qwen3-4B"
     assert {line.name: [entry.text for entry in line.entries[1:]] for line in block.rows} == {
@@ -161,27 +157,27 @@ def test_cited_values_have_tables_of_their_own():
         "Only there": ["–", "66.66", "–"],
     }
     assert [line.entries[3].mean for line in others.blocks[0].rows] == ["gain"]
-    cited = row(cited=True, value=99.9, env=KIT.AW, split="valid_seen", backbone="Q")
-    (shown,) = results_of([*KIT._table_rows(), cited], [TABLE], lambda name: None).shown
+    printed = row(cited=True, value=99.9, env=AW, split="valid_seen", backbone="Q")
+    (shown,) = results_of([*table_rows(), printed], [TABLE], lambda name: None).shown
     assert shown.measured is not None and shown.cited is None
     assert all(block.name != "Q" for block in shown.measured.blocks)
 
 
 def test_blocks_are_paired_in_order_and_by_name():
-    about = {"metric": "success_rate", "unit": "%", "env": KIT.AW, "split": "valid_seen"}
+    about = {"metric": "success_rate", "unit": "%", "env": AW, "split": "valid_seen"}
     names = {"API": ["Prompted"], "4B": ["ReAct"], "8B": ["ReAct", "CoMap"]}
     rows = tuple(
         CitedRow(method=method, backbone=backbone, value=1.0, **about)
         for backbone, methods in names.items()
         for method in methods
     )
-    printed, _ = cited_tables(TABLE, replace(KIT.cited(TABLE.id), rows=rows))
+    printed, _ = cited_tables(TABLE, replace(cited(TABLE.id), rows=rows))
 
     def paired(ours):
         found = pairs(measured_table(TABLE, ours), printed)
         return [(a.name if a else None, b.name if b else None) for a, b in found]
 
-    both = KIT._table_rows()
+    both = table_rows()
     assert paired(both) == [("tiny-S", "4B"), ("tiny-M", "8B"), (None, "API")]
     small = [one for one in both if one.backbone == "tiny-S"]
     assert paired(small) == [("tiny-S", "4B"), (None, "API"), (None, "8B")]
@@ -189,9 +185,7 @@ def test_blocks_are_paired_in_order_and_by_name():
 
 
 def test_curves_over_seeds():
-    nll, success = panels(
-        CURVES, [one for one in KIT._figure_rows() if one.experiment == CURVES.id]
-    )
+    nll, success = panels(CURVES, [one for one in figure_rows() if one.experiment == CURVES.id])
     assert (nll.kind, nll.axis, success.column.label) == ("line", "update", "success")
     sft, wmsd = nll.curves
     assert (sft.name, wmsd.name) == ("SFT", "WMSD")
@@ -201,7 +195,7 @@ def test_curves_over_seeds():
 
 
 def test_bars_of_methods():
-    (panel,) = panels(BARS, [one for one in KIT._figure_rows() if one.experiment == BARS.id])
+    (panel,) = panels(BARS, [one for one in figure_rows() if one.experiment == BARS.id])
     assert panel.kind == "bar" and panel.labels == ("CoMap", "Frozen WM")
     assert [(one.name, len(one.points)) for one in panel.curves] == [("tiny-S", 2), ("tiny-M", 1)]
     ((x, lost),) = panel.curves[1].lost
@@ -210,7 +204,7 @@ def test_bars_of_methods():
 
 def test_sizes_of_models_are_an_axis_and_no_curves():
     figure = replace(CURVES, axis=Axis(label="parameters", over="parameters", log=True))
-    about = {"experiment": CURVES.id, "method": "SFT", "env": KIT.AW, "value": 1.0, "seed": 0}
+    about = {"experiment": CURVES.id, "method": "SFT", "env": AW, "value": 1.0, "seed": 0}
     rows = [row(**about, x=x, backbone=name) for name, x in (("a", 1e5), ("b", 1e6))]
     panel = panels(figure, rows)[-1]
     assert panel.log and [len(curve.points) for curve in panel.curves] == [2]
@@ -218,18 +212,18 @@ def test_sizes_of_models_are_an_axis_and_no_curves():
 
 
 def test_a_figure_draws_a_column_of_averages_alone():
-    parts = [Column(label=env, metric="success_rate", env=env) for env in (KIT.AW, KIT.WS)]
-    other = Column(label="other", metric="delta_f1", env=KIT.AW, group="elsewhere")
+    parts = [Column(label=env, metric="success_rate", env=env) for env in (AW, WS)]
+    other = Column(label="other", metric="delta_f1", env=AW, group="elsewhere")
     means = [Column(label=name, average=True) for name in ("success", "Delta-F1")]
     axis = Axis(label="parameters", over="parameters")
     columns = (*parts, means[0], other, means[1])
     figure = replace(CURVES, columns=columns, axis=axis)
     about = {"experiment": CURVES.id, "method": "SFT", "seed": 0, "n": 10}
     rows = [
-        row(**about, env=KIT.AW, x=1e5, value=20.0),
-        row(**about, env=KIT.WS, x=1e5, value=40.0),
-        row(**about, env=KIT.AW, x=1e6, value=90.0),
-        row(**about, env=KIT.WS, x=1e6, error="not run yet"),
+        row(**about, env=AW, x=1e5, value=20.0),
+        row(**about, env=WS, x=1e5, value=40.0),
+        row(**about, env=AW, x=1e6, value=90.0),
+        row(**about, env=WS, x=1e6, error="not run yet"),
     ]
     (panel,) = panels(figure, rows)
     ((curve),) = panel.curves
@@ -241,14 +235,14 @@ def test_a_figure_draws_a_column_of_averages_alone():
 def test_settings_on_an_axis_make_curves_by_series():
     methods = tuple(Method(name=f"a = {x}", recipe="r", series="a", x=x) for x in (0.75, 0.25))
     figure = replace(CURVES, methods=methods, axis=Axis(label="setting", over="setting"))
-    about = {"experiment": CURVES.id, "env": KIT.AW, "value": 1.0, "seed": 0}
+    about = {"experiment": CURVES.id, "env": AW, "value": 1.0, "seed": 0}
     (curve,) = panels(figure, [row(**about, method=one.name) for one in methods])[-1].curves
     assert curve.name == "a" and [x for x, _ in curve.points] == [0.25, 0.75]
 
 
 def test_differences_are_paired_by_seed():
     """Gains of 30, 25 and 20 points: 25 with a half-width of 4.303 * 5 / sqrt(3); one seed has none."""
-    (table,) = results_of(KIT._table_rows(), [TABLE], lambda name: None).shown
+    (table,) = results_of(table_rows(), [TABLE], lambda name: None).shown
     small, medium = table.differences.blocks
     assert [entry.mean for row in small.rows for entry in row.entries] == (
         ["CoMap against ReAct", "+25.0", "+12.6 to +37.4", "12.4", "3"]
@@ -257,15 +251,15 @@ def test_differences_are_paired_by_seed():
 
 
 def test_tables_on_generated_tasks_are_called_so():
-    rows = [replace(one, tasks="generated tasks") for one in KIT._table_rows()]
+    rows = [replace(one, tasks="generated tasks") for one in table_rows()]
     found = measured_table(TABLE, rows)
     assert found.title == "Measured here, on generated tasks"
-    mixed = [replace(one, tasks=None) if one.env == KIT.WS else one for one in rows]
+    mixed = [replace(one, tasks=None) if one.env == WS else one for one in rows]
     found = measured_table(TABLE, mixed)
     assert found.title == "Measured here"
-    assert any(f"{KIT.AW} (generated tasks)" in note for note in found.notes)
-    assert measured_table(TABLE, KIT._table_rows()).title == "Measured here"
-    figure = [replace(one, tasks="generated tasks") for one in KIT._figure_rows()]
+    assert any(f"{AW} (generated tasks)" in note for note in found.notes)
+    assert measured_table(TABLE, table_rows()).title == "Measured here"
+    figure = [replace(one, tasks="generated tasks") for one in figure_rows()]
     for experiment in (CURVES, BARS):
         for panel in panels(experiment, [one for one in figure if one.experiment == experiment.id]):
             assert panel_table(panel).title.endswith("on generated tasks")
@@ -274,7 +268,7 @@ def test_tables_on_generated_tasks_are_called_so():
 def test_a_cell_for_which_an_oracle_was_asked_has_a_footnote():
     rows = [
         replace(one, caution="the oracle, it is") if one.method == "CoMap" else one
-        for one in KIT._table_rows()
+        for one in table_rows()
     ]
     found = measured_table(TABLE, rows)
     marked = {

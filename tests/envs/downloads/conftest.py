@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import threading
-import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,9 +13,9 @@ from typing import Any
 import pytest
 
 from comap.envs import data
-from comap.envs.data import DataSet, Limits, Split, fingerprint
+from comap.envs.data import DataSet, Split, fingerprint
+from kits.archives import LIMITS, zip_of
 
-LIMITS = Limits(download_bytes=1 << 22, entries=100, unpacked_bytes=1 << 22)
 ITEMS = {f"{split}/task-{n}/trial": f"{split} {n}" for split in ("dev", "test") for n in range(3)}
 FILES = {f"root/{name}/game.txt": text.encode() for name, text in ITEMS.items()}
 FILES["root/dev/task-9-skipped/trial/game.txt"] = b"not counted"
@@ -31,14 +29,6 @@ def digest_of(split: str) -> str:
         if name.startswith(f"{split}/")
     }
     return fingerprint(items)
-
-
-def zip_of(files: Mapping[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-    return buffer.getvalue()
 
 
 @dataclass

@@ -18,14 +18,10 @@ from typing import Any
 
 import pytest
 
-from comap.envs.conformance.transcripts import load
 from comap.envs.data import MANIFEST, DataSet, get, is_installed, unpack, verify
 from comap.envs.storage import Progress, data_path
 from comap.errors import DataCorrupt, DataNotFound, DownloadError, OptionError
-
-LIMITS, zip_of = (
-    load(f"{Path(__file__).with_name('conftest.py')}:{it}") for it in ("LIMITS", "zip_of")
-)
+from kits.archives import LIMITS, zip_of
 
 
 def tree(folder: Path) -> dict[str, bytes]:

@@ -16,14 +16,12 @@ import gymnasium as gym
 import psutil
 import pytest
 
-from comap.envs.conformance.transcripts import load
 from comap.envs.scienceworld import keep_idle
 from comap.envs.scienceworld.simulator import simulator_jar
 from comap.errors import NoEpisode, OptionError
+from kits.scienceworld_owner import ACTIONS, transcript
 
-OWNER = Path(__file__).with_name("owner.py")
 TASK = {"task": "find-plant/3"}
-ACTIONS: tuple[str, ...] = load(f"{OWNER}:ACTIONS")
 PATIENCE = 60.0
 
 pytestmark = [
@@ -34,14 +32,14 @@ pytestmark = [
 
 @pytest.fixture
 def owner(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """A function that starts the program `owner.py`."""
+    """A function that starts the program `kits.scienceworld_owner`."""
     begun: list[subprocess.Popen[str]] = []
 
     def start(what: str, **environment: str) -> subprocess.Popen[str]:
         path = os.pathsep.join(entry for entry in sys.path if entry)
         begun.append(
             subprocess.Popen(
-                [sys.executable, str(OWNER), what],
+                [sys.executable, "-m", transcript.__module__, what],
                 stdout=subprocess.PIPE,
                 text=True,
                 cwd=tmp_path,
@@ -82,7 +80,7 @@ def is_gone(pid: int) -> bool:
 
 
 def fresh_transcript(env: gym.Env[str, str]) -> list[str]:
-    told: list[str] = load(f"{OWNER}:transcript")(env)
+    told: list[str] = transcript(env)
     return told
 
 

@@ -13,16 +13,15 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from comap.envs.conformance.transcripts import load
 from comap.envs.scienceworld import keep_idle
 from comap.envs.scienceworld import simulator as faster
 from comap.envs.scienceworld.simulator import simulator_jar
 from comap.envs.scienceworld.tasks import task_table
+from kits.scienceworld_classes import COMPILED, compiled, digests, javac
 
 TASKS = ("boil/2", "power-component/1", "grow-plant/4")
 LONG, SHORT = 4, 1
 ALL = {f"{name}/0": SHORT for name in list(task_table())[::15]} | dict.fromkeys(TASKS, LONG)
-WORLDS, COMPILING = (Path(__file__).with_name(f"{it}.py") for it in ("worlds", "our_classes"))
 STRANGE = ("open door", "1", "xyzzy", "look  at   THE kitchen", "task", "focus on", "wait")
 
 
@@ -78,7 +77,7 @@ def test_sets_of_things_are_those_of_the_simulator_whatever_their_size(
     pytest.importorskip("jpype", reason="JPype1 is not installed")
     path = os.pathsep.join(entry for entry in sys.path if entry)
     done = subprocess.run(
-        [sys.executable, str(WORLDS)],
+        [sys.executable, "-m", "kits.scienceworld_worlds"],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": path},
         capture_output=True,
@@ -92,17 +91,17 @@ def test_sets_of_things_are_those_of_the_simulator_whatever_their_size(
 
 
 def test_our_classes_were_compiled_from_their_sources() -> None:
-    recorded = json.loads(load(f"{COMPILING}:COMPILED").read_text())
-    assert recorded == load(f"{COMPILING}:digests")(), (
-        "the sources have changed; run python tests/envs/scienceworld/our_classes.py"
+    recorded = json.loads(COMPILED.read_text())
+    assert recorded == digests(), (
+        "the sources have changed; run python tests/kits/scienceworld_classes.py"
     )
 
 
 def test_compiling_our_sources_gives_our_classes(simulator: None) -> None:
-    if load(f"{COMPILING}:javac")() is None:
+    if javac() is None:
         pytest.skip("needs the JDK that they were compiled with")
     shipped = {it.name: it.read_bytes() for it in faster.OURS.glob("*.class")}
-    assert load(f"{COMPILING}:compiled")() == shipped
+    assert compiled() == shipped
 
 
 def test_another_simulator_is_left_alone_and_ours_where_nothing_can_be_written(

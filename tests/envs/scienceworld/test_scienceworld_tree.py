@@ -13,14 +13,13 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from comap.envs.conformance.transcripts import load
 from comap.envs.scienceworld import ScienceWorldEnv
 from comap.envs.scienceworld.engine import gold_path, nodes, tree_facts
 from comap.envs.scienceworld.tasks import task_table
+from kits.scienceworld_truth import Truth
 
 CASES = json.loads(Path(__file__).with_name("cases.json").read_text("utf-8"))
 
-Truth = load(f"{Path(__file__).with_name('truth.py')}:Truth")
 CHECKED = 5
 RANDOM = 14
 

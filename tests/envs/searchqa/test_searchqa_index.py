@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from comap.cli import main
-from comap.envs.conformance.transcripts import load
 from comap.envs.searchqa import (
     HybridRetriever,
     TransformerEncoder,
@@ -27,10 +26,8 @@ from comap.envs.searchqa.lexical import PASSAGES
 from comap.envs.searchqa.retriever import CallableRetriever
 from comap.envs.searchqa.tasks import choose_retriever
 from comap.errors import DataCorrupt, DataNotFound, EngineError, OptionError
-
-write_book = load(f"{Path(__file__).with_name('conftest.py')}:write_book")
-TINY = Path(__file__).parents[2] / "lm" / "tiny_encoder.py"
-write_tiny_encoder = load(f"{TINY}:write_tiny_encoder")
+from kits.books import write_book
+from kits.tiny_encoder import write_tiny_encoder
 
 
 class Letters:

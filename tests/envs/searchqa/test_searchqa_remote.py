@@ -13,7 +13,6 @@ import gymnasium as gym
 import pytest
 
 import comap  # noqa: F401
-from comap.envs.conformance.transcripts import load
 from comap.envs.http import Server
 from comap.envs.searchqa import (
     RemoteRetriever,
@@ -21,9 +20,7 @@ from comap.envs.searchqa import (
 )
 from comap.envs.searchqa.retriever import answer, retrieval_app
 from comap.errors import EngineError, OptionError
-
-hostile = load(f"{Path(__file__).parents[2] / 'lm' / 'hostile_server.py'}:KIT")
-HostileServer, sends, raw = hostile.HostileServer, hostile.sends, hostile.raw
+from kits.hostile_server import HostileServer, hangs, raw, sends
 
 ROW = {"document": {"id": "7", "contents": '"Emma"\nBy Jane Austen.'}, "score": 2.5}
 BARE = {"id": 8, "contents": "Ada"}
@@ -45,7 +42,7 @@ def test_both_wire_formats(wire) -> None:
 
 
 HOSTILE = {
-    "hangs": (hostile.hangs, "no whole answer"),
+    "hangs": (hangs, "no whole answer"),
     "garbage": (raw(b"<html>\xff"), "cannot be read"),
     "half a JSON": (raw(b'{"result": [[{"document"'), "cannot be read"),
     "500": (sends({"error": "x"}, 500), "status 500"),

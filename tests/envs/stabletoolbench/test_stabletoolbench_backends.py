@@ -12,7 +12,6 @@ import gymnasium as gym
 import pytest
 
 import comap  # noqa: F401
-from comap.envs.conformance.transcripts import load
 from comap.envs.stabletoolbench.apps import world_of
 from comap.envs.stabletoolbench.backends import (
     BackendFault,
@@ -24,13 +23,12 @@ from comap.envs.stabletoolbench.backends import (
     ResponseCache,
 )
 from comap.errors import OptionError
+from kits.hostile_server import HostileServer, hangs, raw, sends
+from kits.stabletoolbench import NAMES, Scripted, api, call, write_query
 
 ID = "comap/StableToolBench-v0"
 
 
-kit = load(f"{Path(__file__).with_name('kit.py')}:KIT")
-hostile = load(f"{Path(__file__).parents[2] / 'lm' / 'hostile_server.py'}:KIT")
-serving, raw = hostile.HostileServer, hostile.raw
 ASKED = Request("Food", "drinks", "by_id", {"is_id": "7", "n": 1})
 QUICK = 0.4
 
@@ -41,11 +39,11 @@ def url_of(server):
 
 def says(response, error=""):
     """Answer rightly."""
-    return hostile.sends({"error": error, "response": response})
+    return sends({"error": error, "response": response})
 
 
 FAULTS = {
-    "hangs": (hostile.hangs, "no whole answer"),
+    "hangs": (hangs, "no whole answer"),
     "half a JSON, told whole": (raw(b'{"error": "", "resp'), "expected JSON"),
     "garbage": (raw(b"\xff\xfe<html>"), "expected JSON"),
     "a list": (raw(b"[1]"), "expected an object"),
@@ -58,7 +56,7 @@ FAULTS = {
 @pytest.fixture
 def data(tmp_path):
     """Official files of one query, made here."""
-    folder = kit.write_query(tmp_path / "data", kit.api("By ID", [("id",)], [("n", "NUMBER")]))
+    folder = write_query(tmp_path / "data", api("By ID", [("id",)], [("n", "NUMBER")]))
     place = folder / "tool_response_cache" / "Food" / "drinks_for_Food"
     place.mkdir(parents=True)
     told = {"{'is_id': '7', 'n': 1}": {"error": "", "response": {"name": "Daiquiri"}}}
@@ -73,9 +71,7 @@ def make(data, **options):
 
 
 def answered(env, **arguments):
-    observation, _, terminated, truncated, info = env.step(
-        kit.call("by_id_for_drinks", **arguments)
-    )
+    observation, _, terminated, truncated, info = env.step(call("by_id_for_drinks", **arguments))
     assert not terminated and not truncated and "error" not in info
     return json.loads(observation), info
 
@@ -119,7 +115,7 @@ def test_the_official_cache_of_real_responses_is_read(official):
     assert found > 80
 
 
-@pytest.mark.parametrize("name", kit.NAMES)
+@pytest.mark.parametrize("name", NAMES)
 def test_no_name_leaves_the_cache(data, name):
     (data / "secret.json").write_text('{"{}": {"error": "", "response": "secret"}}')
     cache = ResponseCache(data / "tool_response_cache")
@@ -127,7 +123,7 @@ def test_no_name_leaves_the_cache(data, name):
         assert cache.answer(ASKED._replace(arguments={}, **{part: name})) is None
     env = make(data)
     env.reset(seed=0)
-    for text in (kit.call(name), f"Action: {name}\nAction Input: {{}}"):
+    for text in (call(name), f"Action: {name}\nAction Input: {{}}"):
         observation, *_, info = env.step(text)
         assert info["invalid_action"] and "error" not in info
         assert json.loads(observation)["response"] == ""
@@ -161,7 +157,7 @@ def test_a_bad_server_costs_its_time_and_no_more(data, tmp_path, kind):
     behaviour, expected = FAULTS[kind]
     options = {"timeout": QUICK, "retries": 0, "overlay": str(tmp_path / "overlay.jsonl")}
     good = says({"name": "Mojito"})
-    with serving(behaviour, good) as server:
+    with HostileServer(behaviour, good) as server:
         env = make(data, live_url=url_of(server), **options)
         env.reset(seed=0)
         start = time.monotonic()
@@ -180,7 +176,7 @@ def test_a_bad_server_costs_its_time_and_no_more(data, tmp_path, kind):
 
 def test_a_server_is_asked_again_and_then_never(data, tmp_path):
     options = {"timeout": 5, "retries": 2, "overlay": str(tmp_path / "overlay.jsonl")}
-    with serving(raw(b"", 503), raw(b"", 500), says(["ok"])) as server:
+    with HostileServer(raw(b"", 503), raw(b"", 500), says(["ok"])) as server:
         env = make(data, live_url=url_of(server), **options)
         env.reset(seed=0)
         assert answered(env, is_id="8")[0]["response"] == ["ok"]
@@ -200,7 +196,7 @@ def test_a_server_is_asked_again_and_then_never(data, tmp_path):
 
 
 def test_a_simulator_answers_what_nobody_else_knows(data, tmp_path):
-    model = kit.Scripted("no JSON", '```json\n{"error": "", "response": {"name": "Gimlet"}}\n```')
+    model = Scripted("no JSON", '```json\n{"error": "", "response": {"name": "Gimlet"}}\n```')
     env = make(data, simulator=model, overlay=str(tmp_path / "overlay.jsonl"))
     env.reset(seed=0)
     assert answered(env, is_id="7", n=1)[1]["tool_source"] == "cache" and not model.asked

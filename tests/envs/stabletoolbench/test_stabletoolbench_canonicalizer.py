@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import gymnasium as gym
 import hypothesis
@@ -11,13 +10,12 @@ import hypothesis.strategies as some
 
 import comap  # noqa: F401
 from comap.envs.conformance.suite import NONSENSE
-from comap.envs.conformance.transcripts import load
 from comap.envs.stabletoolbench import ToolCanonicalizer
 from comap.envs.stabletoolbench.canonicalizer import returned
 from comap.facts import State, diff
 from comap.trajectory import Turn
+from kits.stabletoolbench import call
 
-call = load(f"{Path(__file__).with_name('kit.py')}:call")
 CANON = ToolCanonicalizer()
 START = """Task: Book FL-204.
 Functions:

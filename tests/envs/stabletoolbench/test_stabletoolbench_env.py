@@ -5,21 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from pathlib import Path
 
 import gymnasium as gym
 import pytest
 
 import comap  # noqa: F401
-from comap.envs.conformance.transcripts import load
 from comap.envs.stabletoolbench.apps import APPS, answering, api_records, world_of
 from comap.envs.stabletoolbench.apps.world import ToolError
 from comap.envs.stabletoolbench.backends import own_functions
 from comap.envs.stabletoolbench.canonicalizer import observation_of
 from comap.envs.stabletoolbench.functions import problem_of
 from comap.envs.stabletoolbench.tasks import GROUPS, SIZES, generated_task
-
-call = load(f"{Path(__file__).with_name('kit.py')}:call")
+from kits.stabletoolbench import call
 
 ID = "comap/StableToolBench-v0"
 SPLITS = ("train", *GROUPS)

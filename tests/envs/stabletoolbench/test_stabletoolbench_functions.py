@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import jsonschema
 import pytest
 
-from comap.envs.conformance.transcripts import load
 from comap.envs.stabletoolbench import functions
 from comap.envs.stabletoolbench.functions import (
     _TYPES,
@@ -22,8 +20,8 @@ from comap.envs.stabletoolbench.functions import (
 )
 from comap.envs.stabletoolbench.tasks import read_queries
 from comap.errors import DataCorrupt
+from kits.stabletoolbench import api
 
-kit = load(f"{Path(__file__).with_name('kit.py')}:KIT")
 GROUPS = ("G1_instruction", "G1_category", "G1_tool", "G2_instruction")
 
 
@@ -76,11 +74,11 @@ def test_names_are_those_of_reference_answers(official, queries):
 
 
 def test_defects_are_mended_and_there_on_request():
-    only_optional = kit.api("List", optional=[("Page", "NUMBER", 1.5), ("id",)])
+    only_optional = api("List", optional=[("Page", "NUMBER", 1.5), ("id",)])
     assert list(of(only_optional)[0]["parameters"]["properties"]) == ["page", "is_id"]
     lost = of(only_optional, compat="reference")[0]["parameters"]
     assert lost["properties"] == {} and lost["required"] == [""]
-    both = kit.api("Get", required=[("q", "NUMBER", 7)], optional=[("from", "ENUM")])
+    both = api("Get", required=[("q", "NUMBER", 7)], optional=[("from", "ENUM")])
     mended, kept = (of(both, compat=compat)[0]["parameters"] for compat in ("strict", "reference"))
     assert mended["required"] == ["q"] and mended["properties"]["q"]["type"] == "number"
     assert kept["required"] == ["", "q"] and kept["optional"] == ["", "is_from"]
@@ -108,7 +106,7 @@ def test_arguments_are_checked_and_brought_into_form():
         "s": "STRING",
     }
     listed = list(kinds.items())
-    (offer,) = offers({"api_list": [kit.api("All", optional=listed)]})
+    (offer,) = offers({"api_list": [api("All", optional=listed)]})
     written = {"n": "3", "x": "2.5", "b": "True", "a": "[1]", "o": '{"k": 1}', "s": 12}
     formed = coerced(offer, written)
     assert formed == {"n": 3, "x": 2.5, "b": True, "a": [1], "o": {"k": 1}, "s": "12"}

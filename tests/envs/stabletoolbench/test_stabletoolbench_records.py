@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -15,12 +14,11 @@ from comap.agents import Decision, run_episode
 from comap.agents.run import Run, run_to
 from comap.agents.scripted import ExpertAgent
 from comap.benchmarks.view import summary_table
-from comap.envs.conformance.transcripts import load
 from comap.envs.stabletoolbench.scoring import attempt_of
 from comap.envs.stabletoolbench.tasks import generated_task
 from comap.trajectory import ENV_INFO, Trajectory, read_trajectories
+from kits import stabletoolbench
 
-kit = load(f"{Path(__file__).with_name('kit.py')}:KIT")
 ENV = partial(gym.make, "comap/StableToolBench-v0", source="generated", split="G1_instruction")
 
 
@@ -37,12 +35,14 @@ class Says:
         return Decision(self._actions[view.step], notes=self._notes)
 
 
-GIVE_UP = kit.call("Finish", return_type="give_up_and_restart")
+GIVE_UP = stabletoolbench.call("Finish", return_type="give_up_and_restart")
 
 
 def test_steps_keep_the_source_and_nothing_where_none_was_asked():
     name, arguments = generated_task("G1_instruction", 0).plan[0]
-    agent = Says(kit.call(name, **arguments), "no call at all", GIVE_UP, notes={"why": "so"})
+    agent = Says(
+        stabletoolbench.call(name, **arguments), "no call at all", GIVE_UP, notes={"why": "so"}
+    )
     found = run_episode(ENV(), agent, task="generated/G1_instruction/0")
     assert found.error is None
     assert [step.notes for step in found.steps] == [
@@ -56,13 +56,13 @@ def test_steps_keep_the_source_and_nothing_where_none_was_asked():
 
 
 def test_faults_of_backends_are_kept(tmp_path):
-    folder = kit.write_query(tmp_path, kit.api("a"))
+    folder = stabletoolbench.write_query(tmp_path, stabletoolbench.api("a"))
     cache = tmp_path / "tool_response_cache" / "Food" / "drinks_for_Food"
     cache.mkdir(parents=True)
     (cache / "a.json").write_text("{")
     with gym.make("comap/StableToolBench-v0", split="G1_tool", data_dir=folder) as env:
         env.reset()
-        call = kit.call(env.unwrapped.functions[0]["name"])
+        call = stabletoolbench.call(env.unwrapped.functions[0]["name"])
         found = run_episode(env, Says(call, GIVE_UP))
     told = found.steps[0].env_info
     assert told["tool_source"] == "none" and "cache" in told["tool_faults"][0]

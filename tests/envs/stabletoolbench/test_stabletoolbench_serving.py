@@ -14,11 +14,10 @@ import gymnasium as gym
 import pytest
 
 import comap
-from comap.envs.conformance.transcripts import load
 from comap.envs.stabletoolbench.apps import api_records
 from comap.envs.stabletoolbench.backends import ResponseCache, VirtualTools
+from kits.stabletoolbench import NAMES, call, write_query
 
-kit = load(f"{Path(__file__).with_name('kit.py')}:KIT")
 ROOT = Path(comap.__file__).parent.parent
 
 
@@ -64,7 +63,7 @@ def test_the_embedded_tools_are_served(server):
 
 def test_an_environment_asks_a_server(server, tmp_path):
     """Our environment as a client of our server, on queries that only the server knows."""
-    folder = kit.write_query(tmp_path, *api_records("geography"))
+    folder = write_query(tmp_path, *api_records("geography"))
     env = gym.make(
         "comap/StableToolBench-v0",
         data_dir=str(folder),
@@ -73,11 +72,11 @@ def test_an_environment_asks_a_server(server, tmp_path):
         overlay=str(tmp_path / "overlay.jsonl"),
     )
     env.reset(seed=0)
-    observation, *_, info = env.step(kit.call("city_for_geography", city_id="G-20"))
+    observation, *_, info = env.step(call("city_for_geography", city_id="G-20"))
     assert info["tool_source"] == "live" and json.loads(observation)["response"]["id"] == "G-20"
 
 
-@pytest.mark.parametrize("name", [*kit.NAMES, 7, None])
+@pytest.mark.parametrize("name", [*NAMES, 7, None])
 def test_no_name_is_a_path(official, name):
     tools = VirtualTools([ResponseCache(official / "tool_response_cache")], world=0)
     for key in ("category", "tool_name", "api_name"):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from comap.agents import KnowledgeBase
-from comap.envs.conformance.transcripts import load
 from comap.errors import DataNotFound, OptionError
 from comap.lm.encoder import TransformerEncoder
 from comap.trainers.baselines import run_class
@@ -17,13 +15,14 @@ from comap.trainers.baselines.itp import DepthExample, Played, observation_at, t
 from comap.trainers.baselines.itp_trainer import DepthTrainer, OnlineTrainer
 from comap.trainers.baselines.wkm import KNOWLEDGE, WKMRun
 from comap.trainers.samples import MicroBatch
+from kits import learning
+from kits.tiny_encoder import write_tiny_encoder
+from kits.trainings import demos_of, files_of, make_env, opened
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-learning = load(f"{Path(__file__).parents[1] / 'learning.py'}:KIT")
 ITEM = {"index": torch.tensor([0])}
-KIT = load(f"{Path(__file__).parents[1] / 'training_kit.py'}:KIT")
 FEW = {
     "sft": {"train_world_model": True},
     "iwm": {"explored": 2, "alternatives": 2},
@@ -71,10 +70,6 @@ LEFT = {
 }
 
 
-TINY = Path(__file__).parents[2] / "lm" / "tiny_encoder.py"
-write_tiny_encoder = load(f"{TINY}:write_tiny_encoder")
-
-
 def training(method, model, out, settings=None, **told):
     shared = {
         "epochs": 1,
@@ -82,8 +77,8 @@ def training(method, model, out, settings=None, **told):
         "evaluation_splits": ("valid_seen",),
     }
     config = baseline_preset(method, "tiny", **shared, **FEW[method], **(settings or {}))
-    roles = KIT.opened(config, model, config.roles())
-    return run_class(method)(config, roles, KIT.make_env, KIT.demos_of(3), out, **told)
+    roles = opened(config, model, config.roles())
+    return run_class(method)(config, roles, make_env, demos_of(3), out, **told)
 
 
 @pytest.mark.parametrize("method", STAGES)
@@ -93,11 +88,11 @@ def test_a_training_and_its_second_start(method, player, tmp_path):
     assert list(summary["stages"]) == [*STAGES[method], last]
     assert summary["results"]["valid_seen"]["episodes"] == 1
     assert {path.name for path in (tmp_path / "run" / "models").iterdir()} == LEFT[method]
-    files = KIT.files_of(tmp_path / "run")
+    files = files_of(tmp_path / "run")
     events = []
     assert training(method, player, tmp_path / "run", tell=events.append).run() == summary
     assert {event["event"] for event in events} == {"known"}
-    assert KIT.files_of(tmp_path / "run") == files
+    assert files_of(tmp_path / "run") == files
 
 
 def test_wkm_encodes_its_knowledge_base_once(player, tmp_path, monkeypatch):
@@ -144,7 +139,7 @@ def test_wkm_with_a_knowledge_model(player, tmp_path):
         *("rollouts", "task-knowledge", "state-knowledge", "knowledge-model", "agent-model"),
         "evaluation",
     ]
-    steps = sum(len(shown.steps) for shown in KIT.demos_of(3))
+    steps = sum(len(shown.steps) for shown in demos_of(3))
     base = list(KnowledgeBase.load(tmp_path / "run" / KNOWLEDGE))
     told = sum(entry.knowledge != "" for entry in base)
     assert len(base) == steps and told > steps / 2
@@ -156,9 +151,9 @@ def test_wkm_with_a_knowledge_model(player, tmp_path):
 
 def test_demonstrations_of_another_split_are_refused(player, tmp_path):
     config = baseline_preset("sft", "tiny", train_split="valid_seen")
-    roles = KIT.opened(config, player, config.roles())
+    roles = opened(config, player, config.roles())
     with pytest.raises(OptionError, match="learns from nothing else"):
-        run_class("sft")(config, roles, KIT.make_env, KIT.demos_of(1), tmp_path)
+        run_class("sft")(config, roles, make_env, demos_of(1), tmp_path)
 
 
 def test_itp_by_hand():

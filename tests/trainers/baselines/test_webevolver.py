@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.facts import Delta, State
 from comap.lm import Completion
@@ -15,6 +13,9 @@ from comap.trainers.baselines.config import baseline_preset
 from comap.trainers.evaluation import score_depths
 from comap.trajectory import Step, Trajectory
 from comap.worldmodel import NullWorldModel, Prediction, Query, Transition, Turn
+from kits.event_files import TRACKER, curves_of
+from kits.scripted import HashedModel as Asked
+from kits.trainings import Answers, demos_of, files_of, make_env, opened
 
 pytest.importorskip("torch")
 pytest.importorskip("trl")
@@ -26,9 +27,6 @@ from comap.trainers.baselines.webevolver import (
     select,
 )
 
-KIT = load(f"{Path(__file__).parents[1] / 'training_kit.py'}:KIT")
-EVENT_FILES = load(f"{Path(__file__).parents[1] / 'event_files.py'}:KIT")
-Asked = load(f"{Path(__file__).parents[2] / 'agents' / 'scripted.py'}:HashedModel")
 WEB = "comap/Web-v0"
 FEW = {
     "demonstrations": 3,
@@ -117,8 +115,8 @@ def test_the_last_imagined_step_is_asked_for_what_the_task_needs():
 
 
 def test_delta_f1_by_depth_counts_changes_since_the_real_state():
-    shown = KIT.demos_of(1)
-    reads = KIT.make_env("train").get_wrapper_attr("canonicalizer")
+    shown = demos_of(1)
+    reads = make_env("train").get_wrapper_attr("canonicalizer")
     steps = len(shown[0].steps)
     nothing = score_depths(NullWorldModel(), shown, reads, 100, 0, last=2)
     assert [*nothing] == ["1", ">=2"] and nothing["1"]["n"] == steps
@@ -139,12 +137,12 @@ class Recorded:
 
     def __init__(self, player, out, monkeypatch, **settings):
         config = baseline_preset("webevolver", "tiny", **{**FEW, **settings})
-        roles = KIT.opened(config, player, config.roles())
-        demos = KIT.demos_of(3) if config.shows_expert else ()
-        told = {"report_to": EVENT_FILES.TRACKER}
-        self.run = WebEvolverRun(config, roles, KIT.make_env, demos, out, **told)
+        roles = opened(config, player, config.roles())
+        demos = demos_of(3) if config.shows_expert else ()
+        told = {"report_to": TRACKER}
+        self.run = WebEvolverRun(config, roles, make_env, demos, out, **told)
         self.learned, self.before = {}, {}
-        lm = KIT.Answers(self.run.head.size)
+        lm = Answers(self.run.head.size)
         monkeypatch.setattr(roles, "language_model", lambda **told: lm)
         monkeypatch.setattr(self.run, "fit", self.fit)
 
@@ -171,8 +169,8 @@ def test_a_round_learns_anew_from_real_and_imagined_episodes(player, tmp_path, m
     assert rounds[2]["imagine"]["acceptance"] == 1.0 and rounds[2]["play"]["acceptance"] == 0.0
     assert rounds[2]["play"]["removed"] == {"rejected": 2}
     assert set(rounds[2]["delta_f1_by_depth"]) <= {"1", "2", "3", ">=4"}
-    if EVENT_FILES.TRACKER != "none":
-        curves = EVENT_FILES.curves_of(made.run.out)
+    if TRACKER != "none":
+        curves = curves_of(made.run.out)
         ((_, depth),) = curves["evaluation/delta_f1_by_depth/1/delta_f1"][-1:]
         assert depth == pytest.approx(rounds[2]["delta_f1_by_depth"]["1"]["delta_f1"])
         assert [value for _, value in curves["imagine/acceptance"]] == [1.0]
@@ -217,7 +215,7 @@ def test_a_training_that_was_stopped_goes_on_from_the_same_beginning(player, tmp
     assert set(again.learned) == {"round-2-policy"}
     for part in ("before", "learned"):
         assert getattr(again, part)["round-2-policy"] == getattr(whole, part)["round-2-policy"]
-    assert KIT.files_of(tmp_path / "stopped") == KIT.files_of(tmp_path / "whole")
+    assert files_of(tmp_path / "stopped") == files_of(tmp_path / "whole")
 
 
 def test_only_imagined_episodes_are_learned_where_that_is_asked_for(player, tmp_path, monkeypatch):

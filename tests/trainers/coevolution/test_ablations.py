@@ -6,17 +6,13 @@ stands in for texts, and learning is recorded: it moves a role's weights by one.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from comap.agents.comap import WorldStateGate
-from comap.envs.conformance.transcripts import load
 from comap.worldmodel import RetrievalWorldModel
+from kits.trainings import Recorded, small
 
 pytest.importorskip("trl")
-KIT = load(f"{Path(__file__).parents[1] / 'training_kit.py'}:KIT")
-Recorded = KIT.Recorded
 WARMUP = ["warmup-policy", "warmup-rollouts", "warmup-world-model"]
 INIT = ["reflection-drafts", "reflection-suffixes", "reflection-init"]
 ROUND = [f"round-1-{part}" for part in ("rollouts", "world-model", "policy", "evaluation")]
@@ -26,7 +22,7 @@ ALL = [*WARMUP, *INIT, "round-0-evaluation", *ROUND]
 def settings(**changed):
     """The smallest training, with enough episodes for all kinds of samples to occur."""
     told = {"frozen_transitions": 0, "diagnosed": 0, "tasks_per_round": 4, "tau_wm": 0.6}
-    found = KIT.small(**{**told, **changed})
+    found = small(**{**told, **changed})
     return found
 
 

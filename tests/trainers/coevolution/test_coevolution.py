@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from comap.agents import CoMapAgent
 from comap.agents.run import Run, recorded, run_to
-from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.jsonl import read_json
 from comap.trainers.roles import Roles
+from kits.event_files import TRACKER, curves_of
+from kits.trainings import Recorded, files_of, make_env, small, training
 
 pytest.importorskip("trl")
-KIT = load(f"{Path(__file__).parents[1] / 'training_kit.py'}:KIT")
-EVENT_FILES = load(f"{Path(__file__).parents[1] / 'event_files.py'}:KIT")
 STAGES = [
     "warmup-policy",
     "warmup-rollouts",
@@ -41,9 +39,9 @@ class Ended:
 
     def __init__(self, model, out, **settings):
         self.model, self.out = model, out
-        self.config, self.events = KIT.small(**settings), list[Any]()
-        told = {"report_to": EVENT_FILES.TRACKER}
-        self.training = KIT.training(self.config, model, out, self.events.append, **told)
+        self.config, self.events = small(**settings), list[Any]()
+        told = {"report_to": TRACKER}
+        self.training = training(self.config, model, out, self.events.append, **told)
         self.summary = self.training.run()
 
     def result(self, name):
@@ -56,7 +54,7 @@ class Ended:
 
     def again(self, **settings):
         events = []
-        KIT.training(KIT.small(**settings), self.model, self.out, events.append).run()
+        training(small(**settings), self.model, self.out, events.append).run()
         return events
 
 
@@ -93,7 +91,7 @@ def test_stages_and_results(plain):
 
 def test_a_tracker_gets_success_gates_and_world_model(plain):
     pytest.importorskip("tensorboard")
-    curves, updates, stages = EVENT_FILES.curves_of(plain.out), 0, {}
+    curves, updates, stages = curves_of(plain.out), 0, {}
     for name in STAGES:
         updates += plain.result(name).get("updates", 0)
         stages[name] = updates
@@ -129,7 +127,7 @@ def test_saved_models_play_as_in_the_last_evaluation(plain, tmp_path):
     played = place / "trajectories.jsonl"
     wanted = played.read_bytes()
     run = Run(
-        make_env=partial(KIT.make_env, "valid_seen"),
+        make_env=partial(make_env, "valid_seen"),
         agent=agent,
         tasks=[json.loads(line)["task"] for line in wanted.splitlines()],
         lm=lm,
@@ -146,10 +144,10 @@ def test_saved_models_play_as_in_the_last_evaluation(plain, tmp_path):
 
 
 def test_a_training_that_has_ended_is_known(plain):
-    files = KIT.files_of(plain.out)
+    files = files_of(plain.out)
     events = plain.again(**{**PLAIN, "concurrency": 1})
     assert [event["event"] for event in events] == ["known"] * len(STAGES)
-    assert KIT.files_of(plain.out) == files
+    assert files_of(plain.out) == files
     with pytest.raises(OptionError, match=r"eta: 0\.5 there, 0\.25 now"):
         plain.again(**PLAIN, eta=0.25)
 
@@ -157,8 +155,8 @@ def test_a_training_that_has_ended_is_known(plain):
 @pytest.mark.parametrize("buffer", ["last", "all"])
 def test_rounds_and_buffers(player, tmp_path, monkeypatch, buffer):
     few = {"frozen_transitions": 0, "diagnosed": 0, "rounds": 2, "reflection_init": False}
-    config = KIT.small(**few, buffer=buffer, evaluation_tasks=1, final_tasks=2)
-    found = KIT.Recorded(config, player, tmp_path, monkeypatch)
+    config = small(**few, buffer=buffer, evaluation_tasks=1, final_tasks=2)
+    found = Recorded(config, player, tmp_path, monkeypatch)
     played = {k: found.played(f"round-{k}-rollouts") for k in (1, 2)}
     for k in (1, 2):
         rows = [s for s in found.samples(f"round-{k}-world-model") if s.kind == "world_model"]
@@ -169,7 +167,7 @@ def test_rounds_and_buffers(player, tmp_path, monkeypatch, buffer):
 
 
 def test_stages_that_are_left_out(player, tmp_path):
-    warmed = KIT.training(KIT.small(), player, tmp_path, warmed_up=True)
+    warmed = training(small(), player, tmp_path, warmed_up=True)
     assert [name for name, _ in warmed.stages()] == STAGES[3:]
-    none = KIT.training(KIT.small(rounds=0), player, tmp_path)
+    none = training(small(rounds=0), player, tmp_path)
     assert [name for name, _ in none.stages()] == STAGES[:8]

@@ -13,10 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from comap.envs.conformance.transcripts import load
+from kits import processes, trainings
 
-KIT = Path(__file__).parents[1] / "training_kit.py"
-processes = load(f"{KIT.with_name('process_kit.py')}:KIT")
 BOUNDARIES = (  # one of each kind
     "stages/*-warmup-policy/checkpoints/checkpoint-1",  # being written
     "stages/*-warmup-policy/agent.safetensors",  # trained, but the stage has not ended
@@ -37,13 +35,12 @@ FEW = {
 def main(place):
     """Train in one go, and in another folder with kills, and leave a report."""
     processes.import_trainers()
-    kit = load(f"{KIT}:KIT")
-    kit.build_elsewhere(place / "model")
-    kit.demos_of(3)  # before the forks
+    trainings.build_elsewhere(place / "model")
+    trainings.demos_of(3)  # before the forks
 
     def attempt(out, now):
         def train():
-            kit.training(kit.small(weights="lora", **FEW), place / "model", out).run()
+            trainings.training(trainings.small(weights="lora", **FEW), place / "model", out).run()
 
         return processes.attempt(train, out.with_suffix(".log"), now)
 
@@ -60,9 +57,8 @@ def test_killed_at_boundaries(tmp_path):
     pytest.importorskip("trl")
     kills = processes.report_of(__file__, tmp_path)
     assert len(kills) >= len(BOUNDARIES) - 1  # the last one may come too late
-    kit = load(f"{KIT}:KIT")
-    assert kit.results_of(tmp_path / "killed") == kit.results_of(tmp_path / "whole")
-    files, wanted = kit.files_of(tmp_path / "killed"), kit.files_of(tmp_path / "whole")
+    assert trainings.results_of(tmp_path / "killed") == trainings.results_of(tmp_path / "whole")
+    files, wanted = trainings.files_of(tmp_path / "killed"), trainings.files_of(tmp_path / "whole")
     assert sorted(files) == sorted(wanted)
     assert [name for name in wanted if files[name] != wanted[name]] == []
     assert not list((tmp_path / "killed").rglob("checkpoint*"))

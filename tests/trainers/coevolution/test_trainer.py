@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.trainers.comap.config import Distillation
 from comap.trainers.comap.objective import (
@@ -19,16 +17,15 @@ from comap.trainers.comap.objective import (
 )
 from comap.trainers.comap.trainer import CoMapTrainer, Teacher, TokenPositions, branched
 from comap.trainers.config import Optimization
+from comap.trainers.roles import Roles
 from comap.trainers.samples import Example, plan_updates
+from kits.learning import make, opened, settings, world_samples
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 torch.set_num_threads(1)
 
-SCRIPT = Path(__file__).parents[1] / "learning.py"
 
-
-learning = load(f"{SCRIPT}:KIT")
 KINDS = pytest.mark.parametrize("kind", ["lora", "full"])
 ITEM = {"index": torch.tensor([0])}
 ETA = 0.5
@@ -46,7 +43,7 @@ def stir(roles, *names, seed=0):
 
 
 def trainer_of(roles, out, rows, role="wm", **told):
-    given = learning.settings(roles, out, learning.world_samples(), role=role, accumulate=1)
+    given = settings(roles, out, world_samples(), role=role, accumulate=1)
     given |= {
         "epochs": [rows],
         "plan": plan_updates(
@@ -108,7 +105,7 @@ def distilled(**fields):
 
 @KINDS
 def test_likelihood_and_distillation_are_those_worked_by_hand(model, tmp_path, kind):
-    roles, rows = learning.opened(model, kind), distilled()
+    roles, rows = opened(model, kind), distilled()
     stir(roles, "wm", "wm_ema")
     said = [(31, 32, 5), (), (33,)]
     for continuations in (None, said):
@@ -130,7 +127,7 @@ def test_likelihood_and_distillation_are_those_worked_by_hand(model, tmp_path, k
 
 
 def test_the_label_of_a_head_is_worked_by_hand(model, tmp_path):
-    roles = learning.opened(model, "lora")
+    roles = opened(model, "lora")
     stir(roles, "agent")
     decision = (0, 20, 21)  # it is there and does not matter where there is a head
     rows = [
@@ -164,7 +161,7 @@ def test_the_label_of_a_head_is_worked_by_hand(model, tmp_path):
 
 
 def test_the_label_of_two_words_is_worked_by_hand(model, tmp_path):
-    roles = learning.opened(model, "lora")
+    roles = opened(model, "lora")
     stir(roles, "agent")
     rows = [
         Example((9, 11, 8), (30, 20, 5), (False, True, True), 1.0, 1.0, (1, 20, 21)),
@@ -183,7 +180,7 @@ def test_the_label_of_two_words_is_worked_by_hand(model, tmp_path):
 
 @KINDS
 def test_distillation_is_zero_exactly_where_teacher_and_student_are_one(model, tmp_path, kind):
-    roles = learning.opened(model, kind)
+    roles = opened(model, kind)
     stir(roles, "wm")
     roles.copy("wm", "wm_ema")
     row = Example((9, 11, 8), (20, 21, 5), (False,) * 3, teacher=(9, 11, 8))
@@ -207,7 +204,7 @@ def test_distillation_is_zero_exactly_where_teacher_and_student_are_one(model, t
 
 @KINDS
 def test_no_gradient_reaches_the_teacher_or_any_other_role(model, tmp_path, kind):
-    roles = learning.opened(model, kind)
+    roles = opened(model, kind)
     stir(roles, "wm_ema")
     before = {role: roles.state(role) for role in roles.names}
     trainer = trainer_of(roles, tmp_path, distilled(), teacher=teacher_of(mu=1.0))
@@ -223,7 +220,7 @@ def test_no_gradient_reaches_the_teacher_or_any_other_role(model, tmp_path, kind
 
 @KINDS
 def test_the_teacher_is_exactly_the_moving_average_of_the_student(model, tmp_path, kind):
-    roles = learning.opened(model, kind)
+    roles = opened(model, kind)
     expected = list(roles.state("wm_ema").values())
     seen = []
 
@@ -233,7 +230,7 @@ def test_the_teacher_is_exactly_the_moving_average_of_the_student(model, tmp_pat
             seen.append(float(next(iter(self.own.values())).detach().sum()))
             super().after_update()
 
-    told = learning.settings(roles, tmp_path, learning.world_samples())
+    told = settings(roles, tmp_path, world_samples())
     Watched(objective=WM, teacher=teacher_of(mu=0.9), **told).fit()
     assert len(set(seen)) == 4
     for one, other in zip(expected, roles.state("wm_ema").values(), strict=True):
@@ -241,7 +238,7 @@ def test_the_teacher_is_exactly_the_moving_average_of_the_student(model, tmp_pat
 
 
 def test_the_teacher_has_no_dropout_and_the_student_has(model, tmp_path):
-    roles = learning.opened(model, "lora", dropout=0.5)
+    roles = opened(model, "lora", dropout=0.5)
     stir(roles, "wm", "wm_ema")
     trainer = trainer_of(roles, tmp_path, distilled(), teacher=teacher_of())
     trainer.model.train()
@@ -257,14 +254,14 @@ def test_the_teacher_has_no_dropout_and_the_student_has(model, tmp_path):
 
 
 def test_a_text_is_asked_for_once_an_epoch_even_where_a_process_has_no_row(model, tmp_path):
-    roles = learning.opened(model, "lora")
+    roles = opened(model, "lora")
     asked = []
 
     def continuations(epoch):
         asked.append(epoch)
         return [(20, 5)] * 5
 
-    told = learning.settings(roles, tmp_path, learning.world_samples(), epochs=3)
+    told = settings(roles, tmp_path, world_samples(), epochs=3)
     teacher = teacher_of(continuations=continuations)
     trainer = CoMapTrainer(objective=WM, teacher=teacher, **told)
     empty = next(place for place, batch in enumerate(trainer.plan) if not batch.rows)
@@ -276,7 +273,7 @@ def test_a_text_is_asked_for_once_an_epoch_even_where_a_process_has_no_row(model
 
 
 def test_rows_that_need_more_than_was_given_are_refused(model, tmp_path):
-    roles = learning.opened(model, "lora")
+    roles = opened(model, "lora")
     row = Example((9, 8), (5,), (True,))
     for more, message in (
         (
@@ -293,8 +290,8 @@ def test_rows_that_need_more_than_was_given_are_refused(model, tmp_path):
 
 
 def test_the_head_learns_with_its_own_rate(model, tmp_path):
-    roles = learning.opened(model, "lora")
-    trainer = learning.make("policy", roles, tmp_path, rate=0.0)
+    roles = opened(model, "lora")
+    trainer = make("policy", roles, tmp_path, rate=0.0)
     before = roles.state("agent")
     log = trainer.fit()
     assert all(torch.equal(w, roles.state("agent")[name]) for name, w in before.items())
@@ -313,7 +310,7 @@ def test_a_shared_prompt_changes_no_loss_and_no_gradient(model):
         Example((6, 6, 6, 6), (4, 5, 7), (True, True, True)),
     ]
     tails = [(11, 12, 13, 14), (21,), ()]
-    roles = learning.Roles.open(model, kind="full", roles=("wm",), dtype="float64", device="cpu")
+    roles = Roles.open(model, kind="full", roles=("wm",), dtype="float64", device="cpu")
     reader = roles.base("wm")
     roles.train_only("wm")
     found = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 
 import gymnasium as gym
 import pytest
@@ -13,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comap.agents import create_agent
-from comap.envs.conformance.transcripts import load
 from comap.errors import LanguageModelError
 from comap.lm import Generate, Message
 from comap.lm.chat import ChatTokenizer
@@ -22,14 +20,13 @@ from comap.lm.replay import request_key, request_to_json
 from comap.lm.tiny import Row, encode_rows, tokenizer_of
 from comap.trainers.paw.rollouts import Group, roll_out
 from comap.trainers.paw.rows import Serializer, TurnTokenizer
+from kits.handwritten_templates import TEMPLATES
+from kits.handwritten_templates import made as made_tokenizer
+from kits.paw import model_folder, watched_generation
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-KNOWN = Path(__file__).parents[1] / "test_samples.py"
-TEMPLATES, made_tokenizer = load(f"{KNOWN}:TEMPLATES"), load(f"{KNOWN}:made")
-KIT = Path(__file__).with_name("kit.py")
-model_folder = load(f"{KIT}:model_folder")
 SIZES = {"context": "concat", "max_length": 2048, "draft_tokens": 12, "observation_tokens": 200}
 NAMES = sorted(TEMPLATES)
 EACH_TEMPLATE = pytest.mark.parametrize("name", NAMES)
@@ -181,7 +178,7 @@ def test_rows_of_cut_observations_score_the_environment_s_text_alone(lm):
 def test_prompts_are_those_of_generation(lm):
     task = make().unwrapped.tasks.ids[1]
     options = {"lm": lm, "seed": 3, "concurrency": 2}
-    with load(f"{KIT}:watched_generation")() as seen:
+    with watched_generation() as seen:
         agent, serializer = create_agent("paw", **SIZES), Serializer(lm.tokenizer)
         found = roll_out(make, agent, [Group(0, task, 2)], serializer, **options).rows
     assert {(row.prompt_ids, row.response_ids) for row in found} == set(seen) and len(found) == 8

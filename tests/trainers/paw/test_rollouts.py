@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from comap.agents import Decision
 from comap.agents.create import create_agent, tiny_folder
-from comap.envs.conformance.transcripts import load
 from comap.errors import EngineError, OptionError
 from comap.lm import Generate, Message
 from comap.lm.hf import HFLanguageModel
@@ -31,14 +30,13 @@ from comap.trainers.paw.rollouts import (
     shuffled,
 )
 from comap.trainers.paw.rows import ADMISSIBLE, PaWRow, Serializer
+from kits.paw import watched_generation
+from kits.processes import forked
+from kits.scripted import HashedModel
+from kits.toys import ToyEnv
 
 pytest.importorskip("torch")
 
-HERE = Path(__file__).parents[2]
-processes = load(f"{HERE / 'trainers' / 'process_kit.py'}:KIT")
-watched_generation = load(f"{Path(__file__).with_name('kit.py')}:watched_generation")
-ToyEnv = load(f"{HERE / 'envs' / 'toys.py'}:ToyEnv")
-HashedModel = load(f"{HERE / 'agents' / 'scripted.py'}:HashedModel")
 SMALL = {"temperature": 1.0, "top_p": 1.0, "draft_tokens": 6, "max_length": 1024}
 BRIEF = {"prompts": "brief", "state_text": "belief", **SMALL}
 AGENTS = {
@@ -135,7 +133,7 @@ def test_a_group_is_the_same_with_others_and_alone(model):
 
 
 def test_rows_are_the_same_in_every_process(folder, model):
-    status, digest, errors = processes.forked([__file__, str(folder), "1"], dict(os.environ))
+    status, digest, errors = forked([__file__, str(folder), "1"], dict(os.environ))
     assert not status, errors
     assert digest.strip() == digest_of_rows(str(folder), "6")
 

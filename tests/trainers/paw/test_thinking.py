@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import gymnasium as gym
 import pytest
 
 from comap.agents import ReActConfig, create_agent, run_episode
-from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
 from comap.lm.load import load_tokenizer
 from comap.lm.tiny import encode_rows
@@ -19,12 +17,12 @@ from comap.trainers.paw.rows import Serializer
 from comap.trainers.paw.training import Policy
 from comap.trainers.paw.zerosearch import conversation_rows
 from comap.trainers.setup import expert_demonstrations
+from kits.paw import watched_generation
+from kits.template_families import ends_with, model_folder, squeezed
 
 pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-templates = load(f"{Path(__file__).parents[2] / 'lm' / 'template_kit.py'}:KIT")
-watched_generation = load(f"{Path(__file__).with_name('kit.py')}:watched_generation")
 OPEN, CLOSED = "<|im_start|>assistant", "<think></think>"
 SHORT = {"draft_tokens": 6, "max_length": 1500, "observation_tokens": 60}
 NO_THOUGHT = {"enable_thinking": False}
@@ -37,7 +35,7 @@ def make(**options):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return templates.model_folder(tmp_path_factory.mktemp("qwen3") / "model", "qwen3")
+    return model_folder(tmp_path_factory.mktemp("qwen3") / "model", "qwen3")
 
 
 @pytest.fixture(scope="module")
@@ -55,16 +53,14 @@ def prompts_of(agent, lm):
 
 
 def test_paw_lets_qwen3_think_and_others_do_not(lm):
-    assert all(
-        templates.ends_with(text, OPEN) for text in prompts_of(create_agent("paw", **SHORT), lm)
-    )
+    assert all(ends_with(text, OPEN) for text in prompts_of(create_agent("paw", **SHORT), lm))
     quiet = create_agent("paw", thinking=False, **SHORT)
-    assert all(templates.ends_with(text, CLOSED) for text in prompts_of(quiet, lm))
+    assert all(ends_with(text, CLOSED) for text in prompts_of(quiet, lm))
     for name in ("react", "comap", "reflexion"):
         agent = create_agent(name, draft_tokens=6, max_length=1500)
-        assert all(templates.ends_with(text, CLOSED) for text in prompts_of(agent, lm)), name
+        assert all(ends_with(text, CLOSED) for text in prompts_of(agent, lm)), name
     thinks = create_agent("react", thinking=True, draft_tokens=6, max_length=1500)
-    assert all(templates.ends_with(text, OPEN) for text in prompts_of(thinks, lm))
+    assert all(ends_with(text, OPEN) for text in prompts_of(thinks, lm))
 
 
 @pytest.mark.parametrize("context", ["summary", "concat"])
@@ -81,7 +77,7 @@ def test_rows_have_the_prompts_of_generation(folder, context, thinking, template
         found = roll_out(make, agent, [Group(0, task, 2)], serializer, lm=lm, seed=3).rows
     assert {(row.prompt_ids, row.response_ids) for row in found} == set(seen)
     end = OPEN if thinking and not template else CLOSED
-    assert all(templates.ends_with(lm.tokenizer.decode(row.prompt_ids), end) for row in found)
+    assert all(ends_with(lm.tokenizer.decode(row.prompt_ids), end) for row in found)
 
 
 def test_demonstrations_are_learned_behind_the_prompts_of_acting(folder):
@@ -92,7 +88,7 @@ def test_demonstrations_are_learned_behind_the_prompts_of_acting(folder):
         config = replace(config, thinking=thinking)
         (row, *_) = encode_rows(tokenizer, conversation_rows(shown, config, folder))
         first = tokenizer.decode(row.prompt)
-        assert (OPEN + CLOSED in templates.squeezed(first)) == (end == CLOSED)
+        assert (OPEN + CLOSED in squeezed(first)) == (end == CLOSED)
 
 
 def test_a_policy_s_model_has_the_training_s_variables(folder):

@@ -14,22 +14,31 @@ import pytest
 
 pytest.importorskip("trl")
 
-from comap.envs.conformance.transcripts import load
 from comap.errors import OptionError
+from kits import paw, processes
+from kits.paw import (
+    GROUPS,
+    changed,
+    model_folder,
+    run,
+    settings,
+    some_rows,
+    trained,
+)
 
 torch = pytest.importorskip("torch")
 
+from transformers import AutoModelForCausalLM  # noqa: E402
+
 from comap.trainers.paw.trainer import Functions, PaWTrainer  # noqa: E402
 
-SCRIPT = Path(__file__).with_name("kit.py")
-kit = load(f"{SCRIPT}:KIT")
-processes = load(f"{Path(__file__).parents[1] / 'process_kit.py'}:KIT")
+SCRIPT = Path(paw.__file__)
 ALGORITHMS = ("grpo", "rloo", "gigpo", "ppo")
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return kit.model_folder(tmp_path_factory.mktemp("models") / "tiny")
+    return model_folder(tmp_path_factory.mktemp("models") / "tiny")
 
 
 def flat(gradients):
@@ -42,18 +51,18 @@ def apart(one, two):
 
 
 def gradient(config, model, out, **options):
-    return kit.trained(kit.changed(config, clip=1e9), model, out, **options)[2]
+    return trained(changed(config, clip=1e9), model, out, **options)[2]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_gradient_does_not_depend_on_micro_batches(algorithm, model, tmp_path):
     """Exact normalization, whatever a micro-batch holds."""
-    config = kit.settings(algorithm=algorithm, save_updates=0)
-    whole = gradient(kit.changed(config, micro_batch_tokens=100_000), model, tmp_path / "whole")
+    config = settings(algorithm=algorithm, save_updates=0)
+    whole = gradient(changed(config, micro_batch_tokens=100_000), model, tmp_path / "whole")
     for number, change in enumerate(
         ({"micro_batch_tokens": None, "micro_batch_rows": 1}, {"micro_batch_tokens": 70})
     ):
-        split = gradient(kit.changed(config, **change), model, tmp_path / str(number))
+        split = gradient(changed(config, **change), model, tmp_path / str(number))
         assert apart(whole, split) < 1e-5, change
 
 
@@ -61,19 +70,16 @@ def test_the_gradient_does_not_depend_on_micro_batches(algorithm, model, tmp_pat
 def test_rows_without_an_advantage_are_not_read(algorithm, model, tmp_path, monkeypatch):
     """Nothing else gives them a gradient, and the others' is the same; if all are so, it is zero."""
     changes = {"kl": 0.0, "entropy_bonus": 0.0, "invalid_penalty": 0.0, "micro_batch_rows": 2}
-    config = kit.settings(algorithm=algorithm, save_updates=0, paw=False, **changes)
+    config = settings(algorithm=algorithm, save_updates=0, paw=False, **changes)
 
     def of_groups(wins):
         return lambda update: [
-            replace(row, episode_return=wins(row) * row.episode_return)
-            for row in kit.some_rows(update)
+            replace(row, episode_return=wins(row) * row.episode_return) for row in some_rows(update)
         ]
 
     def read(name, wins):
         options = {"rows": of_groups(wins), "dtype": torch.float64}
-        trainer, _, found = kit.trained(
-            kit.changed(config, clip=1e9), model, tmp_path / name, **options
-        )
+        trainer, _, found = trained(changed(config, clip=1e9), model, tmp_path / name, **options)
         update = trainer._prepare(0)
         (batch,) = trainer._mini_batches(update)
         return update, sorted(chain(*chain(*batch.micro))), found
@@ -114,11 +120,9 @@ def test_a_sampled_quantity_has_its_mean_since_the_last_reading():
 
 def test_mini_batches_are_steps_of_the_optimizer(model, tmp_path):
     """Each has an even share of the rows, and the last one's gradient is that of its rows alone."""
-    config = kit.settings(save_updates=0, learning_rate=1e-12, micro_batch_rows=4)
-    config = kit.changed(
-        config, kl=0.0, entropy_bonus=0.0, mini_batch_rows=-(-len(kit.some_rows(0)) // 3)
-    )
-    trainer, _, last = kit.trained(kit.changed(config, clip=1e9), model, tmp_path / "run")
+    config = settings(save_updates=0, learning_rate=1e-12, micro_batch_rows=4)
+    config = changed(config, kl=0.0, entropy_bonus=0.0, mini_batch_rows=-(-len(some_rows(0)) // 3))
+    trainer, _, last = trained(changed(config, clip=1e9), model, tmp_path / "run")
     update = trainer._prepare(0)
     batches = trainer._mini_batches(update)
     dealt = [sorted(chain(*chain(*batch.micro))) for batch in batches]
@@ -136,9 +140,9 @@ def test_mini_batches_are_steps_of_the_optimizer(model, tmp_path):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_observations_behind_actions_leave_their_gradient_alone(algorithm, model, tmp_path):
     """With a weight of 0 the observations are read and not learned: the gradient is the plain one."""
-    config = kit.settings(algorithm=algorithm, save_updates=0)
-    read = gradient(kit.changed(config, wm_coef=0.0), model, tmp_path / "read")
-    plain = gradient(kit.changed(config, paw=False), model, tmp_path / "plain")
+    config = settings(algorithm=algorithm, save_updates=0)
+    read = gradient(changed(config, wm_coef=0.0), model, tmp_path / "read")
+    plain = gradient(changed(config, paw=False), model, tmp_path / "plain")
     assert apart(plain, read) < 1e-6
 
 
@@ -146,9 +150,9 @@ def test_observations_behind_actions_leave_their_gradient_alone(algorithm, model
 @pytest.mark.parametrize("kind", ["cmae", "ce"])
 def test_the_gradient_is_that_of_both_losses(algorithm, kind, model, tmp_path):
     """Against a forward pass of our own of each row by itself."""
-    config = kit.settings(algorithm=algorithm, save_updates=0, wm_loss=kind, rho=0.004)
-    _, _, both = kit.trained(kit.changed(config, clip=1e9), model, tmp_path / "both")
-    plain = gradient(kit.changed(config, wm_coef=0.0), model, tmp_path / "plain")
+    config = settings(algorithm=algorithm, save_updates=0, wm_loss=kind, rho=0.004)
+    _, _, both = trained(changed(config, clip=1e9), model, tmp_path / "both")
+    plain = gradient(changed(config, wm_coef=0.0), model, tmp_path / "plain")
     expected = {name: plain[name] + part for name, part in by_hand(config, model, tmp_path).items()}
     assert apart(both, plain) > 2e-5
     assert apart(expected, both) < 5e-6
@@ -156,8 +160,8 @@ def test_the_gradient_is_that_of_both_losses(algorithm, kind, model, tmp_path):
 
 def by_hand(config, model, tmp_path):
     """The gradient of the observations' loss, by PaW, eq. 4 to 11, and no code of the trainer."""
-    policy = kit.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-    rows = kit.some_rows(0)
+    policy = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    rows = some_rows(0)
     entropies, losses = [], []
     for row in rows:
         ids = [*row.prompt_ids, *row.response_ids, *row.header_ids, *row.observation_ids]
@@ -179,13 +183,11 @@ def by_hand(config, model, tmp_path):
     chosen = set(pool[: -(-len(pool) * 3 // 4)])
     assert config.loss.alpha == 0.75
     total = torch.zeros(())
-    for group in range(kit.GROUPS):
+    for group in range(GROUPS):
         won = {row.trajectory: row.success for row in rows if row.group == group}
         own = [losses[n] for n in chosen if rows[n].group == group]
         if own:
-            total = (
-                total + (1 - sum(won.values()) / len(won)) * torch.stack(own).mean() / kit.GROUPS
-            )
+            total = total + (1 - sum(won.values()) / len(won)) * torch.stack(own).mean() / GROUPS
     total.backward()
     return {name: weight.grad for name, weight in policy.named_parameters()}
 
@@ -208,11 +210,11 @@ def test_without_paw_the_loss_is_trls(algorithm, model, tmp_path):
     """The policy is not the reference any more, and TRL's own correction of the KL term is off."""
     from trl import GRPOConfig, GRPOTrainer
 
-    config = kit.settings(
+    config = settings(
         algorithm=algorithm, paw=False, save_updates=0, entropy_bonus=0.0, kl=0.5, mini_batch_rows=8
     )
-    trainer, _, _ = kit.trained(config, model, tmp_path / "own", updates=1)
-    policy = kit.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    trainer, _, _ = trained(config, model, tmp_path / "own", updates=1)
+    policy = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     chosen = config.optimization
     stock = GRPOTrainer(
         model=policy,
@@ -260,8 +262,8 @@ def test_without_paw_the_loss_is_trls(algorithm, model, tmp_path):
 @pytest.mark.parametrize("algorithm", ["grpo", "rloo", "gigpo"])
 def test_every_algorithm_makes_the_same_clipped_update_of_tokens(algorithm, model, tmp_path):
     """Against the formulas, row by row: ratio, clip, dual clip, KL (k3), entropy, mean over tokens."""
-    config = kit.settings(algorithm=algorithm, paw=False, save_updates=0, kl=0.5, mini_batch_rows=8)
-    trainer, _, _ = kit.trained(config, model, tmp_path / "run", updates=1)
+    config = settings(algorithm=algorithm, paw=False, save_updates=0, kl=0.5, mini_batch_rows=8)
+    trainer, _, _ = trained(config, model, tmp_path / "run", updates=1)
     update = trainer._prepare(1)
     for line in update.old:
         line += torch.randn(line.shape, generator=torch.Generator().manual_seed(len(line)))
@@ -271,7 +273,7 @@ def test_every_algorithm_makes_the_same_clipped_update_of_tokens(algorithm, mode
     found = {name: weight.grad for name, weight in trainer.model.named_parameters()}
 
     policy, first = (
-        kit.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32) for _ in range(2)
+        AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32) for _ in range(2)
     )
     policy.load_state_dict(trainer.model.state_dict())
     total, tokens, clips = torch.zeros(()), 0, set()
@@ -303,7 +305,7 @@ def test_every_algorithm_makes_the_same_clipped_update_of_tokens(algorithm, mode
 
 def test_what_is_relied_on_of_trl(model, tmp_path):
     """An upgrade that changes one of these changes the method."""
-    trainer, _, _ = kit.trained(kit.settings(save_updates=0), model, tmp_path)
+    trainer, _, _ = trained(settings(save_updates=0), model, tmp_path)
     relied_on = {
         "optim": "adamw_torch_fused",
         **{"adam_beta1": 0.9, "adam_epsilon": 1e-8, "num_iterations": 1},
@@ -316,8 +318,8 @@ def test_what_is_relied_on_of_trl(model, tmp_path):
 
 def passes_of(config, model, out, **given):
     """Return a trainer, and whether each forward pass of its second update had gradients."""
-    config = kit.changed(config, save_updates=0, kl=0.0, micro_batch_rows=4)
-    trainer, _, _ = kit.trained(config, model, out, updates=1, **given)
+    config = changed(config, save_updates=0, kl=0.0, micro_batch_rows=4)
+    trainer, _, _ = trained(config, model, out, updates=1, **given)
     passes = []
     trainer.model.register_forward_pre_hook(lambda *_: passes.append(torch.is_grad_enabled()))
     trainer.state.global_step = 1
@@ -328,40 +330,38 @@ def passes_of(config, model, out, **given):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("paw", [True, False])
 def test_each_micro_batch_is_one_forward_pass(algorithm, paw, model, tmp_path):
-    config = kit.settings(algorithm=algorithm, paw=paw, micro_batch_rows=4)
+    config = settings(algorithm=algorithm, paw=paw, micro_batch_rows=4)
     trainer, passes = passes_of(config, model, tmp_path)
     (batch,) = trainer._mini_batches(trainer._prepare(1))
-    assert passes.count(True) == len(batch.micro) >= len(kit.some_rows(1)) / 4
+    assert passes.count(True) == len(batch.micro) >= len(some_rows(1)) / 4
     scored = passes[: passes.index(True)].count(False)
     assert scored == 0  # entropies are those of the probabilities noted while sampling
 
 
 def test_entropies_need_a_pass_where_sampling_noted_nothing(model, tmp_path):
     def unnoted(update):
-        return [replace(row, sampled_logprobs=None) for row in kit.some_rows(update)]
+        return [replace(row, sampled_logprobs=None) for row in some_rows(update)]
 
-    trainer, passes = passes_of(kit.settings(), model, tmp_path, rows=unnoted)
+    trainer, passes = passes_of(settings(), model, tmp_path, rows=unnoted)
     assert passes[: passes.index(True)].count(False) >= 1
     assert trainer._prepare(1).old is not None
 
 
 def test_sampled_log_probabilities_save_a_pass(model, tmp_path):
-    config = kit.settings(old_logprobs="sampled", micro_batch_rows=4)
+    config = settings(old_logprobs="sampled", micro_batch_rows=4)
     trainer, passes = passes_of(config, model, tmp_path)
     assert not passes.count(False)
     assert [tuple(one.tolist()) for one in trainer._prepare(1).old] == [
-        pytest.approx(row.sampled_logprobs) for row in kit.some_rows(1)
+        pytest.approx(row.sampled_logprobs) for row in some_rows(1)
     ]
 
 
 @pytest.mark.parametrize("algorithm", ["gigpo", "ppo", "rloo"])
 def test_a_stopped_training_ends_as_one_that_was_not(algorithm, model, tmp_path):
-    config = kit.settings(
-        algorithm=algorithm, mini_batch_rows=12, micro_batch_rows=5, save_updates=1
-    )
-    straight, lines, _ = kit.trained(config, model, tmp_path / "straight", updates=4)
-    _, begun, _ = kit.trained(config, model, tmp_path / "stopped", updates=4, stop=2)
-    ended, rest, _ = kit.trained(config, model, tmp_path / "stopped", updates=4)
+    config = settings(algorithm=algorithm, mini_batch_rows=12, micro_batch_rows=5, save_updates=1)
+    straight, lines, _ = trained(config, model, tmp_path / "straight", updates=4)
+    _, begun, _ = trained(config, model, tmp_path / "stopped", updates=4, stop=2)
+    ended, rest, _ = trained(config, model, tmp_path / "stopped", updates=4)
     for name, weight in straight.model.state_dict().items():
         assert torch.equal(weight, ended.model.state_dict()[name]), name
     if algorithm == "ppo":
@@ -379,9 +379,9 @@ def plain(line):
 
 def test_the_critic_is_taught_what_episodes_return(model, tmp_path):
     """A new critic says 0 everywhere: its targets are the returns, its error half their square."""
-    config = kit.settings(algorithm="ppo", save_updates=0, learning_rate=1e-12, value_clip=None)
-    trainer, (told,), _ = kit.trained(config, model, tmp_path / "run")
-    rows = kit.some_rows(0)
+    config = settings(algorithm="ppo", save_updates=0, learning_rate=1e-12, value_clip=None)
+    trainer, (told,), _ = trained(config, model, tmp_path / "run")
+    rows = some_rows(0)
     sizes = torch.tensor([float(len(row.response_ids)) for row in rows])
     returns = torch.tensor(
         [row.episode_return - config.invalid_penalty * (not row.valid) for row in rows]
@@ -395,7 +395,7 @@ def test_the_critic_is_taught_what_episodes_return(model, tmp_path):
 
 def test_a_round_without_rows_says_what_to_do(model, tmp_path):
     with pytest.raises(OptionError, match="every episode failed"):
-        kit.trained(kit.settings(save_updates=0), model, tmp_path, rows=lambda update: [])
+        trained(settings(save_updates=0), model, tmp_path, rows=lambda update: [])
 
 
 # -- functions of a researcher's own ---------------------------------------------------------------
@@ -424,11 +424,9 @@ def lowest(entropies, eligible):
 def test_functions_take_the_place_of_the_settings(model, tmp_path):
     """Written anew, they are what the settings' own names stand for."""
     changes = {"wm_loss": "ce", "algorithm": "rloo", "selection": "bottom", "loss.alpha": 0.5}
-    wanted = kit.trained(kit.settings(**changes), model, tmp_path / "named", dtype=torch.float64)
+    wanted = trained(settings(**changes), model, tmp_path / "named", dtype=torch.float64)
     functions = Functions(wm_loss=cross_entropy, advantage=leave_one_out, select=lowest)
-    found = kit.trained(
-        kit.settings(), model, tmp_path / "given", dtype=torch.float64, functions=functions
-    )
+    found = trained(settings(), model, tmp_path / "given", dtype=torch.float64, functions=functions)
     assert found[2].keys() == wanted[2].keys()
     for name, gradient in wanted[2].items():
         assert torch.allclose(found[2][name], gradient, rtol=1e-9, atol=1e-12), name
@@ -439,7 +437,7 @@ def test_a_function_of_another_shape_is_refused(model, tmp_path):
     for part in ({"advantage": lambda rows: [0.0]}, {"select": lambda entropies, eligible: []}):
         (name,) = part
         with pytest.raises(OptionError, match=f"expected {name} to return one finite number"):
-            kit.trained(kit.settings(), model, tmp_path / name, functions=Functions(**part))
+            trained(settings(), model, tmp_path / name, functions=Functions(**part))
 
 
 # -- two processes -------------------------------------------------------------------------------
@@ -457,7 +455,7 @@ def together(model, tmp_path_factory):
 @processes.needs_gloo
 @pytest.mark.parametrize("what", TOGETHER)
 def test_two_processes_update_as_one_does(what, model, together, tmp_path):
-    kit.run(what, model, tmp_path)
+    run(what, model, tmp_path)
     one, two = (json.loads((out / f"{what}.json").read_text()) for out in (tmp_path, together))
     for line, other in zip(one, two, strict=True):
         assert plain(line) == pytest.approx(plain(other), rel=1e-4, abs=1e-5)

@@ -18,7 +18,6 @@ from typing import Any
 import gymnasium
 import pytest
 
-from comap.envs.conformance.transcripts import load
 from comap.errors import DataCorrupt, DataNotFound, OptionError
 from comap.lm.create import folder_of
 from comap.trainers import stages
@@ -27,13 +26,13 @@ from comap.trainers.paw.config import preset
 from comap.trainers.paw.rows import PaWRow
 from comap.trainers.paw.training import EVALUATIONS, METRICS, Journal, Policy, read_lines, train
 from comap.trainers.setup import Environments
+from kits import processes
+from kits.event_files import TRACKER, curves_of
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 load_file = pytest.importorskip("safetensors.torch").load_file
 
-EVENT_FILES = load(f"{Path(__file__).parents[1] / 'event_files.py'}:KIT")
-processes = load(f"{Path(__file__).parents[1] / 'process_kit.py'}:KIT")
 
 HORIZON = 6
 ENV = Environments("comap/ALFWorld-v0", {"source": "generated", "max_episode_steps": HORIZON})
@@ -183,7 +182,7 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def straight(place, model):
-    told = {"about": {"model": "shipped"}, "report_to": EVENT_FILES.TRACKER}
+    told = {"about": {"model": "shipped"}, "report_to": TRACKER}
     return trained(place / "straight", small(**STRAIGHT), model, **told)
 
 
@@ -241,7 +240,7 @@ def test_each_update_has_a_line(straight):
 
 def test_a_tracker_gets_success_and_evaluations(straight):
     pytest.importorskip("tensorboard")
-    curves = EVENT_FILES.curves_of(straight.out)
+    curves = curves_of(straight.out)
     for name in ("success", "return", "wm_loss", "wm_probability", "policy_loss"):
         wanted = [(line["update"], pytest.approx(line[name])) for line in straight.lines()]
         assert curves[name] == wanted, name

@@ -12,24 +12,22 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from comap.envs.conformance.transcripts import load
 from comap.errors import LanguageModelError, MissingExtra, OptionError
 from comap.lm import Completion, Generate, LanguageModel, Message, Sampling, Score
 from comap.lm.hf import HFLanguageModel
 from comap.trainers.paw.config import preset
 from comap.trainers.paw.training import Policy
 from comap.trainers.paw.vllm import ColocatedLanguageModel, ServerLanguageModel
+from kits.hostile_server import HostileServer
 
 torch = pytest.importorskip("torch")
 vllm_client = pytest.importorskip("trl.generation.vllm_client")
 
-hostile = load(f"{Path(__file__).parents[2] / 'lm' / 'hostile_server.py'}:KIT")
 CORPUS = ["You are in a room. You see a shelf 1 and a desk 2. go to shelf 1"] * 3
 LOOK = (Message("user", "You are in a room. What do you do?"),)
 Route = Callable[[Any], tuple[Any, int]]
@@ -59,7 +57,7 @@ class VLLM:
         }
         for name in ("init_weight_transfer_engine", "start_weight_update", "finish_weight_update"):
             self.routes[f"/{name}"] = lambda body: ({}, 200)
-        self.server = hostile.HostileServer(self.answer)
+        self.server = HostileServer(self.answer)
         self.url = self.server.base
 
     def answer(self, handler):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -246,7 +245,3 @@ def looked_for(browser: Any, words: str) -> str:
 
 
 GOING = "document.getElementById('found').textContent.includes('searching')"
-
-
-KIT = sys.modules[__name__]
-"""This module, for tests: ``load("pages_kit.py:KIT")``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -51,6 +50,3 @@ def squeezed(text: str) -> str:
 
 def ends_with(text: str, end: str) -> bool:
     return squeezed(text).endswith(squeezed(end))
-
-
-KIT = sys.modules[__name__]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from comap.errors import LanguageModelError
@@ -68,6 +67,3 @@ class Scripted:
         self.asked.append(text)
         reply = self.texts[(len(self.asked) - 1) % len(self.texts)]
         return LanguageModelError("down") if reply is None else Completion(reply)
-
-
-KIT = SimpleNamespace(**{name: value for name, value in globals().items() if name[0] != "_"})

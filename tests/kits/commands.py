@@ -7,7 +7,6 @@ import contextlib
 import io
 import json
 import re
-import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,3 @@ def viewed(page: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     entries = json.loads(index[1])["episodes"]
     parts = re.findall('id="packed-[0-9]+">([^<]*)<', markup)
     return entries, [json.loads(zlib.decompress(base64.b64decode(part))) for part in parts]
-
-
-KIT = sys.modules[__name__]
-"""This module, for tests: ``load("cli_kit.py:KIT")``."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,13 @@ EVIL = (
 
 
 def _golden(name: str) -> Any:
-    return json.loads(Path(__file__).with_name("golden").joinpath(name).read_text("utf-8"))
+    return json.loads(
+        Path(__file__)
+        .parents[1]
+        .joinpath("benchmarks/experiments/golden")
+        .joinpath(name)
+        .read_text("utf-8")
+    )
 
 
 EXPERIMENTS = tuple(map(experiment_of, _golden("experiments.json")))
@@ -41,7 +46,7 @@ def row(**more: Any) -> ResultRow:
     return ResultRow(**{**told, **more})
 
 
-def _table_rows() -> list[ResultRow]:
+def table_rows() -> list[ResultRow]:
     values: dict[tuple[str, str], dict[str, tuple[float, ...]]] = {
         ("ReAct", "tiny-S"): {"valid_seen": (40.0, 50.0, 60.0), "valid_unseen": (30.0, 30.0, 33.0)},
         ("CoMap", "tiny-S"): {"valid_seen": (70.0, 75.0, 80.0), "valid_unseen": (60.0, 66.0, 63.0)},
@@ -70,7 +75,7 @@ def _table_rows() -> list[ResultRow]:
     return rows
 
 
-def _figure_rows() -> list[ResultRow]:
+def figure_rows() -> list[ResultRow]:
     rows = []
     for method, start in (("SFT", 3.0), ("WMSD", 2.0)):
         about: dict[str, Any] = {"experiment": CURVES.id, "method": method, "backbone": "tiny-S"}
@@ -134,7 +139,7 @@ def cited(name: str) -> CitedTable | None:
 
 def make(folder: Path, rows: list[ResultRow] | None = None) -> Path:
     """Write a folder of results, with the jobs that its rows name."""
-    told = [*_table_rows(), *_figure_rows()] if rows is None else rows
+    told = [*table_rows(), *figure_rows()] if rows is None else rows
     write_rows(folder / "rows.jsonl", told)
     for one in told if rows is None else ():
         if one.job:
@@ -157,7 +162,3 @@ def write(
     make(folder, rows)
     found = results(folder)
     return [write_report(found, folder, out or folder, name) for name in formats or ("html",)]
-
-
-KIT = sys.modules[__name__]
-"""This module, for tests: ``load("reports_kit.py:KIT")``."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -209,6 +208,3 @@ def repeats_key(status: int = 500, field: str = "error") -> Behavior:
         handler.reply(status, json.dumps({field: said}).encode())
 
     return behavior
-
-
-KIT = sys.modules[__name__]

@@ -211,8 +211,5 @@ def _be(rank: int, script: str) -> None:
     sys.exit(0)
 
 
-KIT = sys.modules[__name__]
-"""This module, for tests: ``load("process_kit.py:KIT")``."""
-
 if __name__ == "__main__":
     sys.exit(_serve() if sys.argv[1:] == [SERVE] else _fork_both(*sys.argv[1:]))

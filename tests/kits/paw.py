@@ -1,6 +1,6 @@
 """Rows, models and trainings for the tests of PaW's trainer; as a script, one of several processes.
 
-python kit.py ALGORITHMS MODEL OUT
+python tests/kits/paw.py ALGORITHMS MODEL OUT
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
@@ -164,8 +168,6 @@ def run(what: str, model: Path, out: Path) -> None:
         torch.save(weights, out / f"{what}.pt")
         (out / f"{what}.json").write_text(json.dumps(told))
 
-
-KIT = sys.modules[__name__]  # for tests: ``load("kit.py:KIT")``
 
 if __name__ == "__main__":
     for each in sys.argv[1].split(","):

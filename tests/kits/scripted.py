@@ -1,8 +1,5 @@
 """Talking to an agent by hand: a view to decide on, and replies instead of a language model.
 
-Load it with ``load(f"{Path(__file__).with_name('scripted.py')}:converse_with")`` (see
-`comap.envs.conformance.transcripts.load`), as tests/envs/toys.py is loaded.
-
 A scripted reply is what would come back, or short for it:
 
 =====================  =============================================================================

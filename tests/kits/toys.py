@@ -1,7 +1,4 @@
-"""A complete little environment for tests, and the ways in which one can be broken.
-
-`comap.envs.conformance.transcripts.load` imports this file, in tests and in fresh processes.
-"""
+"""A complete little environment for tests, and the ways in which one can be broken."""
 
 from __future__ import annotations
 

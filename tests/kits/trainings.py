@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -13,7 +12,6 @@ from typing import Any
 import gymnasium as gym
 
 from comap.agents.create import tiny_folder
-from comap.envs.conformance.transcripts import load
 from comap.jsonl import read_json
 from comap.lm import Completion, Encoding
 from comap.trainers.comap.coevolution import CoEvolution
@@ -23,10 +21,10 @@ from comap.trainers.roles import Roles
 from comap.trainers.samples import Sample
 from comap.trainers.setup import expert_demonstrations
 from comap.trajectory import Trajectory, read_trajectories
+from kits.scripted import HashedModel
 
 HORIZON = 4
 SEEN = ("Nothing happens.", "You arrive at desk 1. On the desk 1, you see a pen 1.")
-HashedModel = load(f"{Path(__file__).parents[1] / 'agents' / 'scripted.py'}:HashedModel")
 SHARED: dict[str, Any] = {  # all that counts, so that it is the same whatever the presets say
     "weights": "full",
     "precision": "float64",
@@ -241,7 +239,3 @@ def files_of(out: Path) -> dict[str, bytes]:
     kinds = ("*.safetensors", "trajectories.jsonl", "labels.json", "predictions-*/*.jsonl")
     found = [path for kind in kinds for path in out.rglob(kind)]
     return {str(path.relative_to(out)): path.read_bytes() for path in sorted(found)}
-
-
-KIT = sys.modules[__name__]
-"""This module, for tests: ``load("training_kit.py:KIT")``."""

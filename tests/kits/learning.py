@@ -1,6 +1,6 @@
 """Small trainings for the tests; run as a script, one of them in a process of its own.
 
-python learning.py WHAT[,WHAT...] MODEL OUT
+python tests/kits/learning.py WHAT[,WHAT...] MODEL OUT
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
 
 from comap.lm import Message, Sampling
 from comap.lm.chat import ChatTokenizer
@@ -193,9 +197,6 @@ def learn(what: str, model: Path, out: Path) -> None:
         torch.save(result(roles, trainer, log)["weights"], out / "result.pt")
         (out / "log.json").write_text(json.dumps(log), "utf-8")
 
-
-KIT = sys.modules[__name__]
-"""This module, for tests: ``load("learning.py:KIT")``."""
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

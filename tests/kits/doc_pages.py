@@ -131,6 +131,3 @@ def run(words: list[str]) -> None:
     except SystemExit as stop:
         code = stop.code
     assert not code, words
-
-
-KIT = sys.modules[__name__]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,7 +28,3 @@ def text_of(out: Path) -> str:
     found.Reload()
     (event,) = found.Tensors("settings")
     return event.tensor_proto.string_val[0].decode()
-
-
-KIT = sys.modules[__name__]
-"""This module, for tests: ``load("event_files.py:KIT")``."""
