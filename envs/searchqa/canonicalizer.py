@@ -10,12 +10,13 @@ from ...trajectory import Turn
 from ..canon import collapse, names
 from .protocol import (
     ACTIONS,
-    REFUSAL,
     ActionForm,
     Style,
+    is_refusal,
     normalize_answer,
     read_move,
     read_results,
+    refusal_of,
     write_results,
     written_answer,
     written_search,
@@ -132,9 +133,7 @@ class SearchQACanonicalizer:
         facts: set[Fact] = {fact for fact in state.facts if fact[0] != "turns_left"}
         facts.add(("turns_left", str(max(left - 1, 0))))
         if shown is None:
-            if observation.strip() == REFUSAL.strip() or (
-                not observation.strip() and not move.kind
-            ):
+            if is_refusal(observation) or (not observation.strip() and not move.kind):
                 return State(frozenset(facts | {("invalid", turn)}))
             if observation.strip() or move.kind != "answer":
                 return State(state.facts, parsed=False)
@@ -161,7 +160,7 @@ class SearchQACanonicalizer:
         """Return an observation from which `update` reads `after`; texts of passages are empty."""
         turn = max(self.turns - _left(before), 0) + 1
         if ("invalid", str(turn)) in after.facts:
-            return REFUSAL if self.style == "search_r1" else ""
+            return refusal_of(self.form, self.style)
         if has_answered(after):
             return ""
         titles = hits_of(after, turn)

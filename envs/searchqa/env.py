@@ -24,9 +24,11 @@ from .protocol import (
     ActionForm,
     Style,
     exact_match,
+    is_refusal,
     last_answer,
     read_move,
     read_results,
+    refusal_of,
     reward_of,
     write_results,
 )
@@ -288,7 +290,7 @@ class SearchQAEnv(TextEnv):
 
     def refused(self, observation: str) -> bool:
         """Return whether this observation answers what is no action."""
-        return observation.strip() == REFUSAL.strip()
+        return is_refusal(observation)
 
     @classmethod
     def state_text(
@@ -337,8 +339,8 @@ class SearchQAEnv(TextEnv):
             hits = self._search(move.text)
             self._retrieved = tuple(hit.id for hit in hits)
             observation = write_results(hits, self._style)
-        elif not move.kind and self._style == "search_r1":
-            observation = REFUSAL
+        elif not move.kind:
+            observation = refusal_of(self._form, self._style)
         answered = move.kind == "answer"
         over = answered or (self._limit is not None and self._steps >= self._limit)
         reward, right = 0.0 - self._penalty * (not move.formed), False

@@ -29,6 +29,12 @@ REFUSAL = (
 )
 """The answer to what is no action, in Search-R1's style; in verl-agent's it is nothing."""
 
+REACT_REFUSAL = (
+    "\nThat was no action. To look something up, write search[QUERY]. To answer, write "
+    "finish[ANSWER]. Try again.\n"
+)
+"""The answer to what is no action where actions are written as ReAct's."""
+
 _REACT = re.compile(r"(search|finish|answer)[ \t]*\[(.*)\]\s*\.?\s*\Z", re.DOTALL | re.IGNORECASE)
 _INFORMATION = re.compile(r"\s*<information>(.*)</information>\s*\Z", re.DOTALL)
 _R1_LINE = re.compile(r"Doc (\d{1,4})\(Title: (.*?)\) ?(.*)\Z", re.DOTALL)
@@ -69,6 +75,18 @@ def read_move(action: str, form: ActionForm = "tags", style: Style = "search_r1"
     if searches and (style == "verl" or blocks[0][0] == "search"):
         return Move("search", searches[0], formed)
     return Move("answer", [text for kind, text in blocks if kind == "answer"][-1], formed)
+
+
+def refusal_of(form: ActionForm, style: Style) -> str:
+    """Return the answer to what is no action; verl-agent's style says nothing."""
+    if style == "verl":
+        return ""
+    return REACT_REFUSAL if form == "react" else REFUSAL
+
+
+def is_refusal(observation: str) -> bool:
+    """Return whether an observation is the answer to what is no action, in either form."""
+    return observation.strip() in (REFUSAL.strip(), REACT_REFUSAL.strip())
 
 
 def last_answer(action: str, form: ActionForm = "tags") -> str | None:

@@ -97,6 +97,16 @@ def test_refusals_take_turns(make) -> None:
         assert truncated is (turn == 4)
 
 
+def test_a_refusal_says_the_form_that_actions_have(make) -> None:
+    env = make(actions="react")
+
+    observation, _, _, _, info = env.step("I think it was Steventon.")
+
+    assert "search[" in observation and "finish[" in observation and "<" not in observation
+    assert info["invalid_action"] and env.refused(observation)
+    assert ("invalid", "1") in info["facts"].facts
+
+
 def test_the_last_answer_of_the_policy_itself_counts(make) -> None:
     """Answers in passages, prompts or observations are not the policy's."""
     env = make()
