@@ -276,13 +276,15 @@ def admissible_of(belief: Belief, goal: str, scrolls: bool = False) -> tuple[str
 
     A field is offered the quoted words and the numbers of the goal, and what pages said under the
     field's own name (``Street: 12 Forge Street``), or anything the last page of another host said
-    under a label; an answer is what the page says under a label.
+    under a label; an answer is what the page says under a label. The goal's words keep their case off
+    the generated sites.
     """
     page = page_here(belief)
     if page not in belief.pages or ("done",) in belief.end:
         return ()
     clicks, fields, answers = _offered(belief.pages[page].facts)
-    words, moves = _words_of(goal), list(clicks)
+    words = _words_of(goal, lower=_is_generated(page))
+    moves = list(clicks)
     told = _told(belief, page) if fields else {}
     for role, name in fields:
         enter, target = role == "searchbox", Target(role=role, name=name)
@@ -296,9 +298,19 @@ def admissible_of(belief: Belief, goal: str, scrolls: bool = False) -> tuple[str
 
 
 @lru_cache(maxsize=64)
-def _words_of(goal: str) -> tuple[str, ...]:
-    found = dict.fromkeys(plain(quote or number) for quote, number in _TO_TYPE.findall(goal))
-    return tuple(found)[:_MOST_WORDS]
+def _words_of(goal: str, *, lower: bool) -> tuple[str, ...]:
+    """Return what a goal says to type: its quoted words and its numbers."""
+    written = [quote or number for quote, number in _TO_TYPE.findall(goal)]
+    words = [plain(text) if lower else " ".join(text.split()) for text in written]
+    return tuple(dict.fromkeys(words))[:_MOST_WORDS]
+
+
+def _is_generated(page: str) -> bool:
+    """Return whether a page is of comap's own sites, where beliefs and suggestions are in lower case.
+
+    Elsewhere a page may compare what is typed with its case, as MiniWoB++ does.
+    """
+    return page.partition("/")[0] in HOSTS
 
 
 @lru_cache(maxsize=64)
@@ -352,5 +364,6 @@ def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None
         others = sorted(fact[2] for fact in state.facts if fact[0] == "title" and fact[1] != page)
         lines.append("seen before: " + ("; ".join(others) or "nothing"))
     lines += [f"last: {turn.action}" for turn in history[1:][-3:]]
-    text, ours = "\n".join(lines), (page or "").partition("/")[0] in HOSTS
-    return text.lower() if ours and action is None else text  # as suggested actions, to be copied
+    text = "\n".join(lines)
+    copied = action is None and _is_generated(page or "")
+    return text.lower() if copied else text  # as suggested actions, to be copied

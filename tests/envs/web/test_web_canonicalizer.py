@@ -257,6 +257,18 @@ def test_version_and_fingerprint() -> None:
     assert comap.__version__
 
 
+@pytest.mark.parametrize(("host", "word"), [("stay.test", "ronda"), ("stay.example", "Ronda")])
+def test_suggested_words_keep_their_case_off_the_generated_sites(host: str, word: str) -> None:
+    page = f"{host}/"
+    facts = {("at", page), ("page", page), ("shows", page, "textbox", "name")}
+    belief = grouped(State(frozenset(facts)).facts)
+
+    actions = admissible_of(belief, 'Type "Ronda" into the field.')
+
+    assert f"type [textbox 'name'] [{word}] [0]" in actions
+    assert f"stop [{word}]" in actions
+
+
 def test_a_belief_is_in_lower_case_on_generated_sites_alone() -> None:
     """Elsewhere, as on MiniWoB++, what is to be typed may depend on the case."""
     env: Any = gymnasium.make("comap/Web-v0", split="test").unwrapped
