@@ -89,9 +89,11 @@ _THINKS = (
     "chat_template_kwargs={'enable_thinking': False} (on the command line: --model-option "
     """'chat_template_kwargs={"enable_thinking":false}')"""
 )
-_NO_SCORES = (
-    "if they are for an agent's confidence in its action, the server returned no log-probabilities of "
-    f"the tokens that wrote it, or not their texts: set q_source='proxy'; or {_LOCAL_MODEL}"
+_NO_SCORES = f"chat completions have none; {_LOCAL_MODEL}"
+_NO_CONFIDENCE = (
+    "without them the confidence q_source='token_geo_mean' or 'min_token' cannot be computed: set "
+    "q_source='proxy' (on the command line: --q-source proxy), which needs none, or use a server that "
+    f"returns them with their tokens, as vLLM does, or {_LOCAL_MODEL}"
 )
 
 
@@ -343,7 +345,7 @@ class OpenAILanguageModel(BaseLanguageModel):
         if isinstance(request, Generate):
             return self._generation(request)
         if isinstance(request, Score):
-            raise self._unable("the log-probabilities of given texts", _NO_SCORES)
+            raise self._no_scores(request)
         if not isinstance(request, NextWord):
             raise self._unable("hidden states", _LOCAL_MODEL)
         if "words" not in self.capabilities:
@@ -444,6 +446,15 @@ class OpenAILanguageModel(BaseLanguageModel):
             self.usage.completion_tokens += completion
             self.usage.cost += (prompt * self._prices[0] + completion * self._prices[1]) / 1e6
         return prompt, completion
+
+    def _no_scores(self, request: Score) -> LanguageModelError:
+        """Return the error of a request for log-probabilities of given texts."""
+        if request.purpose.endswith("confidence"):  # CoMap asks where a reply came without its own
+            return LanguageModelError(
+                f"expected log-probabilities of the tokens that {self.name} wrote, found none in its "
+                f"server's reply; {_NO_CONFIDENCE}"
+            )
+        return self._unable("the log-probabilities of given texts", _NO_SCORES)
 
     def _unable(self, what: str, advice: str) -> LanguageModelError:
         return LanguageModelError(

@@ -10,8 +10,10 @@ import sys
 import threading
 import time
 
+import gymnasium
 import pytest
 
+from comap.agents import create_agent, run_episode
 from comap.errors import LanguageModelError, OptionError
 from comap.lm import (
     Completion,
@@ -29,6 +31,7 @@ from comap.lm.openai import (
     MAX_ANSWER_BYTES,
     OpenAILanguageModel,
 )
+from comap.worldmodel.null import NullWorldModel
 from kits.hostile_server import (
     HostileServer,
     breaks_off,
@@ -96,7 +99,7 @@ def test_it_is_a_language_model():
     assert model.count_tokens("") == 0 and model.count_tokens("abcde") == 2
     for request in (Score(MESSAGES, ("a",)), Encode(MESSAGES)):
         assert "tiny" in error_of(model, request, request), "each has its error in its place"
-    assert "set q_source='proxy'" in error_of(model, Score(MESSAGES, ("a",)))
+    assert "runs in this process" in error_of(model, Score(MESSAGES, ("a",)))
 
 
 def test_a_server_is_checked_by_one_small_request():
@@ -557,6 +560,18 @@ def test_words_need_a_server_that_continues_and_tells():
     with HostileServer(says("x", logprobs=None)) as server:
         text = error_of(made(server, prefix_mode="continue"), request)
         assert "without the probabilities" in text and len(server.requests) == 1
+
+
+@pytest.mark.parametrize("source", ["token_geo_mean", "min_token"])
+def test_a_confidence_without_log_probabilities_names_what_works(source):
+    said = "Decision: REVISE\nFinal Action: inventory\nRevise Probability: 0.9"
+    with HostileServer(says(said, logprobs=None)) as server:
+        agent = create_agent("comap", p_source="verbal", q_source=source)
+        env = gymnasium.make("comap/ALFWorld-v0", source="generated", max_episode_steps=1)
+        episode = run_episode(env, agent, seed=0, lm=made(server), world_model=NullWorldModel())
+
+    assert episode.error is not None and "found none in its server's reply" in episode.error
+    assert "--q-source proxy" in episode.error and "vLLM" in episode.error
 
 
 # Servers that misbehave.
