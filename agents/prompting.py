@@ -7,9 +7,11 @@ import math
 import random
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import gymnasium
 from rapidfuzz import fuzz
 
 from ..envs import state_text
@@ -152,13 +154,9 @@ def converse(
     if menu:
         reserve += view.count_tokens(menu) + OVERHEAD
 
-    example: tuple[Message, ...] = ()
-    if config.examples and config.state_text == "history" and briefing.example:
-        example = tuple(Message(*pair) for pair in briefing.example)
-        size = _size(view, example) + view.count_tokens(_YOUR_TURN)
-        fits = config.max_length - reserve - size >= config.max_length // 6
-        example = example if fits else ()
-        reserve += size if fits else 0
+    example = _worked_example(view, config, briefing, reserve)
+    if example:
+        reserve += _example_size(view, example)
 
     if config.state_text == "belief":
         turns = [Message("user", situation(view, config, reserve=reserve + OVERHEAD))]
@@ -171,6 +169,34 @@ def converse(
 
 
 _YOUR_TURN = "That was an example. Now it is your turn, with another task.\n\n"
+
+
+def _worked_example(
+    view: View, config: AgentConfig, briefing: Briefing, reserve: int
+) -> tuple[Message, ...]:
+    """Return a few steps of an expert; nothing where none are wanted, or there is no room for them."""
+    if not config.examples or config.state_text != "history" or not briefing.example:
+        return ()
+    example = tuple(Message(*pair) for pair in briefing.example)
+    room = config.max_length - reserve - _example_size(view, example)
+    if room >= config.max_length // 6:  # what the task and its turns need at least
+        return example
+    _warn_of_missing_example(view.env_id, config.max_length)
+    return ()
+
+
+def _example_size(view: View, example: Sequence[Message]) -> int:
+    return _size(view, example) + view.count_tokens(_YOUR_TURN)
+
+
+@cache
+def _warn_of_missing_example(env_id: str, max_length: int) -> None:
+    """Say once in a process that prompts are without the example that they are to have."""
+    gymnasium.logger.warn(
+        f"the worked example of {env_id} does not fit into prompts of max_length={max_length:,} tokens, "
+        "and those prompts are without it. Give a greater max_length (--max-length), or examples=0 "
+        "(--agent-option examples=0) if none is meant; then nothing is said"
+    )
 
 
 def _menu(view: View, config: AgentConfig) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -114,6 +115,23 @@ def test_an_environment_of_ones_own_says_what_its_actions_are() -> None:
     assert system.content.startswith("Say left or right.\n")
     assert rest[:2] == [("user", "Start."), ("assistant", "Action: left")]
     assert GENERAL_INSTRUCTIONS in converse(view(env_id="own/World-v0"), AgentConfig())[0].content
+
+
+def test_an_example_that_does_not_fit_is_missed_aloud_and_once() -> None:
+    steps = (("user", "A page. " * 500), ("assistant", "Action: left"))
+    own = replace(view(env_id="own/Long-v0"), briefing=Briefing("Say left or right.", steps))
+    short = AgentConfig(max_length=1024)
+
+    with pytest.warns(UserWarning, match=r"example of own/Long-v0 .*max_length=1,024 tokens"):
+        messages = converse(own, short)
+    assert all("A page." not in message.content for message in messages)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        converse(own, short)  # it was said
+        converse(own, replace(short, max_length=4096, examples=0))  # none is meant
+        fitting = converse(own, replace(short, max_length=4096))
+    assert any("A page." in message.content for message in fitting)
 
 
 # Prompts of the user's own.
