@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 import random
+import warnings
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-import gymnasium
 from rapidfuzz import fuzz
 
 from ..envs import state_text
@@ -192,10 +192,11 @@ def _example_size(view: View, example: Sequence[Message]) -> int:
 @cache
 def _warn_of_missing_example(env_id: str, max_length: int) -> None:
     """Say once in a process that prompts are without the example that they are to have."""
-    gymnasium.logger.warn(
+    warnings.warn(
         f"the worked example of {env_id} does not fit into prompts of max_length={max_length:,} tokens, "
         "and those prompts are without it. Give a greater max_length (--max-length), or examples=0 "
-        "(--agent-option examples=0) if none is meant; then nothing is said"
+        "(--agent-option examples=0) if none is meant; then nothing is said",
+        stacklevel=1,
     )
 
 

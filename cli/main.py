@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from functools import partial
@@ -114,8 +115,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status: 2 for a mistake on the command line."""
     output = VisibleStream(sys.stdout)
     errors = VisibleStream(sys.stderr)
-    with redirect_stdout(output), redirect_stderr(errors):
+    with redirect_stdout(output), redirect_stderr(errors), _warnings_in_a_line():
         return _main(arguments)
+
+
+@contextmanager
+def _warnings_in_a_line() -> Iterator[None]:
+    """Print comap's own warnings as a line, without a place in its code; others as Python does."""
+    package = str(Path(__file__).parents[1])
+    show_as_before = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], filename: str, *rest: Any) -> None:
+        is_ours = filename.startswith(package)
+        # A checkout may hold the virtual environment.
+        is_library = "site-packages" in filename.removeprefix(package)
+        if category is UserWarning and is_ours and not is_library:
+            print(f"comap: {message}", file=sys.stderr, flush=True)
+        else:
+            show_as_before(message, category, filename, *rest)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = show_as_before
 
 
 def _main(arguments: Sequence[str] | None) -> int:

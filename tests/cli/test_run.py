@@ -119,6 +119,23 @@ def test_a_language_agent_and_world_model(tmp_path, capsys):
     assert {t.world_model for t in episodes(tmp_path / "dream")} == {"language:model"}
 
 
+def test_a_missing_example_is_said_in_a_line(tmp_path, capsys):
+    words = (
+        "--model",
+        "tiny",
+        "--max-length",
+        "700",
+        "--max-episode-steps",
+        "1",
+        "--no-show-actions",
+    )
+    assert run("--agent", "react", *words, "-n", "1", "--out", str(tmp_path)) == 0
+
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if "worked example" in line)
+    assert line.startswith("comap: the worked example of comap/ALFWorld-v0 does not fit")
+    assert "--max-length" in line and "\x1b" not in line
+
+
 def test_prompts_of_small_runs_are_recorded_and_an_older_run_stays_as_it_was(
     tmp_path, capsys, monkeypatch
 ):
