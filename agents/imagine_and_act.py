@@ -15,7 +15,7 @@ from .config import AgentConfig
 from .prompting import Draft, ask_about, ask_text, converse, draft_action
 from .react import replies_in
 
-_STOP = ("\nThought:", "\nAction:", "\nTask:", "\n---")
+_STOP = ("\nThought:", "\nAction:", "\nTask:")
 _LABEL = re.compile(r"^(?:next observation|observation)[ \t]*:", re.IGNORECASE)
 _NOTHING = "Unknown."
 

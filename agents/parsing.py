@@ -78,7 +78,8 @@ _TAGS_TRIED = 16
 _OWN_TAGS = ("search", "answer")  # tags that are a part of the action
 _BRACKETS = {"[": "]", "<": ">", "(": ")", "{": "}"}
 _BULLET = re.compile(r"[\s>*+•–-]*(?:\d{1,3}[.)]\s{1,9})?")
-_FENCE = re.compile(r"^[ \t]*(?:```|~~~)\w*[ \t\r]*$", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t]*(?:(?:```|~~~)\w*|-{3,}|\*{3,}|_{3,})[ \t\r]*$", re.MULTILINE)
+"""Lines that are marks alone: fences of code, and rules."""
 _FORM = re.compile(  # what the prompts write where an action is to stand
     r"[<\[(]?(?:exactly\s)?(?:one\s(?:executable\s)?action)[>\])]?|<[^<>]{0,40}\baction>|\[(?:your\s)?action\]",
     re.IGNORECASE,

@@ -278,8 +278,9 @@ def ask_apart(
     return prompt_of(config, name, situation=text, **slots)
 
 
-STOP = ("\nObservation:", "\nTask:", "\n---")
-"""Where a reply ends that goes on to tell what follows."""
+STOP = ("\nObservation:", "\nTask:")
+"""Where a reply ends that goes on to tell what follows. A rule (``---``) is none: models write one
+between their thoughts and the action."""
 
 _LEADS = {"standard": "Thought:", "brief": "Action:"}  # what replies begin with
 

@@ -16,7 +16,7 @@ from .config import AgentConfig
 from .prompting import ask_text, briefing_for, converse, draft_action, prompt_of
 from .react import replies_in
 
-_STOP = ("\nThought:", "\nAction:", "\nObservation:", "\nTask:", "\n---")
+_STOP = ("\nThought:", "\nAction:", "\nObservation:", "\nTask:")
 _NONE = "Nothing."
 _LEFT_OUT = "[...]"
 _BRIEFING = "briefing"  # in the agent's memory: a trial that has ended has no view

@@ -261,7 +261,7 @@ def _knowledge_request(
 ) -> Generate:
     messages = ask_apart(view, config, f"wkm_{kind}", tokens, **slots)
     how: dict[str, Any] = {"temperature": config.knowledge_temperature, "top_p": 1.0}
-    asked = ask_text(view, config, messages, f"{kind} knowledge", tokens, ("\n---",), **how)
+    asked = ask_text(view, config, messages, f"{kind} knowledge", tokens, **how)
     return replace(asked, adapter=config.knowledge_adapter)
 
 

@@ -258,8 +258,17 @@ def test_free_text() -> None:
     assert talk.result.text == "Thought: Hm.\nAction: look"  # the stop string cut the rest
     assert talk.result.thought == "Hm." and talk.result.decoding == "free"
     (asked,) = talk.requests
-    assert asked.sampling.stop == ("\nObservation:", "\nTask:", "\n---")
+    assert asked.sampling.stop == ("\nObservation:", "\nTask:")
     assert asked.sampling.max_new_tokens == 64 and asked.choices is None
+
+
+@pytest.mark.parametrize("rule", ["---", "***", "-----"])
+def test_a_rule_before_the_action_ends_no_reply_and_is_no_thought(rule: str) -> None:
+    talk = draft([f"**Thought:** I look.\n\n{rule}\n\n**Action:** look"])
+
+    assert talk.purposes == ["draft"], "no reminder was needed"
+    assert (talk.result.action, talk.result.parsed) == ("look", True)
+    assert talk.result.shown == "Thought: I look.\nAction: look"
 
 
 def test_one_reminder_and_no_second() -> None:

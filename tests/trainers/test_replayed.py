@@ -104,7 +104,7 @@ def test_prompts_are_built_again(agent_type, prompts, state_text, max_length):
 def test_drafts_that_end_the_episode_are_reflected_on_too():
     """Accepted and rejected drafts of all steps are learned from, those that win among them."""
     options = {"prompts": "standard", "state_text": "history", "max_length": 2048}
-    _, found = play(RolloutAgent, HashedModel(), {**options, "p_source": "verbalizer"}, 8, 1)
+    _, found = play(RolloutAgent, HashedModel(), {**options, "p_source": "verbalizer"}, 16, 1)
     drafted = [t for t in found if t.steps[0].notes["draft_parsed"]]
     assert drafted and all(t.steps[0].notes["env_next_of_draft"]["truncated"] for t in drafted)
     assert {t.steps[0].notes["path"] for t in drafted} == {"reflected"}

@@ -59,7 +59,7 @@ def comparison(
     messages = prompt(**{key: transcript(one, each, count) for key, one in shown.items()})
     heat, purpose = config.knowledge_temperature, "task knowledge from episodes"
     seed = seed_for(config, next(views_of(expert))[0], purpose)
-    sampling = config.sampling(config.task_tokens, ("\n---",), seed, temperature=heat, top_p=1.0)
+    sampling = config.sampling(config.task_tokens, seed=seed, temperature=heat, top_p=1.0)
     return Generate(messages, sampling, adapter=config.knowledge_adapter, purpose=purpose)
 
 
