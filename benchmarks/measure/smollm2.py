@@ -34,26 +34,24 @@ ENVIRONMENTS = (
     "comap/Web-v0",
 )
 DECODINGS = ("free", "masked")
-TASKS = 8
-STEPS = 4  # of an episode: enough to see what a model writes, and few enough for two cores
 DRAFT_TOKENS = 128
 PACKAGES = ("torch", "transformers", "gymnasium", "numpy")
 
 
-def options_of(env_id: str, decoding: str) -> dict[str, Any]:
+def options_of(env_id: str, decoding: str, steps: int) -> dict[str, Any]:
     """Return the options of an environment: generated tasks, and actions to choose from where masked."""
     cls = env_class(env_id)
-    options = {**cls.generated_options, "max_episode_steps": STEPS}
+    options = {**cls.generated_options, "max_episode_steps": steps}
     # Where the action space is open there is nothing to choose from, and masked decoding acts as free.
     return {**options, **cls.listed_actions()} if decoding == "masked" else options
 
 
 def played(
-    lm: LanguageModel, env_id: str, decoding: str, tasks: int, folder: Path
+    lm: LanguageModel, env_id: str, decoding: str, tasks: int, steps: int, folder: Path
 ) -> Mapping[str, Any]:
     """Return the summary of a run of ReAct on some tasks of the hardest split."""
     split = env_class(env_id).test_splits[-1]
-    options = options_of(env_id, decoding)
+    options = options_of(env_id, decoding, steps)
 
     def make_env() -> gym.Env[str, str]:
         return gym.make(env_id, split=split, **options)
@@ -65,12 +63,12 @@ def played(
     return run_to(folder, run, concurrency=tasks)
 
 
-def rows(lm: LanguageModel, env_ids: list[str], tasks: int) -> Iterator[dict[str, Any]]:
+def rows(lm: LanguageModel, env_ids: list[str], tasks: int, steps: int) -> Iterator[dict[str, Any]]:
     """Yield what came of each environment and way of decoding."""
     for env_id in env_ids:
         for decoding in DECODINGS:
             with tempfile.TemporaryDirectory() as folder:
-                summary = played(lm, env_id, decoding, tasks, Path(folder) / "run")
+                summary = played(lm, env_id, decoding, tasks, steps, Path(folder) / "run")
             yield {"env": env_id, "decoding": decoding, "summary": dict(summary)}
 
 
@@ -79,14 +77,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--tasks", type=int, default=TASKS)
+    parser.add_argument("--tasks", type=int, default=8)
+    # Enough steps of an episode to see what a model writes, and few enough for two cores.
+    parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--env", nargs="+", default=list(ENVIRONMENTS))
     given = parser.parse_args()
 
     lm = HFLanguageModel(given.model, name="SmolLM2-135M-Instruct")
-    settings = {"tasks": given.tasks, "steps": STEPS, "draft_tokens": DRAFT_TOKENS}
+    settings = {"tasks": given.tasks, "steps": given.steps, "draft_tokens": DRAFT_TOKENS}
     result: dict[str, Any] = {"settings": settings, "rows": [], **circumstances(PACKAGES)}
-    for row in rows(lm, given.env, given.tasks):
+    for row in rows(lm, given.env, given.tasks, given.steps):
         result["rows"].append(row)
         write_result(given.out, result)
         print(row["env"], row["decoding"], row["summary"]["success"], flush=True)

