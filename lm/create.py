@@ -100,16 +100,24 @@ def kind_of(spec: str, base_url: str | None = None) -> Literal["local", "remote"
     return "replay" if spec.startswith(_REPLAY) else "local"
 
 
+_OF_AGENTS = ("temperature", "top_p", "draft_tokens")
+"""Settings of replies, which the agent has and not the model."""
+
+
 def _made(
     kind: Any, spec: str, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> LanguageModel:
     """Return a model of this kind; names and types of options come from outside."""
     parameters = inspect.signature(kind).parameters.values()
     known = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
-    if wrong := [name for name in options if name not in known]:
-        raise OptionError(
-            f"the language model {spec!r:.80} has no option {wrong[0]!r}; {suggest(wrong[0], known)}"
-        )
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        name = unknown[0]
+        hint = suggest(name, known)
+        if name in _OF_AGENTS:
+            flag = name.replace("_", "-")
+            hint = f"it is the agent's: --{flag} on the command line, {name}=... in Python"
+        raise OptionError(f"the language model {spec!r:.80} has no option {name!r}; {hint}")
     try:
         made: LanguageModel = kind(*arguments, **options)
     except TypeError as error:

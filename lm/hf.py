@@ -392,7 +392,8 @@ class HFLanguageModel(BaseLanguageModel):
         if self.context is not None and len(prompt) + needed > self.context:
             raise LanguageModelError(
                 f"the model's context has {self.context:,} tokens, but the prompt has "
-                f"{len(prompt):,} and up to {asked or needed:,} follow; shorten the conversation"
+                f"{len(prompt):,} and up to {asked or needed:,} follow; shorten the conversation "
+                "(of agents: --prompts brief), or use a model with a longer context"
             )
 
     def _reply(self, request: LMRequest, item: Any, result: Any) -> LMReply | LanguageModelError:
