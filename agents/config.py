@@ -98,6 +98,9 @@ class AgentConfig:
     prompts=brief 64, as CoMap's Table 5."""
     thinking: bool = False
     """Let a model that can think before it replies do so, such as Qwen3. Standard prompts only."""
+    with_thought: bool | None = None
+    """Standard prompts ask for a line of thought before an action. Default: they do, but not in trainings,
+    whose demonstrations have no thoughts."""
     examples: int = 1
     """Worked examples in standard history prompts, 0 or 1."""
     show_actions: bool = True
@@ -169,6 +172,11 @@ class AgentConfig:
         """Whether requests ask the model to think first."""
         return self.thinking and self.prompts == "standard"
 
+    @property
+    def asks_for_thought(self) -> bool:
+        """Whether prompts ask for a line of thought before an action."""
+        return self.prompts == "standard" and self.with_thought is not False
+
     def fitted(self, context: int | None, thinks: bool = False) -> Self:
         """Return the settings with a number in place of each limit that follows the language model.
 
@@ -230,7 +238,7 @@ class AgentConfig:
         described = asdict(self)
         folder = described.pop("prompt_folder")
         if self.prompts == "brief":  # they say nothing there, and are not in earlier records
-            del described["show_actions"], described["thinking"]
+            del described["show_actions"], described["thinking"], described["with_thought"]
         if folder is not None:  # its texts are in the record as a digest; no path of a machine is
             described["prompt_folder"] = Path(folder).name
         return described

@@ -24,7 +24,7 @@ from ..lm.thoughts import without_thoughts
 from ..trajectory import Turn
 from ..worldmodel import Imagined
 from .base import Imagine, Reply, Request, View
-from .config import LEAST_PROMPT, AgentConfig, PromptStyle
+from .config import LEAST_PROMPT, AgentConfig
 from .parsing import clean_action, find_action, first_line, parse_action, spoken_part
 
 MOST_ACTIONS = 100
@@ -53,7 +53,7 @@ def prompts_sha256(config: AgentConfig, briefing: Briefing, env_id: str) -> str:
     """Return a digest of all texts that an agent's prompts are made of, for records."""
     digest = hashlib.sha256()
     for prompt in packaged_prompts():
-        if _is_used(prompt.path, config.prompts):
+        if _is_used(prompt.path, config):
             text = prompt.text
             replacement = Path(config.prompt_folder or "") / prompt.path
             if config.prompt_folder is not None and replacement.is_file():
@@ -64,9 +64,12 @@ def prompts_sha256(config: AgentConfig, briefing: Briefing, env_id: str) -> str:
     return digest.hexdigest()
 
 
-def _is_used(path: Path, style: PromptStyle) -> bool:
-    """Return whether agents with this style of prompts read a file of prompts."""
+def _is_used(path: Path, config: AgentConfig) -> bool:
+    """Return whether agents with these settings read a file of prompts."""
     room, folder = path.parts[:2]
+    style = config.prompts
+    if folder == "reminder" and path.stem == "plain":
+        return style == "standard" and not config.asks_for_thought
     in_tags = folder == "paw" and style == "standard"
     return room == "agents" and (folder == style or path.stem == style or in_tags)
 
@@ -142,7 +145,8 @@ def converse(
 
     briefing = briefing_for(view, config)
     rules = briefing.told()
-    head = prompt_of(config, "act", instructions=f"{rules}\n\n{system}" if system else rules)
+    form = "act" if config.asks_for_thought else "act_plain"
+    head = prompt_of(config, form, instructions=f"{rules}\n\n{system}" if system else rules)
     reserve += _size(view, head)
     if config.decoding == "free" or not view.admissible_actions:
         reserve += _size(view, reminder_of(config))
@@ -178,11 +182,19 @@ def _worked_example(
     if not config.examples or config.state_text != "history" or not briefing.example:
         return ()
     example = tuple(Message(*pair) for pair in briefing.example)
+    if not config.asks_for_thought:
+        example = tuple(_without_thought(message) for message in example)
     room = config.max_length - reserve - _example_size(view, example)
     if room >= config.max_length // 6:  # what the task and its turns need at least
         return example
     _warn_of_missing_example(view.env_id, config.max_length)
     return ()
+
+
+def _without_thought(message: Message) -> Message:
+    """Return a message of an example with its action alone; what others than the model say is kept."""
+    action = parse_action(message.content) if message.role == "assistant" else None
+    return message if action is None else Message(message.role, f"Action: {action}")
 
 
 def _example_size(view: View, example: Sequence[Message]) -> int:
@@ -220,7 +232,9 @@ def _menu(view: View, config: AgentConfig) -> str:
 
 def reminder_of(config: AgentConfig) -> tuple[Message, ...]:
     """Return what reminds a model of the form of a reply."""
-    return fill("reminder", config.prompts, prompt_folder=config.prompt_folder)
+    is_plain = config.prompts == "standard" and not config.asks_for_thought
+    name = "plain" if is_plain else config.prompts
+    return fill("reminder", name, prompt_folder=config.prompt_folder)
 
 
 def _size(view: View, messages: Sequence[Message]) -> int:
@@ -281,8 +295,6 @@ def ask_apart(
 STOP = ("\nObservation:", "\nTask:")
 """Where a reply ends that goes on to tell what follows. A rule (``---``) is none: models write one
 between their thoughts and the action."""
-
-_LEADS = {"standard": "Thought:", "brief": "Action:"}  # what replies begin with
 
 _LONGEST_RAW = 200  # characters of a reply that is an action only for the environment to refuse
 
@@ -380,7 +392,7 @@ def draft_action(
     if config.decoding == "free" or not view.admissible_actions:
         return (yield from _free(view, config, tuple(messages), purpose))
     lead = ""
-    if config.prompts == "standard":
+    if config.asks_for_thought:
         asked = ask_text(view, config, messages, purpose, config.draft_tokens, ("Action:", *STOP))
         reply: Completion = yield replace(asked, purpose=f"{purpose}: thought")
         # Read again as a text, what was written may have more tokens than when it was written.
@@ -452,7 +464,8 @@ def _pick(scores: Scores, config: AgentConfig, seed: int) -> int:
 def _free(
     view: View, config: AgentConfig, messages: tuple[Message, ...], purpose: str
 ) -> Generator[Request, Reply, Draft]:
-    lead = _LEADS[config.prompts] if config.form == "given" else ""
+    label = "Thought:" if config.asks_for_thought else "Action:"
+    lead = label if config.form == "given" else ""
     for name in (purpose, f"{purpose}: retry"):
         reply: Completion = yield ask_text(
             view, config, messages, name, config.draft_tokens, STOP, lead

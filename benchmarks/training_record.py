@@ -332,6 +332,8 @@ def _agent_words(agent: str, config: SharedTraining | PaWTraining) -> Iterator[s
             continue
         if value is None:
             yield from ("--agent-option", f"{name}=null")
+        elif isinstance(value, bool) and usual.get(name) is None:  # not a mere switch
+            yield from ("--agent-option", f"{name}={json.dumps(value)}")
         elif isinstance(value, bool):
             yield f"--{option}" if value else f"--no-{option}"
         else:

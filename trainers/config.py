@@ -157,7 +157,12 @@ class SharedTraining:
     def _check(self, ranges: Mapping[str, Range]) -> None:
         check_fields(self, {**_SHARED, **ranges})
         # A training does not depend on its model's context: limits that nobody gave are the papers'.
-        object.__setattr__(self, "agent", self.agent.published())
+        agent = self.agent.published()
+        if (
+            agent.with_thought is None
+        ):  # as the demonstrations of environments and files of commands
+            agent = replace(agent, with_thought=False)
+        object.__setattr__(self, "agent", agent)
         if self.copy_side_steps and not self.side_steps:
             raise OptionError(
                 "copy_side_steps needs side_steps above 0, found 0; add --side-steps 1"

@@ -12,6 +12,7 @@ import json
 import random
 import shutil
 import time
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -69,6 +70,22 @@ def identified(
     return known
 
 
+def warn_of_other_form(agent: AgentConfig, demos: Sequence[Trajectory]) -> None:
+    """Warn where prompts ask for thoughts and demonstrations have none, or the other way round."""
+    if agent.prompts != "standard" or not demos:
+        return
+    have_thoughts = any("thought" in step.notes for shown in demos for step in shown.steps)
+    if have_thoughts == agent.asks_for_thought:
+        return
+    found = "demonstrations with thoughts" if have_thoughts else "no thought in any demonstration"
+    warnings.warn(
+        f"the policy's prompts {'ask' if agent.asks_for_thought else 'do not ask'} for a thought before "
+        f"an action, found {found}: it would learn another form of reply than it is asked for; give the "
+        f"agent with_thought={have_thoughts}",
+        stacklevel=1,
+    )
+
+
 class StagedTraining(ABC):
     """A training in a folder, stage by stage; to resume it with another `about` is refused."""
 
@@ -91,6 +108,7 @@ class StagedTraining(ABC):
     ):
         self.config, self.roles, self.make_env = config, roles, make_env
         self.demos, self.out = demos, Path(out)
+        warn_of_other_form(config.agent, demos)
         model = {"name": roles.name, "kind": roles.kind, **roles.chat.describe()}
         self.about = identified(about, config, make_env, model)
         self.session = dict(session or {})

@@ -295,6 +295,19 @@ def test_masked_decoding_thinks_first_and_then_chooses() -> None:
     assert empty.requests[1].prefix == "Action:" and empty.result.thought is None
 
 
+def test_without_a_thought_nothing_asks_for_one() -> None:
+    free = draft(["I wonder.", "Action: look"], with_thought=False)
+    texts = [message.content for asked in free.requests for message in asked.messages]
+    assert free.result.action == "look" and not any("Thought:" in text for text in texts)
+
+    masked = draft(["look"], decoding="masked", with_thought=False)
+    (choice,) = masked.requests
+    assert choice.prefix == "Action:" and masked.result.text == "Action: look"
+
+    given = draft([" look"], form="given", with_thought=False)
+    assert given.requests[0].prefix == "Action:"
+
+
 @pytest.mark.parametrize("actions", [None, ()])
 def test_an_open_action_space_is_free(actions: Any) -> None:
     talk = draft(["Action: say hello"], view(actions=actions), decoding="scored")

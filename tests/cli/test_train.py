@@ -379,7 +379,8 @@ def test_adapters_are_played_with_their_base():
     assert told.config == {
         **chosen, **limits, "p_source": "head", "q_source": "token_geo_mean"
     }  # fmt: skip
-    assert told.agent_option == {"head": "m/head.safetensors"} and told.dtype is None
+    assert told.agent_option == {"head": "m/head.safetensors", "with_thought": False}
+    assert told.dtype is None
     assert told.env_option == {"dialect": "put"}
     assert told.world_model_option == {"max_length": 2048, "max_new_tokens": 9}
     lora = PaWTraining(weights="lora")
