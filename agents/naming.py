@@ -43,6 +43,7 @@ class _Names:
         self._words: set[str] = set()
         for action in admissible:
             self.whole.setdefault(action.casefold(), action)
+
             tokens = _tokens(action)
             node = self._tree
             for token, _, _ in tokens:
@@ -51,17 +52,18 @@ class _Names:
             if tokens:
                 node.setdefault(_LEAF, action)
 
-    def longest(self, tokens: Sequence[tuple[str, int, int]], at: int) -> tuple[str, int] | None:
+    def longest(self, tokens: Sequence[tuple[str, int, int]], index: int) -> tuple[str, int] | None:
         """Return the longest action that begins at a token, and the index of the token behind it."""
         node: dict[str, Any] = self._tree
         longest: tuple[str, int] | None = None
         while True:
-            if _LEAF in node:
-                longest = node[_LEAF], at
-            if at == len(tokens) or tokens[at][0] not in node:
+            if _LEAF in node:  # an action ends here; a longer one may go on
+                longest = node[_LEAF], index
+            if index == len(tokens) or tokens[index][0] not in node:
                 return longest
-            node = node[tokens[at][0]]
-            at += 1
+
+            node = node[tokens[index][0]]
+            index += 1
 
     def is_thing(self, word: str) -> bool:
         """Return whether a word is a part of actions, but not one that they begin with."""
@@ -97,24 +99,30 @@ def meant_action(text: str, admissible: Sequence[str]) -> Named | None:
     """
     if text in admissible:
         return Named(text, 0, len(text))
+
     names = _names(tuple(admissible))
-    if (same := names.whole.get(text.casefold())) is not None:
-        return Named(same, 0, len(text))
+    whole_action = names.whole.get(text.casefold())
+    if whole_action is not None:
+        return Named(whole_action, 0, len(text))
+
+    # An action may itself begin with one of the words that are left out before it.
     text = text[:_READ]
-    before = _BEFORE.match(text)
-    starts = [0] if before is None else [0, before.end()]
+    lead = _BEFORE.match(text)
+    starts = [0] if lead is None else [0, lead.end()]
     for start in starts:
         tokens = _tokens(text[start:])
         longest = names.longest(tokens, 0)
         if longest is None:
             continue
-        action, behind = longest
-        end = start + tokens[behind - 1][2]
-        rest = _BEHIND.match(text, end)
-        if rest is None:
+
+        action, next_token = longest
+        end = start + tokens[next_token - 1][2]
+        explanation = _BEHIND.match(text, end)
+        if explanation is None:
             continue
-        following = _TOKEN.search(text, rest.end())
-        if rest["to"] and following is not None and names.is_thing(following[0]):
+
+        word = _TOKEN.search(text, explanation.end())
+        if explanation["to"] and word is not None and names.is_thing(word[0]):
             continue  # "to cabinet 2": it is not said why, but where
         return Named(action, start + tokens[0][1], end)
     return None
@@ -130,15 +138,16 @@ def named_actions(text: str, admissible: Sequence[str]) -> Iterator[Named]:
     """
     names = _names(tuple(admissible))
     tokens = _tokens(text)
-    at = 0
-    while at < len(tokens):
-        longest = names.longest(tokens, at)
+    index = 0
+    while index < len(tokens):
+        longest = names.longest(tokens, index)
         if longest is None:
-            at += 1
+            index += 1
             continue
-        action, behind = longest
-        yield Named(action, tokens[at][1], tokens[behind - 1][2])
-        at = behind
+
+        action, next_token = longest
+        yield Named(action, tokens[index][1], tokens[next_token - 1][2])
+        index = next_token
 
 
 def only_named(text: str, admissible: Sequence[str]) -> Named | None:

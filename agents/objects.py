@@ -54,31 +54,31 @@ def action_in(
     written: WrittenObject, text: str, admissible: Sequence[str] | None, kinds: Sequence[str]
 ) -> str | None:
     """Return the action that an object tells: a member's text, or the object itself if it is a call."""
-    value = member(written.data, kinds)
+    data = written.data
+    value = member(data, kinds)
     if value is None:
-        is_action = "action" in kinds and _is_call(written.data)
-        return (
-            _call(written.data, text[written.start : written.end], admissible)
-            if is_action
-            else None
-        )
+        if "action" not in kinds or not _is_call(data):
+            return None
+        return _call(data, text[written.start : written.end], admissible)
+
     if isinstance(value, list):  # of several actions the first
         value = value[0] if value else None
     if isinstance(value, dict):
-        inner = member(value, kinds)
-        if not isinstance(inner, str):
+        name = member(value, kinds)
+        if not isinstance(name, str):
             return _call(value, json.dumps(value, ensure_ascii=False), admissible)
-        value = inner
+        value = name
     if not isinstance(value, str):
         return None
-    given = member(written.data, ("action input",))
-    if given is None:
-        given = next((written.data[key] for key in _ARGUMENTS if key in written.data), None)
-    return value if given is None else joined_action(value, given, admissible)
+
+    arguments = member(data, ("action input",))
+    if arguments is None:
+        arguments = next((data[key] for key in _ARGUMENTS if key in data), None)
+    return value if arguments is None else joined_action(value, arguments, admissible)
 
 
-def joined_action(name: str, given: Any, admissible: Sequence[str] | None) -> str:
-    """Return an action of a name and what is given with it, as the environment writes it if it lists it.
+def joined_action(name: str, arguments: Any, admissible: Sequence[str] | None) -> str:
+    """Return an action of a name and its arguments, as the environment writes it if it lists it.
 
     Example:
         >>> joined_action("click", "Buy Now", ["click[buy now]"])
@@ -86,20 +86,26 @@ def joined_action(name: str, given: Any, admissible: Sequence[str] | None) -> st
         >>> joined_action("find", {"title": "Low Tide"}, None)
         'find {"title": "Low Tide"}'
     """
-    values = [*given.values()] if isinstance(given, dict) else [given]
-    argument = " ".join(str(value) for value in values if not isinstance(value, dict | list))
-    for action in (f"{name} {argument}", f"{name}[{argument}]", name):
-        if (listed := _listed(action, admissible)) is not None:
+    values = [*arguments.values()] if isinstance(arguments, dict) else [arguments]
+    words = " ".join(str(value) for value in values if not isinstance(value, dict | list))
+    for action in (f"{name} {words}", f"{name}[{words}]", name):
+        listed = _listed(action, admissible)
+        if listed is not None:
             return listed
-    text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return f"{name} {text}".rstrip()
 
 
 def _listed(text: str, admissible: Sequence[str] | None) -> str | None:
     """Return the admissible action that a text is as a whole, in whatever case."""
-    named = meant_action(text.strip(), admissible) if admissible else None
-    whole = named is not None and (named.start, named.end) == (0, len(text.strip()))
-    return named.action if named is not None and whole else None
+    if not admissible:
+        return None
+    text = text.strip()
+    named = meant_action(text, admissible)
+    if named is None or (named.start, named.end) != (0, len(text)):
+        return None
+    return named.action
 
 
 def _is_call(data: Mapping[str, Any]) -> bool:
@@ -110,26 +116,35 @@ def _is_call(data: Mapping[str, Any]) -> bool:
 
 def _call(data: Mapping[str, Any], text: str, admissible: Sequence[str] | None) -> str:
     """Return the action that a call is: the call, or the admissible action that it comes to."""
-    inner: Any = next((data[key] for key in _CALLS if key in data), data)
-    inner = inner[0] if isinstance(inner, list) and inner else inner
-    inner = inner.get("function", inner) if isinstance(inner, dict) else data
-    name = inner.get("name") if isinstance(inner, dict) else None
-    arguments = (inner[key] for key in _ARGUMENTS if key in inner) if name else iter(())
-    given: Any = next(arguments, {})
-    if isinstance(given, str):
-        parsed = object_at(given, len(given) - len(given.lstrip()))
-        given = given if parsed is None else parsed.data
-    action = given.get("action") if isinstance(given, dict) else None
+    # {"tool_calls": [{"function": {"name": ..., "arguments": ...}}]}, or a part of that.
+    function: Any = next((data[key] for key in _CALLS if key in data), data)
+    if isinstance(function, list) and function:
+        function = function[0]
+    function = function.get("function", function) if isinstance(function, dict) else data
+
+    name = None
+    arguments: Any = {}
+    if isinstance(function, dict):
+        name = function.get("name")
+    if name:
+        arguments = next((function[key] for key in _ARGUMENTS if key in function), {})
+    if isinstance(arguments, str):  # as OpenAI's servers send them
+        parsed = object_at(arguments, len(arguments) - len(arguments.lstrip()))
+        arguments = arguments if parsed is None else parsed.data
+
+    action = arguments.get("action") if isinstance(arguments, dict) else None
     if isinstance(action, str) and name == _TOOL:
         return action
-    if admissible and isinstance(name, str):
-        listed = _listed(action, admissible) if isinstance(action, str) else None
-        return listed or _listed(joined_action(name, given, admissible), admissible) or _line(text)
-    return _line(text)
+    if not admissible or not isinstance(name, str):
+        return _line(text)
+    listed = _listed(action, admissible) if isinstance(action, str) else None
+    if listed is None:
+        listed = _listed(joined_action(name, arguments, admissible), admissible)
+    return listed or _line(text)
 
 
 def _line(text: str) -> str:
     """Return a JSON text on one line, as it is where it has one."""
-    return (
-        text if "\n" not in text else json.dumps(json.loads(text, strict=False), ensure_ascii=False)
-    )
+    if "\n" not in text:
+        return text
+    return json.dumps(json.loads(text, strict=False), ensure_ascii=False)

@@ -34,11 +34,12 @@ def first_line(text: str) -> str:
 
 def number_in(text: str, low: float, high: float) -> float | None:
     """Return the first number in a text, brought into a range; None where there is none."""
-    found = _NUMBER.search(text[:_LONGEST])
-    if found is None:
+    number = _NUMBER.search(text[:_LONGEST])
+    if number is None:
         return None
-    hundredths = text[found.end() :].lstrip(" ").startswith("%")
-    return min(max(float(found[0]) / (100 if hundredths else 1), low), high)
+    is_percentage = text[number.end() :].lstrip(" ").startswith("%")
+    value = float(number[0]) / (100 if is_percentage else 1)
+    return min(max(value, low), high)
 
 
 class WrittenAction(NamedTuple):
@@ -110,16 +111,19 @@ def parse_action(text: str, admissible: Sequence[str] | None = None) -> str | No
 
 def find_action(text: str, admissible: Sequence[str] | None = None) -> WrittenAction | None:
     """Return the action of a reply as `parse_action` does, and where it is written."""
-    spoken, listed = _Spoken.of(text), admissible or ()
-    written = _announced(spoken, listed, ACTIONS)
-    if written is not None or not listed:
-        return written
-    said = spoken.text[: spoken.limit]
-    named = only_named(said, listed)
+    spoken = _Spoken.of(text)
+    admissible = admissible or ()
+    announced = _announced(spoken, admissible, ACTIONS)
+    if announced is not None or not admissible:
+        return announced
+
+    # No label: the one admissible action that the reply names, if it is one.
+    reply = spoken.text[: spoken.limit]
+    named = only_named(reply, admissible)
     if named is None:
         return None
-    alone = (clean_action(said) or "").casefold() == named.action.casefold()
-    return WrittenAction(*named, "" if alone else said.strip())
+    is_all = (clean_action(reply) or "").casefold() == named.action.casefold()
+    return WrittenAction(*named, "" if is_all else reply.strip())
 
 
 def spoken_part(text: str) -> str:
@@ -141,6 +145,7 @@ def _announced(
     if "action" in kinds:
         for tag in islice(_TAGGED.finditer(spoken.text, 0, spoken.limit), _TAGS_TRIED):
             places.append((tag.start(), _in_tag, tag))
+
     for start, read, place in sorted(places, key=lambda place: place[0]):
         action = read(spoken, place, admissible)
         if action is not None:
@@ -168,12 +173,16 @@ def _labelled(spoken: _Spoken, field: Field, admissible: Sequence[str]) -> Writt
     if start > field.after and "\n" in text[field.after : start]:
         bullet = _BULLET.match(text, start, end)
         start = bullet.end() if bullet is not None else start
+
     action = _object_behind(spoken, start, end, admissible)
     if action is not None:
         return action
+
     tag = _TAGGED.match(text, _first_letter(text, start, end), end)
-    if tag is not None and (action := _in_tag(spoken, tag, admissible)) is not None:
+    action = None if tag is None else _in_tag(spoken, tag, admissible)
+    if action is not None:
         return action
+
     action = _resolved(spoken, start, end, admissible)
     return None if action is None else _with_input(spoken, field, action, admissible)
 
@@ -197,16 +206,18 @@ def _with_input(
     spoken: _Spoken, field: Field, action: WrittenAction, admissible: Sequence[str]
 ) -> WrittenAction:
     """Return an action with what ``Action Input:`` gives on the lines below it."""
-    later = next((other for other in spoken.fields if other.start >= field.end), None)
-    between = "" if later is None else spoken.text[action.end : later.start]
-    if later is None or later.name != "action input" or clean_action(between) is not None:
+    next_field = next((other for other in spoken.fields if other.start >= field.end), None)
+    if next_field is None or next_field.name != "action input":
         return action
-    start, end = text_span(spoken.text, later, spoken.limit)
+    if clean_action(spoken.text[action.end : next_field.start]) is not None:
+        return action  # something else stands between them
+
+    start, end = text_span(spoken.text, next_field, spoken.limit)
     line = spoken.text[start:end].strip(_EDGES)
     is_object = line.startswith("{")
     written = object_at(spoken.text, spoken.text.find(line, start)) if is_object else None
-    given = line if written is None else written.data
-    joined = clean_action(joined_action(action.action, given, admissible))
+    arguments = line if written is None else written.data
+    joined = clean_action(joined_action(action.action, arguments, admissible))
     if joined is None or not (is_object or joined in admissible):  # words: the list decides
         return action
     return action._replace(action=joined)
@@ -216,8 +227,10 @@ def _resolved(
     spoken: _Spoken, start: int, end: int, admissible: Sequence[str]
 ) -> WrittenAction | None:
     """Return the action that a part of a reply is; None for nothing, and for a form's own words."""
-    if spoken.reflecting and (decided := _DECIDED.match(spoken.text, start, end)) is not None:
-        start = decided.end()
+    decision = _DECIDED.match(spoken.text, start, end) if spoken.reflecting else None
+    if decision is not None:  # "Final Action: KEEP: look"
+        start = decision.end()
+
     action = _meant(spoken.text[start:end], admissible)
     if action is None:
         return None
@@ -234,6 +247,7 @@ def _meant(text: str, admissible: Sequence[str]) -> WrittenAction | None:
     named = meant_action(inner, admissible) if inner and admissible else None
     if named is not None:
         return WrittenAction(named.action, start + named.start, start + named.end)
+
     if value is None or _FORM.fullmatch(value):
         return None
     bare = _unwrapped(value)
@@ -259,12 +273,18 @@ def _in_object(
     action = action_in(written, spoken.text, admissible, kinds)
     if action is None:
         return None
-    alone = _Spoken(action, (), len(action), spoken.reflecting)
-    meant = _resolved(alone, 0, len(action), admissible)
+
+    value = _Spoken(action, (), len(action), spoken.reflecting)
+    meant = _resolved(value, 0, len(action), admissible)
     if meant is None:
         return None
-    at = spoken.text.rfind(meant.action, written.start, written.end)
-    start, end = (written.start, written.end) if at < 0 else (at, at + len(meant.action))
+
+    # The value may be written otherwise in JSON: then the object is the place.
+    start = spoken.text.rfind(meant.action, written.start, written.end)
+    end = start + len(meant.action)
+    if start < 0:
+        start = written.start
+        end = written.end
     thought = member(written.data, ("thought", "reflection"))
     return WrittenAction(meant.action, start, end, thought if isinstance(thought, str) else "")
 
@@ -272,16 +292,20 @@ def _in_object(
 def _in_tag(spoken: _Spoken, tag: re.Match[str], admissible: Sequence[str]) -> WrittenAction | None:
     """Return the action between two tags, or with them where they are a part of it."""
     name = tag["tag"].lower()
-    text, start = spoken.text, tag.end()
+    text = spoken.text
+    start = tag.end()
     closing = re.compile(rf"</{name}>", re.IGNORECASE).search(text, start, spoken.limit)
     line = text.find("\n", start, spoken.limit)
     end = closing.start() if closing else (spoken.limit if line < 0 else line)
+
     action = _object_behind(spoken, start, end, admissible)
     if action is not None or name == "tool_call":
         return action
+
     resolved = _resolved(spoken, start, end, admissible)
     if name not in _OWN_TAGS or (resolved is not None and resolved.action in admissible):
         return resolved
+
     if closing is None or resolved is None:
         return None
     whole = clean_action(text[tag.start() : closing.end()])
@@ -330,21 +354,20 @@ def parse_reflection(text: str, admissible: Sequence[str] | None = None) -> Refl
         Reflection(text=None, decision='REVISE', action='look', probability=None)
     """
     spoken = _Spoken.of(text, reflecting=True)
-    told = {name: _told(spoken, name) for name in ("reflection", "decision", "revise probability")}
-    decision = _decision(spoken, told["decision"])
+    decision = _decision(spoken)
     action = _final_action(spoken, admissible or (), decision is not None)
     return Reflection(
-        told["reflection"] or None,
-        decision,
-        None if action is None else action.action,
-        _probability(told["revise probability"]),
+        text=_value_of(spoken, "reflection") or None,
+        decision=decision,
+        action=None if action is None else action.action,
+        probability=_probability(_value_of(spoken, "revise probability")),
     )
 
 
 def find_final_action(text: str, admissible: Sequence[str] | None = None) -> WrittenAction | None:
     """Return the final action of a reflection as `parse_reflection` does, and where it is written."""
     spoken = _Spoken.of(text, reflecting=True)
-    decision = _decision(spoken, _told(spoken, "decision"))
+    decision = _decision(spoken)
     return _final_action(spoken, admissible or (), decision is not None)
 
 
@@ -367,11 +390,13 @@ def _final_action(
     return action
 
 
-def _told(spoken: _Spoken, name: str) -> str | None:
+def _value_of(spoken: _Spoken, name: str) -> str | None:
     """Return what a reply says behind a label, or as a member of an object."""
     for written in objects_in(spoken.text, spoken.limit):
-        if (value := member(written.data, (name,))) is not None:
+        value = member(written.data, (name,))
+        if value is not None:
             return str(value).strip()
+
     field = first_of(spoken.fields, name)
     if field is None:
         return None
@@ -379,26 +404,28 @@ def _told(spoken: _Spoken, name: str) -> str | None:
     return spoken.text[start:end].strip()
 
 
-def _decision(spoken: _Spoken, told: str | None) -> str | None:
+def _decision(spoken: _Spoken) -> str | None:
     """Return KEEP or REVISE, or None where neither is decided."""
-    if told is None:
-        alone = _DECISION_ALONE.search(spoken.text, 0, spoken.limit)
-        return None if alone is None else alone["decision"].upper()
-    decided = (
-        None if re.fullmatch(rf"\W*{_EITHER}\W*", told, re.IGNORECASE) else _DECISION.match(told)
-    )
-    return None if decided is None else decided["decision"].upper()
-
-
-def _probability(told: str | None) -> float | None:
-    """Return the probability that a reply states, also in hundredths or out of ten."""
-    if told is None or _RANGE.fullmatch(told) or told.startswith("<"):
+    value = _value_of(spoken, "decision")
+    if value is None:  # a line of its own may say it without a label
+        word = _DECISION_ALONE.search(spoken.text, 0, spoken.limit)
+    elif re.fullmatch(rf"\W*{_EITHER}\W*", value, re.IGNORECASE):
         return None
-    number = _NUMBER.search(told[:_LONGEST])
-    ten = None if number is None else _OUT_OF_TEN.match(told, number.end())
-    if number is not None and ten is not None:
-        return min(max(float(number[0]) / float(ten["whole"]), 0.0), 1.0)
-    return number_in(told, 0.0, 1.0)
+    else:
+        word = _DECISION.match(value)
+    return None if word is None else word["decision"].upper()
+
+
+def _probability(value: str | None) -> float | None:
+    """Return the probability that a reply states, also in hundredths or out of ten."""
+    if value is None or _RANGE.fullmatch(value) or value.startswith("<"):
+        return None
+
+    number = _NUMBER.search(value[:_LONGEST])
+    scale = None if number is None else _OUT_OF_TEN.match(value, number.end())
+    if number is not None and scale is not None:
+        return min(max(float(number[0]) / float(scale["whole"]), 0.0), 1.0)
+    return number_in(value, 0.0, 1.0)
 
 
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
@@ -415,8 +442,12 @@ class TaggedReply:
 
 def text_between(text: str, tag: str, *, last: bool = False) -> str | None:
     """Return what stands between a tag and its end, without blanks around it; None if nothing does."""
-    opening, closing = f"<{tag}>", f"</{tag}>"
-    start = text.rfind(opening, 0, max(text.rfind(closing), 0)) if last else text.find(opening)
+    opening = f"<{tag}>"
+    closing = f"</{tag}>"
+    if last:
+        start = text.rfind(opening, 0, max(text.rfind(closing), 0))
+    else:
+        start = text.find(opening)
     end = text.find(closing, start + len(opening)) if start >= 0 else -1
     return text[start + len(opening) : end].strip() if end >= 0 else None
 
@@ -437,6 +468,7 @@ def read_tags(env_id: str, reply: str, *, thoughts: bool = False) -> TaggedReply
         action, valid = _search(spoken, reply)
     else:
         action, valid = _act(spoken, reply)
+
     if action is None:
         action = reply.strip()[-form.tail :].strip()
     return TaggedReply(action or "...", valid)
@@ -449,7 +481,8 @@ def _outside_thoughts(reply: str) -> str:
 
 
 def _act(spoken: str, reply: str) -> tuple[str | None, bool]:
-    action, thought = text_between(spoken, "action"), text_between(reply, "think")
+    action = text_between(spoken, "action")
+    thought = text_between(reply, "think")
     if action is None:
         return None, False
     return action[:_LONGEST], thought is not None and not _HAN.search(reply)

@@ -32,14 +32,15 @@ def fault_of(step: Step) -> tuple[Fault, bool] | None:
     if isinstance(notes.get("valid"), bool):  # PaW
         fault: Fault = "out_of_form" if notes.get("format") == "tags" else "without_action"
         return fault, not notes["valid"]
+
     parsed = next((notes[name] for name in _PARSED if isinstance(notes.get(name), bool)), None)
     return None if parsed is None else ("without_action", not parsed)
 
 
-def _said(step: Step) -> str:
+def _reply_behind(step: Step) -> str:
     """Return what the model wrote last for a step."""
-    texts = (call.prefix + call.text for call in reversed(step.calls) if call.kind == "generate")
-    return next(texts, step.action)
+    replies = (call.prefix + call.text for call in reversed(step.calls) if call.kind == "generate")
+    return next(replies, step.action)
 
 
 def _short(text: str) -> str:
@@ -58,9 +59,11 @@ class UnreadReplies:
 
     def add(self, step: Step) -> None:
         """Count the reply behind a step."""
-        found = fault_of(step)
-        if found is not None:
-            self._count(*found, _said(step))
+        possible_fault = fault_of(step)
+        if possible_fault is not None:
+            fault, has_it = possible_fault
+            self._count(fault, has_it, _reply_behind(step))
+
         if step.notes.get("path") == "reflected":
             reflection = str(step.notes.get("reflect_response") or "")
             self._count("without_decision", step.notes.get("decision") is None, reflection)
@@ -69,8 +72,10 @@ class UnreadReplies:
         self.read[fault] += 1
         if not has_it:
             return
+
         self.unread[fault] += 1
-        examples, example = self.examples.setdefault(fault, []), _short(text)
+        examples = self.examples.setdefault(fault, [])
+        example = _short(text)
         if len(examples) < _EXAMPLES and example not in examples:
             examples.append(example)
 
@@ -96,26 +101,30 @@ class UnreadStreak:
     """
 
     def __init__(self, agent: Agent, lm: LanguageModel | None, tell: Callable[[str], object]):
-        self._advice, self._tell = advice(agent, lm), tell
+        self._advice = advice(agent, lm)
+        self._tell = tell
         self._length = 0
-        self._told = False
+        self._has_warned = False
 
     def add(self, step: Step) -> None:
         """Take note of the reply behind a step."""
-        found = fault_of(step)
-        if found is None or self._told:
+        possible_fault = fault_of(step)
+        if possible_fault is None or self._has_warned:
             return
-        fault, is_unread = found
+
+        fault, is_unread = possible_fault
         self._length = self._length + 1 if is_unread else 0
-        if self._length == MOST_UNREAD:
-            self._told = True
-            what = (
-                "an action that can be read" if fault == "without_action" else "the form asked for"
-            )
-            said = _short(_said(step))
-            self._tell(
-                f"{MOST_UNREAD} replies in a row were without {what}, such as {said!r}; {self._advice}"
-            )
+        if self._length < MOST_UNREAD:
+            return
+
+        self._has_warned = True
+        lacking = (
+            "an action that can be read" if fault == "without_action" else "the form asked for"
+        )
+        example = _short(_reply_behind(step))
+        self._tell(
+            f"{MOST_UNREAD} replies in a row were without {lacking}, such as {example!r}; {self._advice}"
+        )
 
     def add_all(self, trials: Iterable[Trajectory]) -> None:
         """Take note of all replies of some trials."""
@@ -129,6 +138,7 @@ def advice(agent: Agent, lm: LanguageModel | None) -> str:
     prompts = "see in 'comap view' what it was asked, and in which chat template"
     if agent.name == "paw":
         return f"play it with --agent react, which reads other forms; {prompts}"
+
     decoding = getattr(getattr(agent, "config", None), "decoding", None)
     if decoding == "free" and lm is not None and "choices" in lm.capabilities:
         return (
