@@ -41,8 +41,12 @@ def test_the_list_of_replies_is_read() -> None:
         if row["mode"] == "react":
             read = parse_action(row["reply"], row["admissible"])
         else:
-            said = parse_reflection(row["reply"], row["admissible"])
-            read = said.action if said.decision == "REVISE" and said.action else "KEEP"
+            reflection = parse_reflection(row["reply"], row["admissible"])
+            read = (
+                reflection.action
+                if reflection.decision == "REVISE" and reflection.action
+                else "KEEP"
+            )
         if read != row["expected"]:
             wrong.append((row["reply"], read, row["expected"]))
     assert wrong == []
@@ -99,11 +103,6 @@ LABELED = [
 ]
 
 
-@pytest.mark.parametrize("reply", LABELED)
-def test_labels_are_read_in_whatever_markup(reply: str) -> None:
-    assert parse_action(reply, HOME) == "look"
-
-
 OBJECTS = [
     '{"Thought": "x", "Action": "Look"}',
     'Sure:\n```json\n{"thought": "Action: inventory is bad", "action": "look"}\n```',
@@ -120,46 +119,45 @@ OBJECTS = [
 ]
 
 
-@pytest.mark.parametrize("reply", OBJECTS)
-def test_objects_and_tags_are_read(reply: str) -> None:
+@pytest.mark.parametrize("reply", [*LABELED, *OBJECTS])
+def test_labels_objects_and_tags_are_read_in_whatever_markup(reply: str) -> None:
     assert parse_action(reply, HOME) == "look"
 
 
-@pytest.mark.parametrize(
-    ("reply", "action"),
-    [
-        ('{"action": "open", "action_input": "fridge 1"}', "open fridge 1"),
-        ('{"name": "open", "arguments": {"object": "Fridge 1"}}', "open fridge 1"),
-        ('{"name": "go_to", "arguments": {"place": "cabinet 10"}}', "go to cabinet 10"),
-        ("Action: open\nAction Input: fridge 1", "open fridge 1"),
-        ("Action: go to countertop 1 to find the apple", "go to countertop 1"),
-        ("Action: go to cabinet 1 to cabinet 10", "go to cabinet 1 to cabinet 10"),
-        ("Action: go to cabinet 10", "go to cabinet 10"),
-        ("Action: look at shelf 2", "look at shelf 2"),  # another action, which is not listed
-        ("Action: dance (to see)", "dance (to see)"),
-        ("Action: Dance", "Dance"),
-        ("I should examine Shelf 2!", "examine shelf 2"),
-        ("**go to cabinet 10**", "go to cabinet 10"),
-    ],
-)
-def test_the_list_decides_what_is_meant(reply: str, action: str) -> None:
-    assert parse_action(reply, HOME) == action
+AT_HOME = [
+    ('{"action": "open", "action_input": "fridge 1"}', "open fridge 1"),
+    ('{"name": "open", "arguments": {"object": "Fridge 1"}}', "open fridge 1"),
+    ('{"name": "go_to", "arguments": {"place": "cabinet 10"}}', "go to cabinet 10"),
+    ("Action: open\nAction Input: fridge 1", "open fridge 1"),
+    ("Action: go to countertop 1 to find the apple", "go to countertop 1"),
+    ("Action: go to cabinet 1 to cabinet 10", "go to cabinet 1 to cabinet 10"),
+    ("Action: go to cabinet 10", "go to cabinet 10"),
+    ("Action: look at shelf 2", "look at shelf 2"),  # another action, which is not listed
+    ("Action: dance (to see)", "dance (to see)"),
+    ("Action: Dance", "Dance"),
+    ("I should examine Shelf 2!", "examine shelf 2"),
+    ("**go to cabinet 10**", "go to cabinet 10"),
+]
+IN_A_SHOP = [
+    ("Action: Click [Buy Now]", "click[buy now]"),
+    ("click [buy now]", "click[buy now]"),
+    ("Action: search[blue shoes]", "search[blue shoes]"),
+    ("Action: click[buy now] and be done", "click[buy now]"),
+    ('{"name": "click", "arguments": {"element": "buy now"}}', "click[buy now]"),
+    ("Action: search\nAction Input: red shoes size 9", "search[red shoes size 9]"),
+    ("I click[buy now] or click[back to search].", None),
+]
+LISTED = [
+    *(pytest.param(HOME, *row, id=f"home: {row[0]}") for row in AT_HOME),
+    *(pytest.param(SHOP, *row, id=f"shop: {row[0]}") for row in IN_A_SHOP),
+]
 
 
-@pytest.mark.parametrize(
-    ("reply", "action"),
-    [
-        ("Action: Click [Buy Now]", "click[buy now]"),
-        ("click [buy now]", "click[buy now]"),
-        ("Action: search[blue shoes]", "search[blue shoes]"),
-        ("Action: click[buy now] and be done", "click[buy now]"),
-        ('{"name": "click", "arguments": {"element": "buy now"}}', "click[buy now]"),
-        ("Action: search\nAction Input: red shoes size 9", "search[red shoes size 9]"),
-        ("I click[buy now] or click[back to search].", None),
-    ],
-)
-def test_brackets_of_an_action_are_kept(reply: str, action: str | None) -> None:
-    assert parse_action(reply, SHOP) == action
+@pytest.mark.parametrize(("admissible", "reply", "action"), LISTED)
+def test_the_list_decides_what_is_meant(
+    admissible: tuple[str, ...], reply: str, action: str | None
+) -> None:
+    assert parse_action(reply, admissible) == action
 
 
 CALL = '{"name": "find", "arguments": {"action": "on", "q": "rug"}}'
@@ -230,15 +228,26 @@ THOUGHTS = [
 def test_think_blocks_are_never_read(thoughts: str) -> None:
     assert parse_action(f"{thoughts}Thought: So.\nAction: look", HOME) == "look"
     assert parse_action(f"{thoughts}open fridge 1", HOME) == "open fridge 1"
-    said = parse_reflection(f"{thoughts}Decision: REVISE\nFinal Action: look", HOME)
-    assert (said.decision, said.action) == ("REVISE", "look")
+    reflection = parse_reflection(f"{thoughts}Decision: REVISE\nFinal Action: look", HOME)
+    assert (reflection.decision, reflection.action) == ("REVISE", "look")
     written = find_action(f"{thoughts}Thought: So.\nAction: look", HOME)
     assert written is not None and written.thought == "So."
 
 
-def test_what_follows_an_action_does_not_change_it() -> None:
-    for more in ("<think>inventory", "\nObservation 1: x\nAction: inventory", "\n\nAnything else?"):
-        assert parse_action(f"Thought: a\nAction: look{more}", HOME) == "look"
+FOLLOWING = {
+    "an open thought": "<think>inventory",
+    "an invented observation": "\nObservation 1: x\nAction: inventory",
+    "a question": "\n\nAnything else?",
+    "a rule": "\n---\nAction: inventory",
+}
+
+
+@pytest.mark.parametrize("text", FOLLOWING.values(), ids=FOLLOWING)
+def test_what_follows_an_action_does_not_change_it(text: str) -> None:
+    assert parse_action(f"Thought: a\nAction: look{text}", HOME) == "look"
+
+
+def test_what_is_invented_is_not_spoken() -> None:
     assert spoken_part("<think>x</think>Go on.\n**Observation:** ok") == "Go on."
 
 
@@ -264,8 +273,8 @@ REVISED = [
 
 @pytest.mark.parametrize("reply", REVISED)
 def test_reflections_are_read_in_whatever_markup(reply: str) -> None:
-    said = parse_reflection(reply, HOME)
-    assert (said.decision, said.action) == ("REVISE", "look")
+    reflection = parse_reflection(reply, HOME)
+    assert (reflection.decision, reflection.action) == ("REVISE", "look")
 
 
 @pytest.mark.parametrize(
@@ -285,22 +294,30 @@ def test_reflections_are_read_in_whatever_markup(reply: str) -> None:
     ],
 )
 def test_what_revises_nothing(reply: str) -> None:
-    said = parse_reflection(reply, HOME)
-    assert said.decision != "REVISE" or said.action is None
+    reflection = parse_reflection(reply, HOME)
+    assert reflection.decision != "REVISE" or reflection.action is None
 
 
 @pytest.mark.parametrize(
     ("text", "probability"),
-    [("90%", 0.9), ("9/10", 0.9), ("8 out of 10", 0.8), ("**0.8**", 0.8), ("high", None)]
-    + [("<a number from 0 to 1>", None), ("0 to 1", None), ("0.9/1", 0.9)],
+    [
+        ("90%", 0.9),
+        ("9/10", 0.9),
+        ("8 out of 10", 0.8),
+        ("**0.8**", 0.8),
+        ("0.9/1", 0.9),
+        ("high", None),
+        ("<a number from 0 to 1>", None),
+        ("0 to 1", None),
+    ],
 )
 def test_stated_probabilities(text: str, probability: float | None) -> None:
     assert parse_reflection(f"Revise Probability: {text}").probability == probability
 
 
 def test_an_environment_may_have_an_action_that_is_called_keep() -> None:
-    said = parse_reflection("Decision: REVISE\nFinal Action: Keep", ["keep", "roll"])
-    assert said.action == "keep"
+    reflection = parse_reflection("Decision: REVISE\nFinal Action: Keep", ["keep", "roll"])
+    assert reflection.action == "keep"
 
 
 ACTIONS = st.sampled_from(
@@ -372,9 +389,11 @@ def written(draw: st.DrawFn) -> tuple[str, str, list[str], str]:
 def test_an_action_is_read_back_from_any_markup(case: tuple[str, str, list[str], str]) -> None:
     reply, action, listed, thought = case
     assert parse_action(thought + reply, listed) == action
-    found = find_action(thought + reply, listed)
-    assert found is not None
-    assert (thought + reply)[found.start : found.end].casefold() == action.casefold()
+    written_action = find_action(thought + reply, listed)
+    assert written_action is not None
+    assert (thought + reply)[
+        written_action.start : written_action.end
+    ].casefold() == action.casefold()
 
 
 @given(LISTS, CASES, st.data())
@@ -382,13 +401,13 @@ def test_an_action_is_read_back_from_objects_and_bare_text(
     listed: list[str], case: object, data: st.DataObject
 ) -> None:
     action = data.draw(st.sampled_from(listed))
-    said = case(action)  # type: ignore[operator]
+    cased = case(action)  # type: ignore[operator]
     key = data.draw(st.sampled_from(["action", "Action", "next_action", "final_action"]))
-    thing = json.dumps({"thought": f"Not Action: {listed[0]}", key: said})
+    thing = json.dumps({"thought": f"Not Action: {listed[0]}", key: cased})
     for reply in (thing, f"```json\n{thing}\n```", f"Here:\n{thing}\nDone.", thing[:-1]):
         assert parse_action(reply, listed) == action
-    assert parse_action(f"<action>{said}</action>", listed) == action
-    assert parse_action(said, listed) == action
+    assert parse_action(f"<action>{cased}</action>", listed) == action
+    assert parse_action(cased, listed) == action
 
 
 @given(LISTS, MARKUP, BULLETS, st.sampled_from(THOUGHTS + [""]), st.data())
@@ -402,17 +421,19 @@ def test_a_reflection_is_read_back_from_any_markup(
     lines = [f"Reflection{colon} it may fail", f"Decision{colon} {markup.format(decision)}"]
     lines += [f"Final Action{colon} {markup.format(action)}", f"Revise Probability{colon} 0.75"]
     reply = thought + "\n".join(f"{bullet}{star}{line}" for line in lines)
-    said = parse_reflection(reply, listed)
-    assert (said.decision, said.action) == (decision.upper(), action)
-    assert (said.text, said.probability) == ("it may fail", 0.75)
-    found = find_final_action(reply, listed)
-    assert found is not None and reply[found.start : found.end] == action
+    reflection = parse_reflection(reply, listed)
+    assert (reflection.decision, reflection.action) == (decision.upper(), action)
+    assert (reflection.text, reflection.probability) == ("it may fail", 0.75)
+    written_action = find_final_action(reply, listed)
+    assert written_action is not None and reply[written_action.start : written_action.end] == action
 
 
 @given(st.text(alphabet="Action:lok \n<think>/{}\"'[]*`.", max_size=80), LISTS)
 def test_what_is_read_stands_in_the_reply(text: str, listed: list[str]) -> None:
     for admissible in (None, listed):
-        found = find_action(text, admissible)
-        if found is not None and found.action in text:
-            assert 0 <= found.start < found.end <= len(text)
-        assert found is None or found.action.strip() == found.action != ""
+        written_action = find_action(text, admissible)
+        if written_action is not None and written_action.action in text:
+            assert 0 <= written_action.start < written_action.end <= len(text)
+        assert (
+            written_action is None or written_action.action.strip() == written_action.action != ""
+        )
