@@ -16,7 +16,7 @@ from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
 from traceback import print_exception
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from .. import __version__, _register
 
@@ -125,14 +125,21 @@ def _warnings_in_a_line() -> Iterator[None]:
     package = str(Path(__file__).parents[1])
     show_as_before = warnings.showwarning
 
-    def show(message: Warning | str, category: type[Warning], filename: str, *rest: Any) -> None:
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
         is_ours = filename.startswith(package)
         # A checkout may hold the virtual environment.
         is_library = "site-packages" in filename.removeprefix(package)
         if category is UserWarning and is_ours and not is_library:
             print(f"comap: {message}", file=sys.stderr, flush=True)
         else:
-            show_as_before(message, category, filename, *rest)
+            show_as_before(message, category, filename, lineno, file, line)
 
     warnings.showwarning = show
     try:
