@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..tables import one_line
+from .cells import Cell, best
 from .definition import FOLDER, Experiment, read_data
-from .table import DIGITS, Block, Cell, Entry, Footnotes, Row, Table, best, head, label
+from .table import DIGITS, Block, Entry, Footnotes, Row, Table, head, label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,192 +1,67 @@
 """Tables and figures as neutral data, which text, LaTeX and HTML lay out.
 
-Rows of several seeds come to a `Cell`. A `Table` holds cells as they are written, with their footnotes; a
-`Panel` holds the curves or bars of a figure.
+Three steps lead from rows to a table: `cells.pool` makes one mean of the rows of each seed, `cells.cell`
+makes a `Cell` of the seeds, and `measured_table` lays cells out as a `Table`, with their footnotes.
+A `Panel` holds the curves or bars of a figure, whose points are cells too.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, stdev
+from statistics import fmean
 from string import ascii_lowercase
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from ...metrics import wilson
 from ..tables import one_line
+from .cells import (
+    Cell,
+    MethodCells,
+    average,
+    best,
+    cell,
+    cells_of_methods,
+    methods_of,
+    only_says_why,
+    seeds_in_words,
+    shows,
+    t_interval,
+)
 from .definition import Column, Experiment, Method, ResultRow
 
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228) + (
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)  # the 97.5 % quantile of Student's t for 1 to 30 degrees of freedom
-_NORMAL = 1.960
-_SUCCESSES = {"accuracy", "adoption", "brp", "exact_match", "hrr", "sopr", "success", "urr"}
-_BOUNDED = {"delta_f1", "score"}
-_LARGEST = {"%": 100.0, "share": 1.0}
 DIGITS = {"%": 1, "points": 1, "s": 1, "count": 0, "GiB": 2, "GB": 2}
 """How many decimals a value of a unit is shown with; others by their size."""
-_LABEL, _TEXT, _REASON = 60, 120, 400  # how long a text may be
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """What stands in one cell of a table, or at one point of a curve."""
-
-    status: Literal["value", "text", "failed", "missing"]
-    value: float | None = None
-    sd: float | None = None
-    low: float | None = None
-    high: float | None = None
-    interval: str = ""
-    """what kind of interval it is"""
-    seeds: tuple[int | None, ...] = ()
-    counts: tuple[int | None, ...] = ()
-    values: tuple[float, ...] = ()
-    """the value of each seed"""
-    text: str | None = None
-    reason: str = ""
-    """why there is no value, or what is to know of it"""
-    rows: tuple[ResultRow, ...] = ()
-
-    @property
-    def n(self) -> str:
-        known = sorted({count for count in self.counts if count is not None})
-        return "" if not known else f"{known[0]:,}" + (f"–{known[-1]:,}" if known[1:] else "")
-
-    @property
-    def seed_names(self) -> str:
-        return ", ".join(str(seed) for seed in self.seeds if seed is not None)
-
-    @property
-    def caution(self) -> str:
-        """What is to be known before it is reported: that an oracle was asked."""
-        return "; ".join(dict.fromkeys(row.caution for row in self.rows if row.caution))
-
-    @property
-    def measured(self) -> str:
-        """How many tasks and which seeds the value is of, in words."""
-        parts = [f"n = {self.n}" if self.n else "", _seeds(self.seed_names)]
-        return ", ".join(part for part in parts if part)
-
-
-def cell(rows: Sequence[ResultRow]) -> Cell:
-    """Return the cell that rows of one method, language model and column (or point) make."""
-    kept = list({(row.seed, row.env, row.split): row for row in rows}.values())
-    seeds = sorted({row.seed for row in kept}, key=lambda seed: -1 if seed is None else seed)
-    pooled = [(seed, _pooled([row for row in kept if row.seed == seed])) for seed in seeds]
-    done = [(seed, found) for seed, found in pooled if found is not None]
-    reason = "; ".join(dict.fromkeys(row.error for row in kept if row.error is not None))
-    if done:
-        found = Cell(
-            status="value",
-            value=fmean(value for _, (value, _) in done),
-            seeds=tuple(seed for seed, _ in done),
-            counts=tuple(count for _, (_, count) in done),
-            values=tuple(value for _, (value, _) in done),
-            reason=reason and f"{len(done)} of {len(pooled)} seeds; the rest: {reason}",
-            rows=tuple(kept),
-        )
-        return _with_interval(found)
-    texts = dict.fromkeys(row.text for row in kept if row.text is not None)
-    if texts:
-        return Cell(status="text", text="; ".join(texts), seeds=tuple(seeds), rows=tuple(kept))
-    failed = any(row.job is not None and row.error is not None for row in kept)
-    status: Literal["failed", "missing"] = "failed" if failed else "missing"
-    return Cell(status=status, reason=reason, seeds=tuple(seeds), rows=tuple(kept))
-
-
-def _pooled(rows: Sequence[ResultRow]) -> tuple[float, int | None] | None:
-    """Return one seed's value and count; None where a part of it has none."""
-    whole = [row for row in rows if row.split is None and row.value is not None]
-    parts = whole if whole and len(rows) > 1 else rows
-    values = [row.value for row in parts if row.value is not None]
-    if len(values) < len(parts):
-        return None
-    counts = [row.n for row in parts if row.n]
-    if len(counts) < len(parts):
-        return fmean(values), None
-    total = sum(counts)
-    return sum(v * n for v, n in zip(values, counts, strict=True)) / total, total
-
-
-def _with_interval(found: Cell) -> Cell:
-    """Return a cell with its 95 % interval: over seeds, as its row says, or Wilson's."""
-    first = found.rows[0]
-    name = first.metric.partition(".")[0]  # what follows says which tasks, or a threshold
-    is_success = name in _SUCCESSES or name.endswith(("success_rate", "pass_rate"))
-    largest = _LARGEST.get(first.unit) if is_success or first.metric in _BOUNDED else None
-    if len(found.values) > 1:
-        low, high = t_interval(found.values)
-        if largest is not None:
-            low, high = max(0.0, low), min(largest, high)
-        return replace(found, sd=stdev(found.values), low=low, high=high, interval="t over seeds")
-    known = [row for row in found.rows if row.value is not None]
-    if len(known) == 1 and known[0].low is not None and known[0].high is not None:
-        return replace(found, low=known[0].low, high=known[0].high, interval="over tasks")
-    (value,), (n,) = found.values, found.counts
-    if largest is None or not n or not is_success or not 0 <= value <= largest:
-        return found
-    rate = wilson(value / largest, n)
-    return replace(found, low=largest * rate.low, high=largest * rate.high, interval="Wilson")
-
-
-def t_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return Student's 95 % interval for the mean of two or more values."""
-    degrees = len(values) - 1
-    quantile = _T[degrees - 1] if degrees <= len(_T) else _NORMAL
-    half = quantile * stdev(values) / math.sqrt(len(values))
-    return fmean(values) - half, fmean(values) + half
-
-
-def average(cells: Sequence[Cell]) -> Cell:
-    """Return the mean of the cells of a row; it is missing where one of them is.
-
-    With several seeds its deviation and interval are those of each seed's own mean, where all cells
-    have the same seeds.
-    """
-    values = [one.value for one in cells if one.value is not None]
-    if not cells or len(values) < len(cells):
-        return Cell(status="missing")
-    if len({one.seeds for one in cells}) != 1:
-        reason = "the columns that it is the mean of have different seeds"
-        return Cell(status="value", value=fmean(values), reason=reason)
-    by_seed = zip(*(one.counts for one in cells), strict=True)
-    counts = tuple(None if None in some else sum(n or 0 for n in some) for some in by_seed)
-    means = tuple(fmean(some) for some in zip(*(one.values for one in cells), strict=True))
-    found = Cell(
-        status="value", value=fmean(values), seeds=cells[0].seeds, values=means, counts=counts
-    )
-    if len(means) < 2:
-        return found
-    low, high = t_interval(means)
-    return replace(found, sd=stdev(means), low=low, high=high, interval="t over seeds")
-
-
-def best(cells: Sequence[Cell], better: str | None, digits: int = 1) -> frozenset[int]:
-    """Return the indices of the best of some cells; none where there is nothing to choose from."""
-    known = [(i, round(one.value, digits)) for i, one in enumerate(cells) if one.value is not None]
-    shown = {value for _, value in known}
-    if better is None or len(shown) < 2:
-        return frozenset()
-    target = max(shown) if better == "more" else min(shown)
-    return frozenset(i for i, value in known if value == target)
+# How long a text may be.
+_LABEL = 60
+_TEXT = 120
+_REASON = 400
 
 
 def number(value: float, unit: str) -> str:
     """Return a number as it is shown: per cent with one decimal, counts whole."""
-    digits = DIGITS.get(unit)
-    if digits is None:
-        size = abs(value)
-        if 0 < size < 0.001:
-            return f"{value:.1e}"
-        digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3
-    elif unit == "count" and value != round(value):
-        digits = 1
-    written = f"{value:,.{digits}f}"
-    return written.lstrip("-") if float(written.replace(",", "")) == 0 else written
+    if 0 < abs(value) < 0.001 and unit not in DIGITS:
+        return f"{value:.1e}"
+
+    written = f"{value:,.{_decimals(value, unit)}f}"
+    is_zero = float(written.replace(",", "")) == 0
+    return written.lstrip("-") if is_zero else written
+
+
+def _decimals(value: float, unit: str) -> int:
+    """Return how many decimals a number is shown with: those of its unit, else by its size."""
+    if unit == "count" and value != round(value):
+        return 1
+    if unit in DIGITS:
+        return DIGITS[unit]
+
+    size = abs(value)
+    if size >= 1000:
+        return 0
+    if size >= 100:
+        return 1
+    return 2 if size >= 10 else 3
 
 
 def interval(cell: Cell, unit: str) -> str:
@@ -194,10 +69,6 @@ def interval(cell: Cell, unit: str) -> str:
     if cell.low is None or cell.high is None:
         return ""
     return f"{number(cell.low, unit)} to {number(cell.high, unit)} ({cell.interval})"
-
-
-def _seeds(names: str) -> str:
-    return names and f"seed{'s' if ',' in names else ''} {names}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,11 +124,13 @@ class Table:
     """how many columns at the left hold text"""
 
     def lines(self) -> Iterator[tuple[Literal["block", "line", "ruled", "counts"], Row]]:
+        """Yield the lines from top to bottom, each with what kind of line it is."""
         for block in self.blocks:
             if block.name is not None:
                 yield "block", Row((Entry(block.name),))
             for row in block.rows:
                 yield "ruled" if row.rule else "line", row
+
         if any(self.counts):
             yield "counts", Row(tuple(map(Entry, ("n", *self.counts))))
 
@@ -269,7 +142,12 @@ class Footnotes:
         self._letters: dict[str, str] = {}
 
     def mark(self, text: str) -> str:
+        """Return the letter of a text, a new one for a new text."""
         return self._letters.setdefault(one_line(text, _REASON), _letter(len(self._letters)))
+
+    def marks(self, remarks: Sequence[str]) -> tuple[str, ...]:
+        """Return the mark of a cell: one footnote holds all remarks; no mark where there are none."""
+        return (self.mark("; ".join(remarks)),) if remarks else ()
 
     def written(self) -> tuple[tuple[str, str], ...]:
         return tuple((letter, text) for text, letter in self._letters.items())
@@ -287,7 +165,8 @@ def label(text: str) -> Entry:
 def entry(cell: Cell, unit: str, best: bool = False, marks: tuple[str, ...] = ()) -> Entry:
     spread = ""
     if cell.value is not None:
-        mean, spread = number(cell.value, unit), "" if cell.sd is None else number(cell.sd, unit)
+        mean = number(cell.value, unit)
+        spread = "" if cell.sd is None else number(cell.sd, unit)
     elif cell.status == "text":
         mean = one_line(cell.text or "", _TEXT)
     else:
@@ -297,94 +176,194 @@ def entry(cell: Cell, unit: str, best: bool = False, marks: tuple[str, ...] = ()
 
 def head(column: Column, columns: Sequence[Column]) -> str:
     """Return what stands above a column: its label, and its unit where units differ."""
-    shown = one_line(column.label, _LABEL)
-    units = {one.unit for one in columns if not one.average}
+    name = one_line(column.label, _LABEL)
+    units = {other.unit for other in columns if not other.average}
     unit = "" if column.average else column.unit
-    return f"{shown} ({unit})" if unit and unit != "share" and len(units) > 1 else shown
+    return f"{name} ({unit})" if unit and unit != "share" and len(units) > 1 else name
 
 
 def with_unit(column: Column) -> str:
-    shown = one_line(column.label, _LABEL)
-    return f"{shown} ({column.unit})" if column.unit not in ("", "share") else shown
+    name = one_line(column.label, _LABEL)
+    return f"{name} ({column.unit})" if column.unit not in ("", "share") else name
+
+
+def _block_name(backbone: str | None) -> str | None:
+    return None if backbone is None else one_line(backbone)
+
+
+class BackboneCells(NamedTuple):
+    """The cells of all methods for one language model: a block of a table."""
+
+    backbone: str | None
+    lines: list[MethodCells]
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """What most cells of a table are of; a footnote says where one differs."""
+
+    counts: tuple[str, ...]
+    """how many tasks, by column"""
+    seeds: str
+
+    def differences(self, measured: Cell, column_index: int) -> list[str]:
+        """Return in words how a cell differs; nothing where it has no value."""
+        if measured.value is None:
+            return []
+        differences = []
+        if measured.n not in ("", self.counts[column_index]):
+            differences.append(f"n = {measured.n}")
+        if measured.seed_names not in ("", self.seeds):
+            differences.append(seeds_in_words(measured.seed_names))
+        return differences
+
+
+def usual(texts: Iterable[str]) -> str:
+    """Return the most frequent text, the first of equally frequent ones; "" for nothing."""
+    counts = Counter(text for text in texts if text)
+    return max(counts, key=lambda text: counts[text], default="")
 
 
 def measured_table(experiment: Experiment, rows: Iterable[ResultRow]) -> Table | None:
     """Return what we measured of a table; None where nothing was run."""
-    own, columns = list(rows), experiment.columns
-    run = dict.fromkeys(row.backbone for row in own if not _only_says_why(row))
-    found = [(name, _measured(experiment, [r for r in own if r.backbone == name])) for name in run]
-    found = [(name, lines) for name, lines in found if lines]
-    if not found:
+    all_rows = list(rows)
+    backbones = _cells_of_backbones(experiment, all_rows)
+    if not backbones:
         return None
-    by_column = list(zip(*(cells for _, lines in found for _, cells in lines), strict=True))
-    usual_n = [usual(one.n for one in some) for some in by_column]
-    usual_seeds = usual(
-        one.seed_names for some in by_column for one in some if one.value is not None
-    )
+
+    all_lines = [line for block in backbones for line in block.lines]
+    cells_by_column = list(zip(*(line.cells for line in all_lines), strict=True))
+    cells = [measured for column in cells_by_column for measured in column]
+    with_value = [measured for measured in cells if measured.value is not None]
+
+    usual_counts = tuple(usual(measured.n for measured in column) for column in cells_by_column)
+    usual_seeds = usual(measured.seed_names for measured in with_value)
+    usual_cell = Usual(usual_counts, usual_seeds)
+
+    columns = experiment.columns
     footnotes = Footnotes()
+    blocks = tuple(_block(block, columns, usual_cell, footnotes) for block in backbones)
 
-    def written(one: Cell, i: int, is_best: bool) -> Entry:
-        notes = [text for text in (one.reason, one.caution) if text]
-        if one.value is not None:
-            notes += [f"n = {one.n}"] if one.n not in ("", usual_n[i]) else []
-            notes += [_seeds(one.seed_names)] if one.seed_names not in ("", usual_seeds) else []
-        marks = (footnotes.mark("; ".join(notes)),) if notes else ()
-        return entry(one, columns[i].unit, is_best, marks)
-
-    blocks = []
-    for name, lines in found:
-        bests = [
-            best([cells[i] for _, cells in lines], one.better, DIGITS.get(one.unit, 3))
-            for i, one in enumerate(columns)
-        ]
-        block, group = [], lines[0][0].group
-        for number_, (method, cells) in enumerate(lines):
-            entries = [written(one, i, number_ in bests[i]) for i, one in enumerate(cells)]
-            block.append(Row((label(method.name), *entries), rule=method.group != group))
-            group = method.group
-        blocks.append(Block(None if name is None else one_line(name), tuple(block)))
-    shown = {method.name for _, lines in found for method, _ in lines}
-    numbers = any(one.value is not None for some in by_column for one in some)
-    spread = any(one.sd is not None for some in by_column for one in some)
-    about = "Mean ± standard deviation over seeds. " if spread else ""
-    about += f"{_seeds(usual_seeds).capitalize()}, unless a footnote says otherwise."
-    kind, further = _tasks_of(own)
+    has_spread = any(measured.sd is not None for measured in cells)
+    kind, other_tasks = _tasks_of(all_rows)
+    method_names = {line.method.name for line in all_lines}
     notes = (
-        *(_caption(columns), further),
-        *(about if usual_seeds else "", _not_run(experiment, own, shown)),
+        _caption(columns),
+        other_tasks,
+        _seeds_note(usual_seeds, has_spread),
+        _not_run(experiment, all_rows, method_names),
     )
     return Table(
-        title=f"Measured here{f', on {kind}' if kind else ''}",
-        head=("method", *(head(one, columns) for one in columns)),
-        blocks=tuple(blocks),
-        counts=tuple(usual_n) if any(usual_n) else (),
+        title=f"Measured here, on {kind}" if kind else "Measured here",
+        head=("method", *(head(column, columns) for column in columns)),
+        blocks=blocks,
+        counts=usual_counts if any(usual_counts) else (),
         notes=tuple(note for note in notes if note),
         footnotes=footnotes.written(),
-        texts=1 if numbers else 1 + len(columns),
+        texts=1 if with_value else 1 + len(columns),
     )
+
+
+def _cells_of_backbones(experiment: Experiment, rows: Sequence[ResultRow]) -> list[BackboneCells]:
+    """Return the cells of each language model with which anything was run."""
+    run = dict.fromkeys(row.backbone for row in rows if not only_says_why(row))
+    backbones = []
+    for backbone in run:
+        lines = cells_of_methods(experiment, [row for row in rows if row.backbone == backbone])
+        if lines:
+            backbones.append(BackboneCells(backbone, lines))
+    return backbones
+
+
+def _block(
+    cells: BackboneCells, columns: Sequence[Column], usual_cell: Usual, footnotes: Footnotes
+) -> Block:
+    """Return the rows of a language model, the best of each column marked, a rule between groups."""
+    best_lines = []
+    for column_index, column in enumerate(columns):
+        column_cells = [line.cells[column_index] for line in cells.lines]
+        best_lines.append(best(column_cells, column.better, DIGITS.get(column.unit, 3)))
+
+    rows = []
+    group = cells.lines[0].method.group
+    for line_index, line in enumerate(cells.lines):
+        entries = [label(line.method.name)]
+        for column_index, measured in enumerate(line.cells):
+            remarks = measured.remarks + usual_cell.differences(measured, column_index)
+            is_best = line_index in best_lines[column_index]
+            unit = columns[column_index].unit
+            entries.append(entry(measured, unit, is_best, footnotes.marks(remarks)))
+
+        rows.append(Row(tuple(entries), rule=line.method.group != group))
+        group = line.method.group
+
+    return Block(_block_name(cells.backbone), tuple(rows))
 
 
 def _tasks_of(rows: Iterable[ResultRow]) -> tuple[str, str]:
     """Return of which kind the tasks of all rows are, or else a note on those that are generated."""
-    values = [row for row in rows if row.value is not None]
-    kinds = {row.tasks for row in values}
+    with_value = [row for row in rows if row.value is not None]
+    kinds = {row.tasks for row in with_value}
     if len(kinds) == 1:
         return kinds.pop() or "", ""
-    listed = dict.fromkeys(f"{row.env or row.method} ({row.tasks})" for row in values if row.tasks)
-    return "", f"Not the benchmarks' own: {', '.join(listed)}." if listed else ""
+
+    names = dict.fromkeys(
+        f"{row.env or row.method} ({row.tasks})" for row in with_value if row.tasks
+    )
+    return "", f"Not the benchmarks' own: {', '.join(names)}." if names else ""
+
+
+def _caption(columns: Sequence[Column]) -> str:
+    """Return a note on the unit that all columns share; "" where they share none."""
+    units = {column.unit for column in columns if not column.average}
+    unit = units.pop() if len(units) == 1 else ""
+    captions = {"": "", "share": "All values are shares of 1.", "count": "All values are counts."}
+    return captions.get(unit, f"All values in {unit}.")
+
+
+def _seeds_note(seeds: str, has_spread: bool) -> str:
+    """Return a note on the seeds that most values are of; "" where no value names a seed."""
+    if not seeds:
+        return ""
+    note = f"{seeds_in_words(seeds).capitalize()}, unless a footnote says otherwise."
+    return f"Mean ± standard deviation over seeds. {note}" if has_spread else note
+
+
+def _not_run(
+    experiment: Experiment, rows: Sequence[ResultRow], shown_methods: Iterable[str]
+) -> str:
+    """Return a note on the methods that the table has no line for, and why."""
+    reasons = {row.method: row.error or "" for row in rows if only_says_why(row)}
+    absent = []
+    for method in experiment.methods:
+        if method.name in shown_methods:
+            continue
+        reason = reasons.get(method.name)
+        if not reason and method.recipe is None:
+            reason = "cited only"
+        absent.append(one_line(f"{method.name} ({reason})" if reason else method.name, _TEXT))
+
+    return f"Not run here: {'; '.join(absent)}." if absent else ""
 
 
 def differences_table(experiment: Experiment, rows: Iterable[ResultRow]) -> Table | None:
     """Return how methods differ in the first column, paired by seed; None where no two were run."""
-    own, column, blocks = list(rows), experiment.columns[0], []
-    for backbone in dict.fromkeys(row.backbone for row in own):
-        lines = _measured(experiment, [row for row in own if row.backbone == backbone])
-        of = {
-            method.name: dict(zip(cells[0].seeds, cells[0].values, strict=False))
-            for method, cells in lines
-        }
-        found = tuple(row for one in experiment.compared for row in _differences(one, of))
-        blocks += [Block(None if backbone is None else one_line(backbone), found)] if found else []
+    all_rows = list(rows)
+    column = experiment.columns[0]
+    blocks = []
+    for backbone in dict.fromkeys(row.backbone for row in all_rows):
+        lines = cells_of_methods(experiment, [row for row in all_rows if row.backbone == backbone])
+        values_by_method = {}
+        for method, cells in lines:
+            # A cell without a value has seeds all the same, and then no values.
+            values_by_method[method.name] = dict(zip(cells[0].seeds, cells[0].values, strict=False))
+
+        differences: list[Row] = []
+        for compared in experiment.compared:
+            differences += _differences(compared, values_by_method)
+        if differences:
+            blocks.append(Block(_block_name(backbone), tuple(differences)))
+
     if not blocks:
         return None
     return Table(
@@ -396,80 +375,34 @@ def differences_table(experiment: Experiment, rows: Iterable[ResultRow]) -> Tabl
 
 
 def _differences(
-    compared: Sequence[str], of: Mapping[str, Mapping[int | None, float]]
+    compared: Sequence[str], values_by_method: Mapping[str, Mapping[int | None, float]]
 ) -> Iterator[Row]:
     """Yield a method's difference from each of those that share a seed with it."""
     name, *others = compared
+    values = values_by_method.get(name, {})
     for other in others:
-        one, two = of.get(name, {}), of.get(other, {})
-        gains = [value - two[seed] for seed, value in one.items() if seed in two]
+        other_values = values_by_method.get(other, {})
+        gains = [
+            value - other_values[seed] for seed, value in values.items() if seed in other_values
+        ]
         if not gains:
             continue
-        shown = ["–", "–"]
+
+        interval_text = "–"
+        half_width = "–"
         if len(gains) > 1:
             low, high = t_interval(gains)
-            shown = [f"{low:+.1f} to {high:+.1f}", f"{(high - low) / 2:.1f}"]
-        texts = (f"{name} against {other}", f"{fmean(gains):+.1f}", *shown, str(len(gains)))
+            interval_text = f"{low:+.1f} to {high:+.1f}"
+            half_width = f"{(high - low) / 2:.1f}"
+
+        texts = (
+            f"{name} against {other}",
+            f"{fmean(gains):+.1f}",
+            interval_text,
+            half_width,
+            str(len(gains)),
+        )
         yield Row(tuple(map(Entry, texts)), rule=other == others[0])
-
-
-def _measured(experiment: Experiment, rows: Sequence[ResultRow]) -> list[tuple[Method, list[Cell]]]:
-    lines = []
-    with_rows = {row.method for row in rows}
-    for method in _methods(experiment, rows).values():
-        usual_method = method.recipe is not None and method.backbones is None
-        if method.name not in with_rows and not usual_method:
-            continue
-        own = [row for row in rows if row.method == method.name]
-        cells: list[Cell] = []
-        for column in experiment.columns:
-            if column.average:
-                cells.append(average(cells[-len(experiment.averaged(column)) :]))
-            else:
-                cells.append(cell([row for row in own if _shows(experiment, column, row)]))
-        lines.append((method, cells))
-    return lines
-
-
-def _methods(experiment: Experiment, rows: Iterable[ResultRow]) -> dict[str, Method]:
-    found = {one.name: one for one in experiment.methods}
-    for row in rows:
-        found.setdefault(row.method, Method(name=row.method))
-    return found
-
-
-def _only_says_why(row: ResultRow) -> bool:
-    return row.value is None and row.text is None and row.job is None
-
-
-def _shows(experiment: Experiment, column: Column, row: ResultRow) -> bool:
-    if row.value is None and row.text is None and row.split is None:
-        env = column.env if row.env is None else row.env
-        return experiment.judges(column, row.method, env)
-    return experiment.column(row.method, row.metric, row.env, row.split) is column
-
-
-def usual(texts: Iterable[str]) -> str:
-    """Return the most frequent text, the first of equally frequent ones; "" for nothing."""
-    counts = Counter(one for one in texts if one)
-    return max(counts, key=lambda one: counts[one], default="")
-
-
-def _caption(columns: Sequence[Column]) -> str:
-    units = {one.unit for one in columns if not one.average}
-    unit = units.pop() if len(units) == 1 else ""
-    words = {"": "", "share": "All values are shares of 1.", "count": "All values are counts."}
-    return words.get(unit, f"All values in {unit}.")
-
-
-def _not_run(experiment: Experiment, rows: Sequence[ResultRow], shown: set[str]) -> str:
-    reasons = {row.method: row.error or "" for row in rows if _only_says_why(row)}
-    found = []
-    for method in experiment.methods:
-        if method.name not in shown:
-            why = reasons.get(method.name) or ("cited only" if method.recipe is None else "")
-            found.append(one_line(f"{method.name} ({why})" if why else method.name, _TEXT))
-    return f"Not run here: {'; '.join(found)}." if found else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -488,10 +421,14 @@ def values(table: Table, columns: Sequence[Column]) -> Iterator[Value]:
     for block in table.blocks:
         for row in block.rows:
             method = row.name if block.name is None else f"{row.name}, {block.name}"
-            for column, one in zip(columns, row.entries[1:], strict=True):
-                if one.cell is not None and (one.cell.rows or one.cell.value is not None):
-                    within = interval(one.cell, column.unit)
-                    yield Value(one, one.cell, method, column, within)
+            for column, written in zip(columns, row.entries[1:], strict=True):
+                measured = written.cell
+                if measured is not None and (measured.rows or measured.value is not None):
+                    interval_text = interval(measured, column.unit)
+                    yield Value(written, measured, method, column, interval_text)
+
+
+# Figures: the same cells, as points of curves or as bars.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -533,21 +470,74 @@ def panels(experiment: Experiment, rows: Iterable[ResultRow]) -> tuple[Panel, ..
 
     A column of averages stands for those that it is the mean of.
     """
-    own = list(rows)
-    methods = _methods(experiment, own)
-    own.sort(key=lambda row: list(methods).index(row.method))
-    means = [one for one in experiment.columns if one.average]
-    by_unit: dict[str, list[Column]] = {}
+    all_rows = list(rows)
+    methods = methods_of(experiment, all_rows)
+    method_names = list(methods)
+    all_rows.sort(key=lambda row: method_names.index(row.method))
+
+    averages = [column for column in experiment.columns if column.average]
+    columns_by_unit: dict[str, list[Column]] = {}
     for column in experiment.columns:
-        if not any(column in experiment.averaged(one) for one in means):
-            by_unit.setdefault(column.unit, []).append(column)
-    category = experiment.axis is not None and experiment.axis.over == "category"
+        if not any(column in experiment.averaged(mean) for mean in averages):
+            columns_by_unit.setdefault(column.unit, []).append(column)
+
+    is_category = experiment.axis is not None and experiment.axis.over == "category"
     groups: list[list[Column]] = []
-    for columns in by_unit.values():
-        together = category and len(columns) > max(2, len(methods))
-        groups += [columns] if together else [[column] for column in columns]
-    found = (_panel(experiment, columns, methods, own) for columns in groups)
-    return tuple(one for one in found if one.curves)
+    for columns in columns_by_unit.values():
+        if is_category and len(columns) > max(2, len(methods)):
+            groups.append(columns)
+        else:
+            groups += [[column] for column in columns]
+
+    every_panel = (_panel(experiment, columns, methods, all_rows) for columns in groups)
+    return tuple(panel for panel in every_panel if panel.curves)
+
+
+ColumnRow = tuple[Column, ResultRow]
+"""A row, and the column that shows it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Placement:
+    """Where a panel draws a row: on which curve, and at which x."""
+
+    experiment: Experiment
+    columns: Sequence[Column]
+    methods: Mapping[str, Method]
+    bars: bool
+    labels: tuple[str, ...]
+    several_backbones: bool
+
+    def curve_name(self, row: ResultRow) -> str:
+        method = self.methods[row.method]
+        name: str | None
+        if len(self.columns) > 1:
+            name = method.name
+        elif self.bars:
+            name = method.series
+        else:
+            name = method.series or method.name
+
+        if name is None:
+            return row.backbone or "measured"
+
+        # On an axis over parameters, one curve goes through all language models.
+        axis = self.experiment.axis
+        over_models = axis is not None and axis.over == "parameters"
+        if self.several_backbones and row.backbone and not over_models:
+            return f"{name} ({row.backbone})"
+        return name
+
+    def x(self, column: Column, row: ResultRow) -> float | None:
+        if len(self.columns) > 1:
+            return float(self.columns.index(column))
+        if self.bars:
+            return float(self.labels.index(row.method))
+        return _x_of(row, self.methods)
+
+
+def _x_of(row: ResultRow, methods: Mapping[str, Method]) -> float | None:
+    return methods[row.method].x if row.x is None else row.x
 
 
 def _panel(
@@ -557,62 +547,77 @@ def _panel(
     rows: Sequence[ResultRow],
 ) -> Panel:
     """Return the panel of a column; of several columns, each is a place for bars of all methods."""
-    axis, first = experiment.axis, columns[0]
+    axis = experiment.axis
+    first = columns[0]
     parts = experiment.averaged(first) if first.average else columns
-    shown = [(c, row) for c in parts for row in rows if _shows(experiment, c, row)]
+    drawn: list[ColumnRow] = []
+    for column in parts:
+        drawn += [(column, row) for row in rows if shows(experiment, column, row)]
+    drawn_rows = [row for _, row in drawn]
 
-    def x_of(row: ResultRow) -> float | None:
-        return methods[row.method].x if row.x is None else row.x
-
-    bars = axis is None or axis.over == "category" or all(x_of(row) is None for _, row in shown)
-    labels = tuple(dict.fromkeys(row.method for _, row in shown)) if bars else ()
+    # Without an x there is nothing to draw a line over: each method is a bar.
+    without_x = all(_x_of(row, methods) is None for row in drawn_rows)
+    bars = axis is None or axis.over == "category" or without_x
+    labels: tuple[str, ...] = ()
     if len(columns) > 1:
         labels = tuple(column.label for column in columns)
-    several = len({row.backbone for _, row in shown if row.value is not None}) > 1
-    curves: dict[str, dict[float | None, list[tuple[Column, ResultRow]]]] = {}
-    for column, row in shown:
-        method, x = methods[row.method], x_of(row)
-        name = method.series if bars else method.series or method.name
-        if len(columns) > 1:
-            name, x = method.name, float(columns.index(column))
-        elif bars:
-            x = float(labels.index(row.method))
-        if name is None:
-            name = row.backbone or "measured"
-        elif several and row.backbone and (axis is None or axis.over != "parameters"):
-            name = f"{name} ({row.backbone})"
-        curves.setdefault(name, {}).setdefault(x, []).append((column, row))
-    positive = all(x is None or x > 0 for points in curves.values() for x in points)
+    elif bars:
+        labels = tuple(dict.fromkeys(row.method for row in drawn_rows))
+
+    placement = _Placement(
+        experiment=experiment,
+        columns=columns,
+        methods=methods,
+        bars=bars,
+        labels=labels,
+        several_backbones=len({row.backbone for row in drawn_rows if row.value is not None}) > 1,
+    )
+    points_by_curve: dict[str, dict[float | None, list[ColumnRow]]] = {}
+    for column, row in drawn:
+        points = points_by_curve.setdefault(placement.curve_name(row), {})
+        points.setdefault(placement.x(column, row), []).append((column, row))
+
+    xs = [x for points in points_by_curve.values() for x in points]
+    is_positive = all(x is None or x > 0 for x in xs)
+    averaged = parts if first.average else ()
     return Panel(
         column=first if len(columns) == 1 else replace(first, label=experiment.title),
         kind="bar" if bars else "line",
-        curves=_curves(curves, parts if first.average else ()),
+        curves=tuple(_curve(name, points, averaged) for name, points in points_by_curve.items()),
         labels=labels,
         axis="" if axis is None or bars else axis.label,
-        log=axis is not None and axis.log and not bars and positive,
-        tasks=_tasks_of(row for _, row in shown)[0],
+        log=axis is not None and axis.log and not bars and is_positive,
+        tasks=_tasks_of(drawn_rows)[0],
     )
 
 
-def _curves(
-    found: Mapping[str, Mapping[float | None, list[tuple[Column, ResultRow]]]],
-    averaged: Sequence[Column],
-) -> tuple[Curve, ...]:
-    def of(pairs: list[tuple[Column, ResultRow]]) -> Cell:
-        if not averaged:
-            return cell([row for _, row in pairs])
-        parts = [cell([row for one, row in pairs if one is column]) for column in averaged]
-        reasons = dict.fromkeys(part.reason for part in parts if part.reason)
-        return replace(average(parts), reason="; ".join(reasons))
+def _curve(
+    name: str, points: Mapping[float | None, Sequence[ColumnRow]], averaged: Sequence[Column]
+) -> Curve:
+    """Return a curve, its points with a value from left to right."""
+    drawn = []
+    lost = []
+    for x, column_rows in points.items():
+        measured = _cell_at(column_rows, averaged)
+        if measured.value is None:
+            lost.append((x, measured))
+        elif x is not None:
+            drawn.append((x, measured))
 
-    curves = []
-    for name, points in found.items():
-        cells = [(x, of(pairs)) for x, pairs in points.items()]
-        drawn = [(x, one) for x, one in cells if x is not None and one.value is not None]
-        lost = tuple((x, one) for x, one in cells if one.value is None)
-        points_ = tuple(sorted(drawn, key=lambda point: point[0]))
-        curves.append(Curve(name=name, points=points_, lost=lost))
-    return tuple(curves)
+    drawn.sort(key=lambda point: point[0])
+    return Curve(name=name, points=tuple(drawn), lost=tuple(lost))
+
+
+def _cell_at(column_rows: Sequence[ColumnRow], averaged: Sequence[Column]) -> Cell:
+    """Return the cell of a point: of its rows, or the mean of the columns that a panel averages."""
+    if not averaged:
+        return cell([row for _, row in column_rows])
+
+    parts = []
+    for column in averaged:
+        parts.append(cell([row for row_column, row in column_rows if row_column is column]))
+    reasons = dict.fromkeys(part.reason for part in parts if part.reason)
+    return replace(average(parts), reason="; ".join(reasons))
 
 
 def panel_table(panel: Panel) -> Table:
@@ -621,52 +626,70 @@ def panel_table(panel: Panel) -> Table:
 
 
 def _line_table(panel: Panel) -> Table:
-    column, footnotes = panel.column, Footnotes()
-    titles = ["first", *(["best"] if column.better is not None else []), "last"]
+    """Return a line for each curve: its first, best and last point, and how many it has."""
+    column = panel.column
+    footnotes = Footnotes()
+    titles = ["first", "last"] if column.better is None else ["first", "best", "last"]
+
     rows = []
     for curve in panel.curves:
-        reasons = dict.fromkeys(one.reason for _, one in curve.lost if one.reason)
-        marks = tuple(map(footnotes.mark, reasons))
-        shown = [Entry("–")] * len(titles)
+        texts = ["–"] * len(titles)
         if curve.points:
-            ends = [curve.points[0], curve.points[-1]]
-            if column.better is not None:
-                sign = 1 if column.better == "more" else -1
-                ends.insert(1, max(curve.points, key=lambda p: sign * (p[1].value or 0.0)))
-            shown = [Entry(f"{entry(one, column.unit).text} ({x:g})") for x, one in ends]
-        of = usual(one.measured for _, one in curve.points) or "–"
-        name = replace(label(curve.name), marks=marks)
-        rows.append(Row((name, *shown, Entry(f"{len(curve.points):,}"), Entry(of))))
+            points = _telling_points(curve, column.better)
+            texts = [f"{entry(measured, column.unit).text} ({x:g})" for x, measured in points]
+
+        reasons = dict.fromkeys(measured.reason for _, measured in curve.lost if measured.reason)
+        name = replace(label(curve.name), marks=tuple(map(footnotes.mark, reasons)))
+        usual_size = usual(measured.measured for _, measured in curve.points) or "–"
+        further = [*texts, f"{len(curve.points):,}", usual_size]
+        rows.append(Row((name, *map(Entry, further))))
+
     axis = one_line(panel.axis or "x", 40)
     return Table(
         title=panel.title,
-        head=("curve", *(f"{one} ({axis})" for one in titles), "points", "each of"),
+        head=("curve", *(f"{title} ({axis})" for title in titles), "points", "each of"),
         blocks=(Block(None, tuple(rows)),),
         footnotes=footnotes.written(),
     )
 
 
+def _telling_points(curve: Curve, better: str | None) -> list[tuple[float, Cell]]:
+    """Return the first and the last point, and between them the best, where one can be better."""
+    first = curve.points[0]
+    last = curve.points[-1]
+    if better is None:
+        return [first, last]
+
+    sign = 1 if better == "more" else -1
+    best_point = max(curve.points, key=lambda point: sign * (point[1].value or 0.0))
+    return [first, best_point, last]
+
+
 def _bar_table(panel: Panel) -> Table:
-    footnotes, unit = Footnotes(), panel.column.unit
-    of = usual(one.measured for curve in panel.curves for _, one in curve.points)
+    """Return a line for each label and a column for each color of bars."""
+    footnotes = Footnotes()
+    sizes = [measured.measured for curve in panel.curves for _, measured in curve.points]
+    usual_size = usual(sizes)
 
-    def written(found: Cell | None) -> Entry:
-        if found is None:
+    def written(bar: Cell | None) -> Entry:
+        if bar is None:
             return Entry("–")
-        notes = [text for text in (found.reason, found.caution) if text]
-        if found.value is not None and found.measured not in ("", of):
-            notes.append(found.measured)
-        return entry(found, unit, marks=(footnotes.mark("; ".join(notes)),) if notes else ())
+        remarks = bar.remarks
+        if bar.value is not None and bar.measured not in ("", usual_size):
+            remarks.append(bar.measured)
+        return entry(bar, panel.column.unit, marks=footnotes.marks(remarks))
 
-    cells = [dict((*curve.lost, *curve.points)) for curve in panel.curves]
-    rows = (
-        Row((label(name), *(written(of_curve.get(i)) for of_curve in cells)))
-        for i, name in enumerate(panel.labels)
-    )
+    bars_by_curve = [dict((*curve.lost, *curve.points)) for curve in panel.curves]
+    rows = []
+    for position, name in enumerate(panel.labels):
+        bars = [written(bars.get(position)) for bars in bars_by_curve]
+        rows.append(Row((label(name), *bars)))
+
+    note = f"Each value: {usual_size}, unless a footnote says otherwise."
     return Table(
         title=panel.title,
         head=("", *(one_line(curve.name, _LABEL) for curve in panel.curves)),
         blocks=(Block(None, tuple(rows)),),
-        notes=(f"Each value: {of}, unless a footnote says otherwise.",) if of else (),
+        notes=(note,) if usual_size else (),
         footnotes=footnotes.written(),
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from comap.benchmarks.experiments.table import t_interval
+from comap.benchmarks.experiments.cells import t_interval
 from comap.benchmarks.record import circumstances, write_result
 
 ARMS = (

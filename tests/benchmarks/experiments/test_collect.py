@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from comap.benchmarks.experiments.cells import cell
 from comap.benchmarks.experiments.collect import collect, measures_of
 from comap.benchmarks.experiments.definition import (
     ResultRow,
@@ -16,7 +17,6 @@ from comap.benchmarks.experiments.definition import (
     write_rows,
 )
 from comap.benchmarks.experiments.plan import Paths, plan
-from comap.benchmarks.experiments.table import cell
 from comap.errors import DataCorrupt, DataNotFound
 from comap.facts import State
 from comap.trajectory import Trajectory, write_trajectories

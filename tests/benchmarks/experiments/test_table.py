@@ -7,19 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from comap.benchmarks.experiments.cells import Cell, average, best, cell, t_interval
 from comap.benchmarks.experiments.cited import CitedRow, cited_tables
 from comap.benchmarks.experiments.definition import Axis, Column, Method
 from comap.benchmarks.experiments.report import pairs, results_of
-from comap.benchmarks.experiments.table import (
-    Cell,
-    average,
-    best,
-    cell,
-    measured_table,
-    panel_table,
-    panels,
-    t_interval,
-)
+from comap.benchmarks.experiments.table import measured_table, panel_table, panels
 from comap.metrics import wilson
 from kits.reports import AW, BARS, CURVES, TABLE, WS, cited, figure_rows, row, table_rows
 
