@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from rich import box
@@ -18,9 +18,11 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ...agents.run import TRAJECTORIES
+from ...errors import needs_extra
 from ..display import open_console, print_grid
 from ..report import page_environment, source_hash, template_text
 from ..tables import Plot, Series, image_of, one_line, visible
+from .cells import Cell
 from .cited import CitedTable, cited_tables, load_cited
 from .definition import Experiment, ResultRow, experiment_ids, read_data
 from .runner import RECORD
@@ -30,6 +32,7 @@ from .table import (
     Entry,
     Panel,
     Table,
+    Value,
     differences_table,
     entry,
     interval,
@@ -60,9 +63,10 @@ class Shown:
 
     @property
     def tables(self) -> list[Table]:
-        panels = map(panel_table, self.panels)
-        tables = (self.measured, self.differences, *panels, self.cited, self.listed)
-        return [one for one in tables if one is not None]
+        """All tables in order, a figure's panels as tables too."""
+        of_panels = map(panel_table, self.panels)
+        tables = (self.measured, self.differences, *of_panels, self.cited, self.listed)
+        return [table for table in tables if table is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,64 +84,76 @@ def results_of(
     experiments: Sequence[Experiment],
     cited: Callable[[str], CitedTable | None] = load_cited,
 ) -> Results:
-    """Return what rows of results come to; rows that say that they are cited are not ours."""
-    ours = [row for row in rows if not row.cited]
-    shown, own, empty = [], list[ResultRow](), []
-    for one in experiments:
-        found = [row for row in ours if row.experiment == one.id]
-        if not found:
-            empty.append(f"{one.paper} {one.published} ({one.id})")
-            continue
-        own += found
-        is_table = one.kind == "table"
-        in_columns, others = cited_tables(one, cited(one.id))
-        shown.append(
-            Shown(
-                experiment=one,
-                measured=measured_table(one, found) if is_table else None,
-                differences=differences_table(one, found) if one.compared else None,
-                panels=() if is_table else panels(one, found),
-                cited=in_columns,
-                listed=others,
-            )
-        )
-    left_out = [f"Not run: {', '.join(empty)}."] if empty else []
-    ids = {*(one.id for one in experiments), *experiment_ids()}
-    strange = [row.experiment for row in ours if row.experiment not in ids]
-    if strange:
-        names = ", ".join(dict.fromkeys(one_line(name, 60) for name in strange))
+    """Return tables and figures of rows of results; rows that say that they are cited are not ours."""
+    our_rows = [row for row in rows if not row.cited]
+
+    sections = []
+    shown_rows: list[ResultRow] = []
+    not_run = []
+    for experiment in experiments:
+        experiment_rows = [row for row in our_rows if row.experiment == experiment.id]
+        if experiment_rows:
+            shown_rows += experiment_rows
+            sections.append(_shown(experiment, experiment_rows, cited(experiment.id)))
+        else:
+            not_run.append(f"{experiment.paper} {experiment.published} ({experiment.id})")
+
+    left_out = [f"Not run: {', '.join(not_run)}."] if not_run else []
+    known_ids = {*(experiment.id for experiment in experiments), *experiment_ids()}
+    unknown = [row.experiment for row in our_rows if row.experiment not in known_ids]
+    if unknown:
+        names = ", ".join(dict.fromkeys(one_line(name, 60) for name in unknown))
         left_out.append(
-            f"Not shown: {len(strange)} rows of experiments that this version does not know: {names}."
+            f"Not shown: {len(unknown)} rows of experiments that this version does not know: {names}."
         )
-    return Results(shown=tuple(shown), about=_about(own), left_out=tuple(left_out))
+
+    return Results(shown=tuple(sections), about=_about(shown_rows), left_out=tuple(left_out))
+
+
+def _shown(experiment: Experiment, rows: Sequence[ResultRow], cited: CitedTable | None) -> Shown:
+    is_table = experiment.kind == "table"
+    in_columns, listed = cited_tables(experiment, cited)
+    return Shown(
+        experiment=experiment,
+        measured=measured_table(experiment, rows) if is_table else None,
+        differences=differences_table(experiment, rows) if experiment.compared else None,
+        panels=() if is_table else panels(experiment, rows),
+        cited=in_columns,
+        listed=listed,
+    )
 
 
 def _about(rows: Sequence[ResultRow]) -> tuple[tuple[str, str], ...]:
-    jobs = {row.job: row.seconds for row in rows if row.job is not None}
-    seconds = [spent for spent in jobs.values() if spent is not None]
+    """Return the circumstances of rows as names and texts, without those of which none is known."""
+    seconds_of_jobs = {row.job: row.seconds for row in rows if row.job is not None}
+    seconds = [spent for spent in seconds_of_jobs.values() if spent is not None]
     failed = len({row.job for row in rows if row.job and row.error is not None})
     seeds = sorted({row.seed for row in rows if row.seed is not None})
-    found = {
+
+    circumstances = {
         "tasks": _listed(row.tasks for row in rows),
         "models": _listed(row.backbone for row in rows),
         "seeds": _listed(map(str, seeds)),
         "comap": _listed(row.code_version for row in rows),
         "hardware": _listed(row.hardware for row in rows),
-        "jobs": f"{len(jobs):,}",
-        "time of all jobs": f"{sum(seconds) / 3600:,.1f} h" if seconds else "",
-        "failed": f"{failed:,} job{'s' if failed > 1 else ''}" if failed else "",
+        "jobs": f"{len(seconds_of_jobs):,}",
     }
-    return tuple((name, value) for name, value in found.items() if value)
+    if seconds:
+        circumstances["time of all jobs"] = f"{sum(seconds) / 3600:,.1f} h"
+    if failed:
+        circumstances["failed"] = f"{failed:,} jobs" if failed > 1 else "1 job"
+    return tuple((name, text) for name, text in circumstances.items() if text)
 
 
 def _listed(names: Iterable[str | None]) -> str:
-    found = list(dict.fromkeys(name for name in names if name))
-    more = f" and {len(found) - 6} more" if len(found) > 6 else ""
-    return ", ".join(one_line(str(name), 120) for name in found[:6]) + more
+    """Return different names, six at most, and how many more there are."""
+    different = list(dict.fromkeys(name for name in names if name))
+    first_names = ", ".join(one_line(str(name), 120) for name in different[:6])
+    return first_names + (f" and {len(different) - 6} more" if len(different) > 6 else "")
 
 
-def picture(one: Shown, index: int) -> str:
-    return f"figures/{one.experiment.id}-{index + 1}.svg"
+def picture(section: Shown, panel_index: int) -> str:
+    return f"figures/{section.experiment.id}-{panel_index + 1}.svg"
 
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~#&$@]|:(?=\S)|(?<=www)\.)")
@@ -149,10 +165,14 @@ def markdown(results: Results) -> str:
     parts = ["# Experiments"]
     parts.append("\n".join(f"- {escape(name)}: {escape(text)}" for name, text in results.about))
     parts += map(escape, results.notes)
-    contents = (f"- [{escape(one.title)}](#{_anchor(one.title)})" for one in results.shown)
+
+    contents = []
+    for shown in results.shown:
+        contents.append(f"- [{escape(shown.title)}](#{_anchor(shown.title)})")
     parts.append("\n".join(contents))
-    for one in results.shown:
-        parts += section(one)
+
+    for shown in results.shown:
+        parts += section(shown)
     parts += map(escape, results.left_out)
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -168,125 +188,163 @@ def _anchor(title: str) -> str:
     return re.sub(r"[^\w\- ]", "", one_line(title, 2000).lower()).replace(" ", "-")
 
 
-def section(one: Shown) -> Iterator[str]:
+def section(shown: Shown) -> Iterator[str]:
     """Yield the paragraphs of an experiment, in Markdown."""
-    yield f"## {escape(one.title)}"
-    yield escape(one.experiment.about)
-    for i, panel in enumerate(one.panels):
-        yield f"![{escape(panel.column.label)}]({picture(one, i)})"
-    for found in one.tables:
-        yield f"**{escape(found.title)}**"
-        lines = [[_cell(entry, kind) for entry in row.entries] for kind, row in found.lines()]
-        yield _table(found.head, lines, found.texts)
-        notes = [escape(note) for note in found.notes]
-        notes += [f"<sup>{letter}</sup> {escape(text)}" for letter, text in found.footnotes]
-        yield "  \n".join(f"<sub>{note}</sub>" for note in notes)
-    if one.measured is not None:
-        lines = [
-            [
-                escape(text)
-                for text in (
-                    *(value.method, one_line(value.column.label), value.entry.text),
-                    *(value.interval, value.cell.n, value.cell.seed_names),
-                )
-            ]
-            for value in values(one.measured, one.experiment.columns)
-            if value.cell.value is not None
-        ]
-        if lines:
-            yield "<details><summary>Every value with its interval, n and seeds</summary>"
-            yield _table(_EVERY, lines, 2)
-            yield "</details>"
-    yield "\n".join(f"- {escape(text)}" for text in one.experiment.footnotes.values())
+    yield f"## {escape(shown.title)}"
+    yield escape(shown.experiment.about)
+
+    for panel_index, panel in enumerate(shown.panels):
+        yield f"![{escape(panel.column.label)}]({picture(shown, panel_index)})"
+
+    for table in shown.tables:
+        yield f"**{escape(table.title)}**"
+        lines = []
+        for kind, row in table.lines():
+            lines.append([_cell(entry, kind) for entry in row.entries])
+        yield _table(table.head, lines, table.texts)
+        yield _notes(table)
+
+    if shown.measured is not None:
+        yield from _every_value(shown.measured, shown.experiment)
+    yield "\n".join(f"- {escape(text)}" for text in shown.experiment.footnotes.values())
 
 
 def _cell(entry: Entry, kind: str) -> str:
     text = escape(entry.text)
-    if text:
-        text = f"**{text}**" if entry.best or kind == "block" else text
-        text = f"*{text}*" if kind == "counts" else text
+    if text and (entry.best or kind == "block"):
+        text = f"**{text}**"
+    if text and kind == "counts":
+        text = f"*{text}*"
     return text + (f" <sup>{' '.join(entry.marks)}</sup>" if entry.marks else "")
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> str:
+    """Return a table in Markdown; short rows are filled up with empty cells."""
     rules = [":--" if i < texts else "--:" for i in range(len(head))]
-    lines = [[escape(name) for name in head], rules, *rows]
-    return "\n".join(
-        f"| {' | '.join(cell or ' ' for cell in [*line, *[''] * (len(head) - len(line))])} |"
-        for line in lines
-    )
+    lines = []
+    for row in ([escape(name) for name in head], rules, *rows):
+        filled = [*row, *[""] * (len(head) - len(row))]
+        lines.append(f"| {' | '.join(cell or ' ' for cell in filled)} |")
+    return "\n".join(lines)
+
+
+def _notes(table: Table) -> str:
+    notes = [escape(note) for note in table.notes]
+    notes += [f"<sup>{letter}</sup> {escape(text)}" for letter, text in table.footnotes]
+    return "  \n".join(f"<sub>{note}</sub>" for note in notes)
+
+
+def _every_value(measured: Table, experiment: Experiment) -> Iterator[str]:
+    """Yield a folded table of all values, with what the narrow one has no room for."""
+    lines = []
+    for value in values(measured, experiment.columns):
+        if value.cell.value is None:
+            continue
+        texts = (
+            value.method,
+            one_line(value.column.label),
+            value.entry.text,
+            value.interval,
+            value.cell.n,
+            value.cell.seed_names,
+        )
+        lines.append(list(map(escape, texts)))
+
+    if lines:
+        yield "<details><summary>Every value with its interval, n and seeds</summary>"
+        yield _table(_EVERY, lines, 2)
+        yield "</details>"
 
 
 def print_shown(results: Results) -> None:
     """Print the tables of experiments on standard output."""
     console = open_console()
-    for i, one in enumerate(results.shown):
+    for i, shown in enumerate(results.shown):
         between = "\n\n" if i else ""
-        console.print(Text(between + visible(one.title), style="bold"), soft_wrap=True)
-        for found in one.tables:
+        console.print(Text(between + visible(shown.title), style="bold"), soft_wrap=True)
+        for table in shown.tables:
             console.print()
-            _print_table(found, console)
+            _print_table(table, console)
+
     for line in results.left_out:
         console.print(Text(f"\n{visible(line)}"), soft_wrap=True)
 
 
-def _print_table(found: Table, console: Console) -> None:
-    title = Text(visible(found.title), style="bold")
-    shown = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
-    for i, name in enumerate(found.head):
-        shown.add_column(Text(visible(name)), justify="left" if i < found.texts else "right")
-    for kind, row in found.lines():
+def _print_table(table: Table, console: Console) -> None:
+    title = Text(visible(table.title), style="bold")
+    grid = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
+    for i, name in enumerate(table.head):
+        grid.add_column(Text(visible(name)), justify="left" if i < table.texts else "right")
+
+    for kind, row in table.lines():
         if kind != "line":
-            shown.add_section()
-        usual = {"block": "bold italic", "counts": "dim"}.get(kind, "")
-        shown.add_row(
-            *(
-                Text(visible(one.text), style="bold" if one.best else usual)
-                + Text("".join(f" [{mark}]" for mark in one.marks), style="dim")
-                for one in row.entries
-            )
-        )
-    print_grid(console, shown)
-    for line in (*found.notes, *(f"[{letter}] {text}" for letter, text in found.footnotes)):
+            grid.add_section()
+        style = {"block": "bold italic", "counts": "dim"}.get(kind, "")
+        cells = []
+        for written in row.entries:
+            text = Text(visible(written.text), style="bold" if written.best else style)
+            marks = "".join(f" [{mark}]" for mark in written.marks)
+            cells.append(text + Text(marks, style="dim"))
+        grid.add_row(*cells)
+
+    print_grid(console, grid)
+    footnotes = (f"[{letter}] {text}" for letter, text in table.footnotes)
+    for line in (*table.notes, *footnotes):
         console.print(Text(visible(line)), soft_wrap=True)
 
 
-_HEAD = r"""% Tables of experiments, written by comap. A table environment can be copied by itself;
-% it needs the packages booktabs and textcomp.
-\documentclass[10pt]{article}
-\usepackage[utf8]{inputenc}
-\usepackage[T1]{fontenc}
-\usepackage{textcomp}
-\usepackage[a4paper,landscape,margin=1.5cm]{geometry}
-\usepackage{booktabs}
-\begin{document}
-"""
-
-
 def latex(results: Results) -> str:
+    """Return the tables as a LaTeX document; a table environment can be copied by itself."""
+    environment = _latex_environment()
+    return str(
+        environment.get_template("experiments.tex").render(
+            about=results.about,
+            notes=results.notes,
+            sections=results.shown,
+            left_out=results.left_out,
+        )
+    )
 
-    def lines(texts: Iterable[str]) -> str:
-        return "".join(rf"\noindent {escape_latex(text)}\par" + "\n" for text in texts)
 
-    parts = [_HEAD, lines(f"{name}: {text}" for name, text in results.about), lines(results.notes)]
-    for one in results.shown:
-        title = escape_latex(one.title)
-        parts.append(f"\n\\section*{{{title}}}\n{escape_latex(one.experiment.about)}\n")
-        for found in one.tables:
-            parts.append(_latex_table(found, f"{title}. {escape_latex(found.title)}"))
-        parts += [f"\n{lines([text])}" for text in one.experiment.footnotes.values()]
-    return "".join([*parts, lines(results.left_out), "\\end{document}\n"])
+def _latex_environment() -> Any:
+    """Return jinja2's environment of LaTeX, where braces and percent signs are not jinja2's."""
+    with needs_extra("viz", "a report"):
+        from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FunctionLoader(template_text),
+        undefined=StrictUndefined,
+        block_start_string="<%",
+        block_end_string="%>",
+        variable_start_string="<<",
+        variable_end_string=">>",
+        comment_start_string="<#",
+        comment_end_string="#>",
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "latex": escape_latex,
+        "latex_heading": _heading,
+        "latex_cell": _latex_cell,
+        "latex_notes": _latex_notes,
+    }
+    return environment
 
 
 def escape_latex(text: str) -> str:
     r"""Return text as LaTeX that shows it as it is; what its fonts lack is shown by its code point."""
-    known = _latex_characters()
+    return "".join(map(_latex_character, visible(text)))
 
-    def written(char: str) -> str:
-        plain = char.isascii() or ("À" <= char <= "ÿ" and char not in "×÷")
-        return known.get(char) or (char if plain else rf"\texttt{{[U+{ord(char):04X}]}}")
 
-    return "".join(map(written, visible(text)))
+def _latex_character(char: str) -> str:
+    escaped = _latex_characters().get(char)
+    if escaped:
+        return escaped
+
+    in_font = char.isascii() or ("À" <= char <= "ÿ" and char not in "×÷")
+    return char if in_font else rf"\texttt{{[U+{ord(char):04X}]}}"
 
 
 @cache
@@ -294,42 +352,15 @@ def _latex_characters() -> dict[str, str]:
     return read_data("latex.json", dict)
 
 
-def _latex_table(found: Table, caption: str) -> str:
-    width = len(found.head)
-    lines = [
-        r"\begin{table}[htbp]",
-        r"\centering\footnotesize\setlength{\tabcolsep}{4pt}",
-        rf"\caption{{{caption}.}}",
-        rf"\begin{{tabular}}{{@{{}}{'l' * found.texts}{'r' * (width - found.texts)}@{{}}}}",
-        r"\toprule",
-        " & ".join(map(_heading, found.head)) + r" \\",
-        r"\midrule",
-    ]
-    above = {"ruled": r"\addlinespace", "block": r"\addlinespace", "counts": r"\midrule"}
-    for i, (kind, row) in enumerate(found.lines()):
-        lines += [above[kind]] if kind in above and (i or kind != "block") else []
-        if kind == "block":
-            name = escape_latex(row.name)
-            lines.append(rf"\multicolumn{{{width}}}{{@{{}}l}}{{\itshape {name}}} \\")
-        else:
-            lines.append(" & ".join(map(_latex_cell, row.entries)) + r" \\")
-    lines += [r"\bottomrule", r"\end{tabular}"]
-    notes = [escape_latex(note) for note in found.notes]
-    notes += [rf"\textsuperscript{{{mark}}}~{escape_latex(text)}" for mark, text in found.footnotes]
-    if notes:
-        lines.append(r"\par\smallskip\begin{minipage}{0.95\linewidth}\raggedright\scriptsize")
-        lines += [r"\par ".join(notes), r"\end{minipage}"]
-    return "\n".join(["", *lines, r"\end{table}", ""])
-
-
 def _heading(name: str) -> str:
     """Return a column's head; where it is long, on two lines."""
     words = name.split(" ")
     if len(name) <= 12 or len(words) < 2:
         return escape_latex(name)
+
     halves = [(" ".join(words[:i]), " ".join(words[i:])) for i in range(1, len(words))]
-    first, second = map(escape_latex, min(halves, key=lambda half: max(map(len, half))))
-    return rf"\shortstack[r]{{{first} \\ {second}}}"
+    first, second = min(halves, key=lambda half: max(map(len, half)))
+    return rf"\shortstack[r]{{{escape_latex(first)} \\ {escape_latex(second)}}}"
 
 
 def _latex_cell(entry: Entry) -> str:
@@ -339,12 +370,19 @@ def _latex_cell(entry: Entry) -> str:
     return text + (rf"\textsuperscript{{{','.join(entry.marks)}}}" if entry.marks else "")
 
 
+def _latex_notes(table: Table) -> list[str]:
+    notes = [escape_latex(note) for note in table.notes]
+    for mark, text in table.footnotes:
+        notes.append(rf"\textsuperscript{{{mark}}}~{escape_latex(text)}")
+    return notes
+
+
 def render_html(results: Results, folder: Path, page: Path) -> str:
     """Return the page for a folder `page`, with links into the results' folder."""
     environment = page_environment()
     from markupsafe import Markup  # a part of jinja2
 
-    sections = [_page_section(one, folder, page) for one in results.shown]
+    sections = [_page_section(shown, folder, page) for shown in results.shown]
     style = template_text("report.css") + template_text("experiments.css")
     script = template_text("experiments.js")
     return str(
@@ -361,29 +399,45 @@ def render_html(results: Results, folder: Path, page: Path) -> str:
     )
 
 
-def _page_section(one: Shown, folder: Path, page: Path) -> dict[str, Any]:
-    name = re.sub(r"[^a-z0-9-]", "-", one.experiment.id.lower())
-    columns = one.experiment.columns
-    found = list(values(one.measured, columns)) if one.measured else []
-    targets = {id(value.entry): f"{name}-v{i}" for i, value in enumerate(found)}
-    details = [
-        {
-            "id": targets[id(value.entry)],
-            "value": value,
-            "column": one_line(value.column.label),
-            "sources": [_source(row, value.column.split, folder, page) for row in value.cell.rows],
-        }
-        for value in found
-    ]
+def _page_section(shown: Shown, folder: Path, page: Path) -> dict[str, Any]:
+    """Return what the template shows of an experiment."""
+    section_id = re.sub(r"[^a-z0-9-]", "-", shown.experiment.id.lower())
+    measured = shown.measured
+    section_values = list(values(measured, shown.experiment.columns)) if measured else []
+
+    # A cell of the table links to its line among the details.
+    targets: dict[int, str] = {}
+    details = []
+    for i, value in enumerate(section_values):
+        target = f"{section_id}-v{i}"
+        targets[id(value.entry)] = target
+        details.append(_detail(value, target, folder, page))
+
     return {
-        "id": name,
-        "shown": one,
-        "blocks": list(_blocks(one, targets)),
-        "texts": _texts(one.measured),
-        "spread": any(entry.spread for entry in _entries(one.measured)),
+        "id": section_id,
+        "shown": shown,
+        "blocks": list(_blocks(shown, targets)),
+        "texts": _text_columns(measured),
+        "spread": any(entry.spread for entry in _entries(measured)),
         "details": details,
-        "charts": list(map(_plot, one.panels)),
+        "charts": list(map(_plot, shown.panels)),
     }
+
+
+def _detail(value: Value, target: str, folder: Path, page: Path) -> dict[str, Any]:
+    """Return what the template shows of one value: where it comes from, seed by seed."""
+    split = value.column.split
+    return {
+        "id": target,
+        "value": value,
+        "column": one_line(value.column.label),
+        "sources": [_source(row, split, folder, page) for row in value.cell.rows],
+    }
+
+
+def _width(table: Table | None) -> int:
+    """Return how many columns a table has beside the methods' names."""
+    return len(table.head) - 1 if table else 0
 
 
 def _entries(table: Table | None) -> Iterator[Entry]:
@@ -392,29 +446,62 @@ def _entries(table: Table | None) -> Iterator[Entry]:
             yield from row.entries[1:]
 
 
-def _texts(table: Table | None) -> list[bool]:
-    width = len(table.head) - 1 if table else 0
-    found = [[entry.status for entry in _entries(table)][i::width] for i in range(width)]
-    return ["text" in statuses and "value" not in statuses for statuses in found]
+def _text_columns(table: Table | None) -> list[bool]:
+    """Return for each column whether it holds texts and no number."""
+    width = _width(table)
+    statuses = [entry.status for entry in _entries(table)]
+    by_column = [statuses[i::width] for i in range(width)]
+    return ["text" in column and "value" not in column for column in by_column]
 
 
-def _blocks(one: Shown, targets: dict[int, str]) -> Iterator[tuple[Any, ...]]:
-    """Yield the names of each of our blocks and of a cited one beside it, and their lines together."""
-    order = {one_line(method.name, 60): i for i, method in enumerate(one.experiment.methods)}
-    for pair in pairs(one.measured, one.cited):
-        rows = [
-            {row.name: row.entries[1:] for row in block.rows} if block else {} for block in pair
-        ]
-        names = sorted({**rows[0], **rows[1]}, key=lambda name: order.get(name, len(order)))
+Target = tuple[Entry, str]
+"""An entry, and the id of the details that it links to; "" for none."""
+
+
+class PageLine(NamedTuple):
+    """A method with our entries and the cited ones."""
+
+    method: str
+    measured: list[Target]
+    cited: list[Target]
+
+
+class PageBlock(NamedTuple):
+    """One of our blocks and a cited one beside it: the name of each, and their lines together."""
+
+    measured_name: str | None
+    cited_name: str | None
+    lines: list[PageLine]
+
+
+def _blocks(shown: Shown, targets: Mapping[int, str]) -> Iterator[PageBlock]:
+    """Yield the blocks of a page's table: each of ours and a cited one beside it."""
+    methods = [one_line(method.name, 60) for method in shown.experiment.methods]
+    order = {name: i for i, name in enumerate(methods)}
+
+    def entries(block: Block | None) -> dict[str, tuple[Entry, ...]]:
+        return {row.name: row.entries[1:] for row in block.rows} if block else {}
+
+    def with_targets(line: Sequence[Entry]) -> list[Target]:
+        return [(entry, targets.get(id(entry), "")) for entry in line]
+
+    for measured_block, cited_block in pairs(shown.measured, shown.cited):
+        measured = entries(measured_block)
+        cited = entries(cited_block)
+        names = sorted({**measured, **cited}, key=lambda name: order.get(name, len(order)))
+
         lines = []
         for name in names:
-            cells = []
-            for own, table in zip(rows, (one.measured, one.cited), strict=True):
-                width = len(table.head) - 1 if table else 0
-                entries = own.get(name, (Entry(),) * width)
-                cells.append([(entry, targets.get(id(entry), "")) for entry in entries])
-            lines.append((name, *cells))
-        yield (*(None if block is None else block.name or "" for block in pair), lines)
+            measured_line = measured.get(name, (Entry(),) * _width(shown.measured))
+            cited_line = cited.get(name, (Entry(),) * _width(shown.cited))
+            lines.append(PageLine(name, with_targets(measured_line), with_targets(cited_line)))
+
+        yield PageBlock(_page_name(measured_block), _page_name(cited_block), lines)
+
+
+def _page_name(block: Block | None) -> str | None:
+    """Return the name of a block, "" where it has none; None where there is no block."""
+    return None if block is None else block.name or ""
 
 
 def pairs(measured: Table | None, cited: Table | None) -> list[tuple[Block | None, Block | None]]:
@@ -423,18 +510,33 @@ def pairs(measured: Table | None, cited: Table | None) -> list[tuple[Block | Non
     That of the same language model comes first, else the first that shares a method: the papers' tables
     and ours both begin with the smallest.
     """
-    ours, left = (list(table.blocks) if table else [] for table in (measured, cited))
-    names = {block.name for block in ours}
+    our_blocks = list(measured.blocks) if measured else []
+    cited_blocks = list(cited.blocks) if cited else []
+    our_names = {block.name for block in our_blocks}
+
     together: list[tuple[Block | None, Block | None]] = []
-    for block in ours:
-        methods = {row.name for row in block.rows}
-        same = [one for one in left if one.name is not None and one.name == block.name]
-        free = [one for one in left if one.name is None or one.name not in names]
-        alike = [one for one in free if methods & {row.name for row in one.rows}]
-        beside = next(iter([*same, *alike]), None)
-        left = [one for one in left if one is not beside]
+    for block in our_blocks:
+        beside = _cited_beside(block, cited_blocks, our_names)
+        cited_blocks = [other for other in cited_blocks if other is not beside]
         together.append((block, beside))
-    return [*together, *((None, block) for block in left)]
+    return [*together, *((None, block) for block in cited_blocks)]
+
+
+def _cited_beside(
+    block: Block, cited_blocks: Sequence[Block], our_names: set[str | None]
+) -> Block | None:
+    """Return the cited block that stands beside one of ours; None for none."""
+    for cited in cited_blocks:
+        if cited.name is not None and cited.name == block.name:
+            return cited
+
+    # One that has the name of another of our blocks is left to that one.
+    methods = {row.name for row in block.rows}
+    for cited in cited_blocks:
+        is_free = cited.name is None or cited.name not in our_names
+        if is_free and methods & {row.name for row in cited.rows}:
+            return cited
+    return None
 
 
 def _source(row: ResultRow, split: str | None, folder: Path, page: Path) -> dict[str, Any]:
@@ -443,35 +545,41 @@ def _source(row: ResultRow, split: str | None, folder: Path, page: Path) -> dict
         text = number(row.value, row.unit)
     else:
         text = one_line(row.text or f"no value: {row.error or 'nothing was said'}", 400)
+
     seed = "" if row.seed is None else f"seed {row.seed}"
-    where = row.split if split is None and row.split else ""
-    name = ", ".join(part for part in (seed, where) if part)
+    row_split = row.split if split is None and row.split else ""
+    name = ", ".join(part for part in (seed, row_split) if part)
     return {"seed": name, "value": text, "links": list(_links(row, folder, page))}
 
 
 def _links(row: ResultRow, folder: Path, page: Path) -> Iterator[tuple[str, str]]:
     """Yield names and addresses of what there is to see of a row's job, which work when folders move."""
-    named = []
+    targets = []
     if row.job is not None:
         job = f"jobs/{row.job}"
-        named.append(("record", f"{job}/{RECORD}" if _inside(folder, f"{job}/{RECORD}") else job))
+        record = f"{job}/{RECORD}"
+        targets.append(("record", record if _inside(folder, record) else job))
     if row.trajectories is not None and _inside(folder, row.trajectories):
         file = PurePosixPath(row.trajectories)
         view = "view.html" if file.name == TRAJECTORIES else f"{file.stem}.html"
-        named += [("trajectories", str(file)), ("viewer", str(file.with_name(view)))]
-    for name, relative in named:
+        targets += [("trajectories", str(file)), ("viewer", str(file.with_name(view)))]
+
+    for name, relative in targets:
         path = _inside(folder, relative)
         if path is not None:
             address = Path(os.path.relpath(path, page)).as_posix()
             address = quote(address.encode("utf-8", "surrogateescape"))
-            end = "/" if path.is_dir() else ""
-            yield name, f"{address if address.startswith('.') else f'./{address}'}{end}"
+            if not address.startswith("."):
+                address = f"./{address}"  # a name with a colon is no scheme then
+            yield name, f"{address}/" if path.is_dir() else address
 
 
 def _inside(folder: Path, name: str) -> Path | None:
+    """Return the path of a file in a folder; None where a name leads out of it or to no file."""
     parts = PurePosixPath(name).parts
     if not parts or "\\" in name or "\0" in name or name.startswith("/") or ".." in parts:
         return None
+
     path = folder.joinpath(*parts)
     try:
         inside = path.resolve().is_relative_to(folder.resolve()) and path.exists()
@@ -480,59 +588,86 @@ def _inside(folder: Path, name: str) -> Path | None:
     return path if inside else None
 
 
+class PlotPoint(NamedTuple):
+    """A point of a curve, with its value or without."""
+
+    curve: Curve
+    x: float | None
+    cell: Cell
+
+
 def _plot(panel: Panel) -> dict[str, Any]:
     """Return what the template shows of a panel: its picture, legend, lost points and data."""
-    unit = panel.column.unit
-    points = [(curve, x, cell) for curve in panel.curves for x, cell in curve.points]
-    lost = [(curve, x, cell) for curve in panel.curves for x, cell in curve.lost]
+    points = []
+    lost = []
+    for curve in panel.curves:
+        points += [PlotPoint(curve, x, cell) for x, cell in curve.points]
+        lost += [PlotPoint(curve, x, cell) for x, cell in curve.lost]
+
     return {
         "title": panel.column.label,
         "image": image_of(plot_of(panel)),
         "bars": panel.kind == "bar",
-        "band": any(cell.sd is not None for _, _, cell in points),
+        "band": any(point.cell.sd is not None for point in points),
         "curves": [one_line(curve.name, 60) for curve in panel.curves if curve.points],
-        "lost": [
-            (
-                ", ".join(part for part in (curve.name, "" if x is None else panel.at(x)) if part),
-                cell.reason or "no value",
-            )
-            for curve, x, cell in lost
-        ],
+        "lost": [_lost_point(panel, point) for point in lost],
         "axis": "method" if panel.kind == "bar" else panel.axis or "x",
-        "rows": [
-            (
-                *(one_line(panel.at(x)), one_line(curve.name)),
-                *(entry(cell, unit).text, interval(cell, unit), cell.measured),
-            )
-            for curve, x, cell in points
-        ],
+        "rows": [_plot_row(panel, point) for point in points],
     }
 
 
+def _lost_point(panel: Panel, point: PlotPoint) -> tuple[str, str]:
+    """Return the name of a point without a value, and why it has none."""
+    x = "" if point.x is None else panel.at(point.x)
+    name = ", ".join(part for part in (point.curve.name, x) if part)
+    return name, point.cell.reason or "no value"
+
+
+def _plot_row(panel: Panel, point: PlotPoint) -> list[str]:
+    """Return a point as a row of the table under its plot."""
+    unit = panel.column.unit
+    return [
+        one_line("" if point.x is None else panel.at(point.x)),
+        one_line(point.curve.name),
+        entry(point.cell, unit).text,
+        interval(point.cell, unit),
+        point.cell.measured,
+    ]
+
+
 def plot_of(panel: Panel) -> Plot:
-    drawn = tuple(_series(curve, panel) for curve in panel.curves if curve.points)
-    labels = panel.labels if panel.kind == "bar" and drawn else None
-    if panel.log and drawn:  # at equal distances for equal ratios, by their names
-        drawn = tuple(replace(one, x=tuple(map(math.log10, one.x))) for one in drawn)
-        labels = tuple(_brief(10**x) for x in sorted({x for one in drawn for x in one.x}))
+    series = tuple(_series(curve, panel) for curve in panel.curves if curve.points)
+    labels = panel.labels if panel.kind == "bar" and series else None
+
+    if panel.log and series:  # at equal distances for equal ratios, by their names
+        series = tuple(replace(line, x=tuple(map(math.log10, line.x))) for line in series)
+        xs = {x for line in series for x in line.x}
+        labels = tuple(_brief(10**x) for x in sorted(xs))
+
     ylabel = with_unit(panel.column)
-    return Plot(panel.column.label, panel.axis, ylabel, drawn, panel.kind, labels)
+    return Plot(panel.column.label, panel.axis, ylabel, series, panel.kind, labels)
 
 
 def _series(curve: Curve, panel: Panel) -> Series:
     """Return a curve for matplotlib; bars have a place for every label."""
-    found = dict(curve.points)
-    xs = sorted(found) if panel.kind == "line" else [float(i) for i in range(len(panel.labels))]
-    values = [found[x].value if x in found else None for x in xs]
-    means = [math.nan if value is None else value for value in values]
-    spreads = [found[x].sd or 0.0 if x in found else 0.0 for x in xs]
-    low, middle, high = (
-        tuple(mean + sign * sd for mean, sd in zip(means, spreads, strict=True))
-        for sign in (-1, 0, 1)
-    )
-    if all(cell.sd is None for cell in found.values()):
-        return Series(curve.name, tuple(xs), middle)
-    return Series(curve.name, tuple(xs), middle, low, high)
+    cells = dict(curve.points)
+    if panel.kind == "line":
+        xs = sorted(cells)
+    else:
+        xs = [float(i) for i in range(len(panel.labels))]
+
+    means = []
+    spreads = []
+    for x in xs:
+        cell = cells.get(x)
+        means.append(math.nan if cell is None or cell.value is None else cell.value)
+        spreads.append(0.0 if cell is None else cell.sd or 0.0)
+
+    if all(cell.sd is None for cell in cells.values()):
+        return Series(curve.name, tuple(xs), tuple(means))
+    low = tuple(mean - spread for mean, spread in zip(means, spreads, strict=True))
+    high = tuple(mean + spread for mean, spread in zip(means, spreads, strict=True))
+    return Series(curve.name, tuple(xs), tuple(means), low, high)
 
 
 def _brief(value: float) -> str:
