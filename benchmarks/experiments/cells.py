@@ -27,7 +27,8 @@ _BOUNDED = {"delta_f1", "score"}
 _LARGEST = {"%": 100.0, "share": 1.0}
 
 
-class SeedMean(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SeedMean:
     """The mean of one seed's rows, and how many tasks it is of."""
 
     seed: int | None
