@@ -89,7 +89,7 @@ def _method(training: TrainingRecord) -> str:
 
 def _sections(training: TrainingRecord) -> list[Section]:
     results = [results_table(training), prediction_table(training), revision_table(training)]
-    tables: dict[str, Sequence[Table]] = {
+    tables_by_section: dict[str, Sequence[Table]] = {
         "Results": results,
         "Gates": [gate_table(training), truth_table(training)],
         "Samples": [sample_table(training)],
@@ -99,33 +99,40 @@ def _sections(training: TrainingRecord) -> list[Section]:
         "Faults": [fault_table(training)],
         "Settings": settings_tables(training),
     }
-    plots, sections = plots_of(training), []
-    for title, every in tables.items():
-        known = [table for table in every if table.rows]
-        drawn = [plot for plot in plots.get(title, []) if len(plot.positions) > 1]
+    plots_by_section = plots_of(training)
+
+    sections = []
+    for title, section_tables in tables_by_section.items():
+        section_plots = plots_by_section.get(title, [])
+        tables = [table for table in section_tables if table.rows]
+        plots = [plot for plot in section_plots if len(plot.positions) > 1]
         if title != "Results":  # what its plots show is in its tables
-            known += _tables_of_points(plots.get(title, []))
-        if known or drawn or title == "Faults":
-            note = "" if known and title == "Faults" else _NOTES.get(title, "")
-            sections.append(Section(title, known, drawn, note))
+            tables += _tables_of_points(section_plots)
+
+        # That there is no fault is news; any other section without contents is left out.
+        if tables or plots or title == "Faults":
+            note = "" if tables and title == "Faults" else _NOTES.get(title, "")
+            sections.append(Section(title, tables, plots, note))
     return sections
 
 
 def _tables_of_points(plots: Sequence[Plot]) -> list[Table]:
     """Return what was measured but once as a table: a plot of one point shows nothing."""
-    rows = [
-        (plot.title, one.name, f"{one.y[0]:.4g}", plot.ylabel, f"{plot.xlabel} {one.x[0]:g}")
-        for plot in plots
-        if len(plot.positions) == 1
-        for one in plot.series
-    ]
+    rows = []
+    for plot in plots:
+        if len(plot.positions) == 1:
+            for series in plot.series:
+                x = f"{plot.xlabel} {series.x[0]:g}"
+                rows.append((plot.title, series.name, f"{series.y[0]:.4g}", plot.ylabel, x))
+
     columns = ("measure", "of", "value", "unit", "at")
     return [Table("Measured once", columns, tuple(rows))] if rows else []
 
 
 def _summary(training: TrainingRecord) -> dict[str, str]:
+    """Return the facts under the title of the page."""
     described = training.described
-    last = training.sessions[-1] if training.sessions else {}
+    last_session = training.sessions[-1] if training.sessions else {}
     config = members(described, "config")
     splits = members(described, "env", "tasks")
     tasks = "; ".join(f"{split}: {words}" for split, words in splits.items())
@@ -135,58 +142,86 @@ def _summary(training: TrainingRecord) -> dict[str, str]:
         "model": get(described, "model", "name"),
         "preset": get(described, "preset"),
         "seed": get(config, "seed"),
-        "comap": get(last, "versions", "comap"),
-        "last begun": get(last, "started"),
+        "comap": get(last_session, "versions", "comap"),
+        "last begun": get(last_session, "started"),
     }
-    summary = {name: "unknown" if value is None else str(value) for name, value in facts.items()}
-    if asked := training.world_models():
-        summary["world model"] = asked
+    summary = {name: "unknown" if fact is None else str(fact) for name, fact in facts.items()}
+
+    if world_models := training.world_models():
+        summary["world model"] = world_models
+
     if training.stages:
         off = [label for name, label in ABLATIONS.items() if get(config, *name.split(".")) is False]
+        summary["switched off"] = ", ".join(off) or "nothing"
         done = len(list(training.done()))
-        begun = "" if done == len(training.stages) else ", 1 begun"
-        summary |= {"switched off": ", ".join(off) or "nothing", "stages": f"{done} done{begun}"}
+        is_complete = done == len(training.stages)
+        summary["stages"] = f"{done} done" if is_complete else f"{done} done, 1 begun"
     else:
         algorithm = get(described, "row") or get(config, "algorithm") or "unknown"
-        summary |= {"algorithm": str(algorithm), "updates": str(len(training.updates))}
+        summary["algorithm"] = str(algorithm)
+        summary["updates"] = str(len(training.updates))
     return summary
 
 
 def results_table(training: TrainingRecord) -> Table:
     """Return the table that a training ends with: what came out after each round, or some updates."""
-    columns: dict[str, dict[int, str]] = {}
-    evaluated, rounds = training.evaluated(), training.evaluations()
-    kinds = training.evaluated_tasks()
+    evaluated = training.evaluated()
+    times = sorted({evaluation.at for row in evaluated.values() for evaluation in row})
+
+    # Where all splits have tasks of one kind, the title says it once for all columns.
     title = "Evaluations"
-    if len({*kinds.values()}) == 1:  # then the title says it once for all columns
-        title += f" on {kind}" if (kind := next(iter(kinds.values()))) else ""
+    kinds = training.evaluated_tasks()
+    different_kinds = {*kinds.values()}
+    if len(different_kinds) == 1:
+        kind = different_kinds.pop()
+        title = f"Evaluations on {kind}" if kind else title
         kinds = {}
-    for split, found in evaluated.items():
+
+    columns: dict[str, dict[int, str]] = {}
+    for split, evaluations in evaluated.items():
         name = f"{split}, {kinds[split]}" if kinds.get(split) else split
-        columns[f"success, {name}"] = {one.at: str(one.rate) for one in found}
-        scores = {one.at: f"{one.score:.3f}" for one in found if one.score is not None}
-        columns[f"score, {name}"] = scores
-    shares = zip(*training.curve("success", 100), strict=True)
-    times = {one.at for found in evaluated.values() for one in found}
-    columns["success, rollouts"] = {int(at): f"{x:.1f} %" for at, x in shares if at in times}
-    for name, label in (("frozen", "frozen"), ("on_policy", "on-policy")):
-        scored = {at: _score(get(result, "world_model", name, "nonempty")) for at, result in rounds}
-        columns[f"Delta-F1 of changes, {label}"] = scored
-    adopted = _Column("predictions adopted", "gates/adoption/run", "gates/agreement/n")
-    columns[adopted.head] = {
-        at: next(_cells(found, [adopted])) for at, found in training.rollouts() if at in times
-    }
+        columns[f"success, {name}"] = {row.at: str(row.rate) for row in evaluations}
+        columns[f"score, {name}"] = {
+            row.at: f"{row.score:.3f}" for row in evaluations if row.score is not None
+        }
+    columns |= _rollout_columns(training, times)
     columns = {head: cells for head, cells in columns.items() if {*cells.values()} - {_NOTHING}}
-    rows = [(at, *(cells.get(at, _NOTHING) for cells in columns.values())) for at in sorted(times)]
+
+    rows: list[tuple[object, ...]] = []
+    for at in times:
+        rows.append((at, *(cells.get(at, _NOTHING) for cells in columns.values())))
+
     unit = "update" if training.tests else "round"
     note = (
         f"{unit.capitalize()} 0 is before the first. Success with 95 % intervals, Delta-F1 ± one "
         "standard error. The best of several evaluations is better than it would be again."
     )
-    if not rounds and not training.tests:  # a baseline's only evaluation
+    if not training.evaluations() and not training.tests:  # a baseline's only evaluation
         rows = [(get(training.described, "method"), *row[1:]) for row in rows]
-        unit, note = "method", "Success with 95 % intervals."
+        unit = "method"
+        note = "Success with 95 % intervals."
     return Table(title, (unit, *columns), tuple(rows), note)
+
+
+def _rollout_columns(training: TrainingRecord, times: Sequence[int]) -> dict[str, dict[int, str]]:
+    """Return the columns beside success: of rollouts, of predictions and of the gate, by their heads."""
+    columns: dict[str, dict[int, str]] = {}
+    successes = zip(*training.curve("success", 100), strict=True)
+    columns["success, rollouts"] = {
+        int(at): f"{success:.1f} %" for at, success in successes if at in times
+    }
+
+    for name, label in (("frozen", "frozen"), ("on_policy", "on-policy")):
+        columns[f"Delta-F1 of changes, {label}"] = {
+            at: _score(get(evaluation, "world_model", name, "nonempty"))
+            for at, evaluation in training.evaluations()
+        }
+
+    adopted = _Column("predictions adopted", "gates/adoption/run", "gates/agreement/n")
+    columns[adopted.head] = {
+        at: _cell(rollouts, adopted) for at, rollouts in training.rollouts() if at in times
+    }
+    return columns
 
 
 class _Column(NamedTuple):
@@ -199,14 +234,22 @@ class _Column(NamedTuple):
     digits: int = 1
 
 
-def _cells(found: object, columns: Iterable[_Column]) -> Iterator[str]:
-    for one in columns:
-        value, n = (number(found, *path.split("/")) for path in (one.path, one.n))
-        if value is None or n is None:
-            yield _NOTHING
-        else:
-            unit = " %" if one.times == 100 else ""
-            yield f"{one.times * value:.{one.digits}f}{unit} (n={n:.0f})"
+def _cell(record: object, column: _Column) -> str:
+    """Return what a column shows of a record: the number and its n, or that there is none."""
+    value = number(record, *column.path.split("/"))
+    n = number(record, *column.n.split("/"))
+    if value is None or n is None:
+        return _NOTHING
+    unit = " %" if column.times == 100 else ""
+    return f"{column.times * value:.{column.digits}f}{unit} (n={n:.0f})"
+
+
+def _cells(record: object, columns: Iterable[_Column]) -> list[str]:
+    return [_cell(record, column) for column in columns]
+
+
+def _heads(columns: Iterable[_Column]) -> list[str]:
+    return [column.head for column in columns]
 
 
 _PREDICTIONS = (
@@ -240,35 +283,42 @@ _TRUTH = (
 def prediction_table(training: TrainingRecord) -> Table:
     """Return how well the world model predicts, by kinds of transitions (CoMap, section 4)."""
     rows = []
-    for at, found in training.evaluations():
+    for at, evaluation in training.evaluations():
         for name, label in _SETS.items():
-            if (scored := get(found, "world_model", name)) is not None:
-                scores = (_score(get(scored, group)) for group in _GROUPS)
+            scored = get(evaluation, "world_model", name)
+            if scored is not None:
+                scores = [_score(get(scored, group)) for group in _GROUPS]
                 rows.append((at, label, *scores, *_cells(scored, _PREDICTIONS)))
-    heads = [f"Delta-F1 {_GROUPS['nonempty']}", *list(_GROUPS.values())[1:]]
-    columns = ("round", "transitions", *heads, *(one.head for one in _PREDICTIONS))
+
+    _, *other_groups = _GROUPS.values()
+    groups = [f"Delta-F1 {_GROUPS['nonempty']}", *other_groups]
+    columns = ("round", "transitions", *groups, *_heads(_PREDICTIONS))
     return Table("Predictions", columns, tuple(rows), "Delta-F1 and 'same words' times 100.")
 
 
 def gate_table(training: TrainingRecord) -> Table:
     """Return what the gates did in rollouts and evaluations (CoMap, eq. 2-6)."""
     rows = []
-    for name, found in training.done():
-        if (gates := found.get("gates")) is not None:
-            counts = (number(gates, "steps"), number(gates, "paths", "reflected"))
-            rows.append((name, *(int(n or 0) for n in counts), *_cells(gates, _GATES)))
-    columns = ("stage", "steps", "reflected", *(one.head for one in _GATES))
+    for name, stage_result in training.done():
+        gates = stage_result.get("gates")
+        if gates is not None:
+            steps = int(number(gates, "steps") or 0)
+            reflected = int(number(gates, "paths", "reflected") or 0)
+            rows.append((name, steps, reflected, *_cells(gates, _GATES)))
+
+    columns = ("stage", "steps", "reflected", *_heads(_GATES))
     return Table("Gates and what could not be read", columns, tuple(rows))
 
 
 def truth_table(training: TrainingRecord) -> Table:
     """Return how predictions in rollouts compare with what really followed."""
-    rows = [
-        (name, *_cells(gates, _TRUTH))
-        for name, found in training.done()
-        if get(gates := found.get("gates"), "student_f1") is not None
-    ]
-    columns = ("stage", *(one.head for one in _TRUTH))
+    rows = []
+    for name, stage_result in training.done():
+        gates = stage_result.get("gates")
+        if get(gates, "student_f1") is not None:
+            rows.append((name, *_cells(gates, _TRUTH)))
+
+    columns = ("stage", *_heads(_TRUTH))
     note = (
         "F1 of changed facts, times 100. The gate is right where it opens on a prediction of exactly the "
         "real changes."
@@ -279,33 +329,39 @@ def truth_table(training: TrainingRecord) -> Table:
 def revision_table(training: TrainingRecord) -> Table:
     """Return what revisions did, by playing out drafts and revisions (CoMap, Table 3)."""
     rows = []
-    for at, found in training.evaluations():
-        if (result := found.get("revisions")) is not None:
-            counts = (int(number(result, name) or 0) for name in ("n", "failed"))
-            rows.append((at, *counts, *_cells(found, _REVISIONS)))
-    heads = ("round", "decisions", "could not be played", *(one.head for one in _REVISIONS))
+    for at, evaluation in training.evaluations():
+        revisions = evaluation.get("revisions")
+        if revisions is not None:
+            decisions = int(number(revisions, "n") or 0)
+            failed = int(number(revisions, "failed") or 0)
+            rows.append((at, decisions, failed, *_cells(evaluation, _REVISIONS)))
+
+    columns = ("round", "decisions", "could not be played", *_heads(_REVISIONS))
     note = (
         "Unnecessary revision rate: the share of drafts that would succeed and were revised all the same. "
         "Harmful revision rate: the share of drafts that would succeed and whose revision fails. "
         "Beneficial revision precision: the share of revisions that succeed where the draft would fail."
     )
-    return Table("Revisions", heads, tuple(rows), note)
+    return Table("Revisions", columns, tuple(rows), note)
 
 
 def sample_table(training: TrainingRecord) -> Table:
     """Return how many samples of which kind both models learned from (CoMap, Figure 7)."""
-    rows = [
-        (_ROLES.get(found["role"], found["role"]), stage, kind.replace("_", " "), int(n or 0))
-        for stage, found in training.learned()
-        for kind in members(found, "samples")
-        for n in [number(found, "samples", kind)]
-    ]
+    rows = []
+    for stage, stage_result in training.learned():
+        role = stage_result["role"]
+        for kind in members(stage_result, "samples"):
+            count = int(number(stage_result, "samples", kind) or 0)
+            rows.append((_ROLES.get(role, role), stage, kind.replace("_", " "), count))
+
     note = "Each stage's first epoch. Anchors are demonstrations."
     return Table("Samples", ("model", "stage", "kind", "n"), tuple(rows), note)
 
 
 def _score(group: object) -> str:
-    value, error, n = (number(group, name) for name in ("delta_f1", "stderr", "n"))
+    value = number(group, "delta_f1")
+    error = number(group, "stderr")
+    n = number(group, "n")
     if value is None or n is None:
         return _NOTHING
     return f"{value:.1f} ± {error or 0:.1f} (n={n:.0f})"
@@ -313,102 +369,120 @@ def _score(group: object) -> str:
 
 def cost_table(training: TrainingRecord) -> Table:
     """Return what phases cost (CoMap, Table 6; PaW, Figure 5)."""
-    last = training.sessions[-1] if training.sessions else {}
-    processes = int(number(last, "hardware", "processes") or 1)
-    named = get(last, "hardware", "gpus")
-    used = min(processes, len(named) if isinstance(named, list) else 0)
-    spent: dict[tuple[str, str], float] = defaultdict(float)
+    last_session = training.sessions[-1] if training.sessions else {}
+    processes = int(number(last_session, "hardware", "processes") or 1)
+    gpu_names = get(last_session, "hardware", "gpus")
+    gpus = min(processes, len(gpu_names) if isinstance(gpu_names, list) else 0)
+
+    # Stages time themselves as a whole, updates phase by phase.
+    seconds_by_phase: dict[tuple[str, str], float] = defaultdict(float)
     for stage in training.stages:
-        spent[_phase(stage.name)] += number(stage.result, "seconds") or 0.0
+        seconds_by_phase[_phase(stage.name)] += number(stage.result, "seconds") or 0.0
     for name, label in PHASES.items():
-        if seconds := training.curve(name)[1]:
-            spent["update", label] = sum(seconds)
-    whole = sum(spent.values())
-    phases = [
-        (
-            *phase,
-            f"{seconds:,.1f}",
-            f"{100 * seconds / max(whole, 1e-9):.1f} %",
-            f"{seconds * used / 3600:.3f}" if used else None,
-        )
-        for phase, seconds in (*spent.items(), (("all", ""), whole))
-        if spent
-    ]
+        if seconds_of_updates := training.curve(name)[1]:
+            seconds_by_phase["update", label] = sum(seconds_of_updates)
+    total = sum(seconds_by_phase.values())
+    if seconds_by_phase:
+        seconds_by_phase["all", ""] = total
+
+    rows = []
+    for (phase, part), seconds in seconds_by_phase.items():
+        share = f"{100 * seconds / max(total, 1e-9):.1f} %"
+        gpu_hours = f"{seconds * gpus / 3600:.3f}" if gpus else None
+        rows.append((phase, part, f"{seconds:,.1f}", share, gpu_hours))
+
     note = (
-        f"By the clock; processes: {processes}, GPUs: {used}. A stage that was interrupted counts from "
+        f"By the clock; processes: {processes}, GPUs: {gpus}. A stage that was interrupted counts from "
         "when it was last gone on with; of updates, evaluations and checkpoints are not in it."
     )
-    heads = ("phase", "part", "seconds", "share", "GPU-hours")
-    return Table("Cost by phase", heads, tuple(phases), note)
+    columns = ("phase", "part", "seconds", "share", "GPU-hours")
+    return Table("Cost by phase", columns, tuple(rows), note)
 
 
 def _phase(name: str) -> tuple[str, str]:
+    """Return the phase of a training that a stage belongs to, and which part of it the stage is."""
     for prefix, phase in (("warmup-", "warm-up"), ("reflection-", "reflection mode")):
         if name.startswith(prefix):
             return phase, name.removeprefix(prefix).replace("-", " ")
-    part = name.split("-", 2)[-1] if name.startswith("round-") else name
+
+    in_round = name.startswith("round-")
+    part = name.split("-", 2)[-1] if in_round else name
     if part in ("evaluation", "frozen-transitions"):
         return "evaluation", part.replace("-", " ")
     return ("training" if part == name else "co-evolution"), part.replace("-", " ")
 
 
 def fault_table(training: TrainingRecord) -> Table:
-    rows: list[tuple[object, ...]] = [
-        ("updates", "episodes that failed", fault.n, None, f"{fault.kind}: {fault.first}")
-        for fault in training.faults
-    ]
+    rows: list[tuple[object, ...]] = []
+    for fault in training.faults:
+        message = f"{fault.kind}: {fault.first}"
+        rows.append(("updates", "episodes that failed", fault.n, None, message))
+
     for stage in training.stages:
-        played = stage.episodes
-        for kind, count, first in stage.faults:
-            rows.append((stage.name, "episodes that failed", count, played, f"{kind}: {first}"))
-        for what, failed, n in _failures(stage.result or {}):
+        for fault in stage.faults:
+            message = f"{fault.kind}: {fault.first}"
+            rows.append((stage.name, "episodes that failed", fault.n, stage.episodes, message))
+        for label, failed, total in _failures(stage.result or {}):
             if failed:
-                rows.append((stage.name, what, int(failed), int(n or 0), ""))
+                rows.append((stage.name, label, int(failed), int(total or 0), ""))
+
     return Table("Faults", ("stage", "what", "count", "of", "the first"), tuple(rows))
 
 
-def _failures(found: Mapping[str, Any]) -> Iterator[tuple[str, float | None, float | None]]:
-    failed, n = (number(found, "revisions", name) for name in ("failed", "n"))
-    yield "decisions whose branches failed", failed, (n or 0) + (failed or 0)
-    if "branches" in found:
-        branches = number(found, "branches")
-        yield "states whose branches failed", number(found, "counts", "failed"), branches
+def _failures(stage_result: Mapping[str, Any]) -> Iterator[tuple[str, float | None, float | None]]:
+    """Yield what may have failed in a stage, how often it did, and of how many."""
+    failed = number(stage_result, "revisions", "failed")
+    played = number(stage_result, "revisions", "n")
+    yield "decisions whose branches failed", failed, (played or 0) + (failed or 0)
+
+    if "branches" in stage_result:
+        branches = number(stage_result, "branches")
+        yield "states whose branches failed", number(stage_result, "counts", "failed"), branches
+
     for name, label in _SETS.items():
-        scored = get(found, "world_model", name)
-        n, failed = number(scored, "transitions"), number(scored, "change_token_nll", "failed")
-        yield f"{label} without a truth to read", number(scored, "dropped"), n
-        yield f"{label} that could not be scored", failed, n
+        scored = get(stage_result, "world_model", name)
+        transitions = number(scored, "transitions")
+        unscored = number(scored, "change_token_nll", "failed")
+        yield f"{label} without a truth to read", number(scored, "dropped"), transitions
+        yield f"{label} that could not be scored", unscored, transitions
 
 
 def settings_tables(training: TrainingRecord) -> list[Table]:
     """Return all settings (CoMap, Table 5), the environment, the models and the versions."""
-    config, method = members(training.described, "config"), get(training.described, "method")
-    kind = PaWTraining if "algorithm" in config else CoMapTraining
-    usual = dict(leaves(BASELINES.get(method, kind)().describe()))
-    rows = [
-        (name, _plain(value), "" if usual.get(name) == value else _plain(usual.get(name)))
-        for name, value in leaves(config)
-    ]
-    about = {name: value for name, value in training.described.items() if name != "config"}
-    facts = tuple((name, _plain(value)) for name, value in leaves(about))
+    config = members(training.described, "config")
+    method = get(training.described, "method")
+    trainer = PaWTraining if "algorithm" in config else CoMapTraining
+    defaults = dict(leaves(BASELINES.get(method, trainer)().describe()))
+    settings = []
+    for name, setting in leaves(config):
+        is_default = defaults.get(name) == setting
+        settings.append((name, _plain(setting), "" if is_default else _plain(defaults.get(name))))
+
+    described = {name: part for name, part in training.described.items() if name != "config"}
+    facts = tuple((name, _plain(fact)) for name, fact in leaves(described))
+
+    # The first and the last session tell whether the code or the machine changed on the way.
     sessions = [dict(leaves(session)) for session in training.sessions]
     ends = sessions[:1] + sessions[-1:]
-    versions = tuple(
-        (name, *(_plain(session.get(name, "")) for session in ends))
-        for name in dict.fromkeys(name for session in ends for name in session)
-    )
+    names: dict[str, None] = {}
+    for session in ends:
+        names |= dict.fromkeys(session)
+    circumstances = [(name, *(_plain(end.get(name, "")) for end in ends)) for name in names]
+
     heads = ("", "first session", f"last session of {len(sessions)}")
     return [
-        Table("Settings", ("setting", "value", "where the default differs"), tuple(rows)),
+        Table("Settings", ("setting", "value", "where the default differs"), tuple(settings)),
         Table("What it was trained on", ("", "value"), facts),
-        Table("Sessions", heads, versions),
+        Table("Sessions", heads, tuple(circumstances)),
     ]
 
 
-def _plain(value: object) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(_plain, value))
-    return value if isinstance(value, str) else "none" if value is None else json.dumps(value)
+def _plain(setting: object) -> str:
+    if isinstance(setting, list):
+        return ", ".join(map(_plain, setting))
+    if isinstance(setting, str):
+        return setting
+    return "none" if setting is None else json.dumps(setting)
 
 
 PHASES = {
@@ -437,9 +511,13 @@ class _Curves(NamedTuple):
 
 
 _LIKELIHOOD = tuple(
-    _Column(f"{label}, tokens", f"{path}/nll", f"{path}/tokens", 1)
+    _Column(
+        f"{label}, tokens",
+        f"world_model/{name}/change_token_nll/nll",
+        f"world_model/{name}/change_token_nll/tokens",
+        1,
+    )
     for name, label in _SETS.items()
-    for path in [f"world_model/{name}/change_token_nll"]
 )
 _TAUS = {"0.4": "τ = 0.4", "0.6": "τ = 0.6", "0.8": "τ = 0.8", "run": "this training's τ"}
 _ADOPTED = tuple(
@@ -488,101 +566,145 @@ def plots_of(training: TrainingRecord) -> dict[str, list[Plot]]:
     known = {"update", *(column.path for curves in _CURVES for column in curves.columns)}
     names = dict.fromkeys(str(name) for line in training.updates for name in line)
     others = [name for name in names if name not in known and training.curve(name)[0]]
-    further = [_Curves.of("Further measures", n, "", {n: n}) for n in others[:_MOST_FURTHER]]
-    sources: dict[str, Sequence[tuple[int, object]]] = {
+    further = []
+    for name in others[:_MOST_FURTHER]:
+        further.append(_Curves.of("Further measures", name, "", {name: name}))
+
+    records_by_source: dict[str, Sequence[tuple[int, object]]] = {
         "round": training.evaluations(),
         "rollouts": training.rollouts(),
         "update": [(line["update"], line) for line in training.updates],
     }
     plots = {"Results": _success_plots(training), "Losses": _loss_plots(training)}
-    for section, source, title, ylabel, columns in (*_CURVES, *further):
-        series = [_numbers(sources[source], column) for column in columns]
-        unit = "update" if source == "update" else "round"
-        plots.setdefault(section, []).extend(_plot(title, unit, ylabel, series))
+    for curves in (*_CURVES, *further):
+        records = records_by_source[curves.source]
+        series = [_numbers(records, column) for column in curves.columns]
+        unit = "update" if curves.source == "update" else "round"
+        section_plots = plots.setdefault(curves.section, [])
+        section_plots += _plot(curves.title, unit, curves.ylabel, series)
     return plots
 
 
-def _numbers(source: Sequence[tuple[int, object]], column: _Column) -> Series | None:
-    values = ((at, number(found, *column.path.split("/"))) for at, found in source)
-    points = ((at, None if y is None else column.times * y) for at, y in values)
+def _numbers(records: Sequence[tuple[int, object]], column: _Column) -> Series | None:
+    """Return a column's numbers over rounds or updates; None where there are none."""
+    points: list[Point] = []
+    for at, record in records:
+        value = number(record, *column.path.split("/"))
+        points.append((at, None if value is None else column.times * value))
+
     if not column.n:
         return _series(column.head, points)
-    n = _counted(number(found, *column.n.split("/")) for _, found in source)
+    n = _counted(number(record, *column.n.split("/")) for _, record in records)
     return _series(f"{column.head} ({n})", points)
 
 
 def _success_plots(training: TrainingRecord) -> list[Plot]:
-    unit, rounds = "update" if training.tests else "round", training.evaluations()
-    rates, means = [], []
+    """Return the plots of success and score by split, and of predictions by kind of transition."""
     kinds = training.evaluated_tasks()
-    for split, found in training.evaluated().items():
-        about = filter(None, (kinds.get(split), _counted(one.rate.n for one in found)))
-        name = f"{split} ({', '.join(about)})"
-        values = ((one.rate.value, one.rate.low, one.rate.high) for one in found)
-        shares = ((100 * value, 100 * low, 100 * high) for value, low, high in values)
-        points = zip((one.at for one in found), shares, strict=True)
-        rates.append(_series(name, ((at, *share) for at, share in points)))
-        means.append(_series(name, ((one.at, one.score) for one in found)))
+    rates = []
+    scores = []
+    for split, evaluations in training.evaluated().items():
+        count = _counted(row.rate.n for row in evaluations)
+        kind = kinds.get(split)
+        name = f"{split} ({kind}, {count})" if kind else f"{split} ({count})"
+
+        rate_points: list[Point] = []
+        for row in evaluations:
+            rate = row.rate
+            rate_points.append((row.at, 100 * rate.value, 100 * rate.low, 100 * rate.high))
+        rates.append(_series(name, rate_points))
+        scores.append(_series(name, [(row.at, row.score) for row in evaluations]))
+
+    unit = "update" if training.tests else "round"
     plots = _plot("Success of evaluations, with 95 % intervals", unit, "% of episodes", rates)
-    plots += _plot("Score of evaluations", unit, "mean score", means)
+    plots += _plot("Score of evaluations", unit, "mean score", scores)
+
     for name, label in _SETS.items():
         groups = []
-        for group, shown in _GROUPS.items():
-            scores = [(at, get(result, "world_model", name, group)) for at, result in rounds]
-            n = _counted(number(score, "n") for _, score in scores)
-            groups.append(_series(f"{shown} ({n})", (_delta_f1(at, one) for at, one in scores)))
+        for group, group_label in _GROUPS.items():
+            scored = []
+            for at, evaluation in training.evaluations():
+                scored.append((at, get(evaluation, "world_model", name, group)))
+            n = _counted(number(part, "n") for _, part in scored)
+            points = [_delta_f1(at, part) for at, part in scored]
+            groups.append(_series(f"{group_label} ({n})", points))
         plots += _plot(f"Delta-F1: {label}", unit, "Delta-F1", groups)
     return plots
 
 
 def _delta_f1(at: float, group: object) -> Point:
-    mean, error = number(group, "delta_f1"), number(group, "stderr")
+    """Return a score with its 95 % interval as a point; without its error there is none."""
+    mean = number(group, "delta_f1")
+    error = number(group, "stderr")
     if mean is None or error is None:
         return at, None
     return at, mean, max(mean - _Z * error, 0.0), min(mean + _Z * error, 100.0)
 
 
 def _loss_plots(training: TrainingRecord) -> list[Plot]:
+    """Return a plot of each loss of each model, with a curve for each stage in which it learned."""
     plots = []
-    for role, who in _ROLES.items():
-        stages = [(name, found) for name, found in training.learned() if found["role"] == role]
+    for role, model in _ROLES.items():
+        stages = [stage for stage in training.learned() if stage[1]["role"] == role]
         for metric, label in _LOSSES.items():
-            series, before = [], 0.0
-            for name, found in stages:
-                log, updates = found.get("log"), number(found, "updates") or 0.0
-                points = []
-                for line in log if isinstance(log, list) else []:
-                    step, loss = number(line, "step"), number(line, metric)
-                    if metric == "nll" and loss is None:  # plain fine-tuning has the loss alone
-                        loss = number(line, "loss")
-                    points.append((None if step is None else before + step, loss))
+            series = []
+            updates_before = 0.0  # a stage begins where the one before has ended
+            for name, stage_result in stages:
+                updates = number(stage_result, "updates") or 0.0
+                points = _loss_points(stage_result, metric, updates_before)
                 series.append(_series(f"{name} ({updates:,.0f} updates)", points))
-                before += updates
-            title = f"{who.capitalize()}: {label}"
+                updates_before += updates
+
+            title = f"{model.capitalize()}: {label}"
             ylabel = "share" if metric == "label_accuracy" else ""
-            plots += _plot(title, f"updates of the {who}", ylabel, series)
+            plots += _plot(title, f"updates of the {model}", ylabel, series)
     return plots
 
 
-def _counted(values: Iterable[float | None]) -> str:
+def _loss_points(
+    stage_result: Mapping[str, Any], metric: str, updates_before: float
+) -> list[Point]:
+    log = stage_result.get("log")
+    points: list[Point] = []
+    for line in log if isinstance(log, list) else []:
+        step = number(line, "step")
+        loss = number(line, metric)
+        if metric == "nll" and loss is None:  # plain fine-tuning has the loss alone
+            loss = number(line, "loss")
+        points.append((None if step is None else updates_before + step, loss))
+    return points
+
+
+def _counted(counts: Iterable[float | None]) -> str:
     """Return how many cases stand behind values, for a legend."""
-    known = sorted(int(value) for value in values if value is not None)
-    if not known:
+    known_counts = sorted(int(count) for count in counts if count is not None)
+    if not known_counts:
         return "n=0"
-    low, high = known[0], known[-1]
+    low = known_counts[0]
+    high = known_counts[-1]
     return f"n={low}" if low == high else f"n={low}–{high}"
 
 
 def _series(name: str, points: Iterable[Point]) -> Series | None:
-    """Return the points that are known as a series; None where none is."""
-    known = [point for point in points if None not in point]
-    return Series(name, *zip(*known, strict=True)) if known else None
+    """Return the points that have all their numbers as a series; None where none has."""
+    complete = [point for point in points if None not in point]
+    return Series(name, *zip(*complete, strict=True)) if complete else None
 
 
 def _plot(title: str, xlabel: str, ylabel: str, series: Iterable[Series | None]) -> list[Plot]:
-    drawn = tuple(one for one in series if one is not None)
+    """Return a plot of the series that there are, in a list; an empty list where there are none."""
+    drawn = tuple(one_series for one_series in series if one_series is not None)
+    if not drawn:
+        return []
+
     labels = None
     if xlabel == "round":  # of which there are few
-        labels = tuple(f"{x:.0f}" for x in sorted({x for one in drawn for x in one.x}))
-    full = 100.0 if ylabel.startswith(("%", "Delta-F1")) else 1.0 if ylabel in _SHARES else None
-    return [Plot(title, xlabel, ylabel, drawn, labels=labels, full=full)] if drawn else []
+        rounds = {x for one_series in drawn for x in one_series.x}
+        labels = tuple(f"{x:.0f}" for x in sorted(rounds))
+
+    full = None
+    if ylabel.startswith(("%", "Delta-F1")):
+        full = 100.0
+    elif ylabel in _SHARES:
+        full = 1.0
+    return [Plot(title, xlabel, ylabel, drawn, labels=labels, full=full)]
