@@ -88,42 +88,62 @@ class TrainingRecord:
 
     def learned(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Return name and result of each stage in which a model learned."""
-        return [(name, found) for name, found in self.done() if isinstance(found.get("role"), str)]
+        return [
+            (name, result) for name, result in self.done() if isinstance(result.get("role"), str)
+        ]
 
     def _of_rounds(self, part: str) -> list[tuple[int, Mapping[str, Any]]]:
-        matches = ((re.fullmatch(rf"round-(\d+)-{part}", name), r) for name, r in self.done())
-        return [(int(match[1]), result) for match, result in matches if match]
+        rounds = []
+        for name, result in self.done():
+            match = re.fullmatch(rf"round-(\d+)-{part}", name)
+            if match:
+                rounds.append((int(match[1]), result))
+        return rounds
 
     def curve(self, name: str, times: float = 1.0) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Return the updates that tell a measure, and its finite values."""
-        points = [(number(line, "update"), number(line, name)) for line in self.updates]
-        known = [(x, times * y) for x, y in points if x is not None and y is not None]
-        return tuple(x for x, _ in known), tuple(y for _, y in known)
+        updates = []
+        measures = []
+        for line in self.updates:
+            update = number(line, "update")
+            measure = number(line, name)
+            if update is not None and measure is not None:
+                updates.append(update)
+                measures.append(times * measure)
+        return tuple(updates), tuple(measures)
 
     def evaluated(self) -> dict[str, list[Evaluated]]:
+        """Return the evaluations of each split in order, without those that make no sense."""
         splits: dict[str, list[Evaluated]] = {}
         for at, split, result in self._evaluated():
-            found = splits.setdefault(split, [])
-            share, n = number(result, "success"), number(result, "episodes")
-            n = number(result, "n") if n is None else n
-            if at is None or share is None or n is None:
+            evaluations = splits.setdefault(split, [])
+            share = number(result, "success")
+            count = number(result, "episodes")
+            if count is None:
+                count = number(result, "n")
+            if at is None or share is None or count is None:
                 continue
-            if 0 <= share <= 1 <= n <= _MOST_EPISODES:
-                rate = wilson(round(share * n) / int(n), int(n))
-                low, high = number(result, "success_low"), number(result, "success_high")
+
+            # What stands in a file may be damaged: shares beyond 1, or more episodes than anybody plays.
+            if 0 <= share <= 1 <= count <= _MOST_EPISODES:
+                rate = wilson(round(share * count) / int(count), int(count))
+                low = number(result, "success_low")
+                high = number(result, "success_high")
                 if low is not None and high is not None:
-                    rate = Rate(share, low, high, int(n))
-                found.append(Evaluated(int(at), rate, number(result, "score")))
-        return {split: found for split, found in splits.items() if found}
+                    rate = Rate(share, low, high, int(count))
+                evaluations.append(Evaluated(int(at), rate, number(result, "score")))
+        return {split: evaluations for split, evaluations in splits.items() if evaluations}
 
     def evaluated_tasks(self) -> dict[str, str]:
         """Return for each split in words that it was evaluated on generated tasks, if it was."""
         kinds: dict[str, str] = {}
         for _, split, result in self._evaluated():
-            tasks, generated = number(result, "tasks"), number(result, "generated_tasks")
+            tasks = number(result, "tasks")
+            generated = number(result, "generated_tasks")
             if tasks is None or generated is None:  # of PaW before it counted them
                 ids = list(members(result, "won"))
-                tasks, generated = len(ids), sum(map(is_generated, ids))
+                tasks = len(ids)
+                generated = sum(map(is_generated, ids))
             kinds[split] = kind_in_words(tasks, generated) or kinds.get(split, "")
         return kinds
 
@@ -136,12 +156,15 @@ class TrainingRecord:
         return listed_in_words(names)
 
     def _evaluated(self) -> Iterator[tuple[float | None, str, object]]:
+        """Yield the round or update of each evaluation of a split, the split, and what came out."""
         for line in self.tests:
             yield number(line, "update"), str(get(line, "split")), line
-        single = [(0, found) for name, found in self.done() if name == "evaluation"]
-        for at, found in (*self.evaluations(), *single):
-            for split, result in members(found, "splits").items():
-                yield at, str(split), result
+
+        # A baseline has one evaluation at its end, which belongs to no round.
+        at_the_end = [(0, result) for name, result in self.done() if name == "evaluation"]
+        for round_number, evaluation in (*self.evaluations(), *at_the_end):
+            for split, result in members(evaluation, "splits").items():
+                yield round_number, str(split), result
 
 
 def get(value: object, *keys: str) -> Any:
@@ -153,46 +176,64 @@ def get(value: object, *keys: str) -> Any:
 
 def members(value: object, *keys: str) -> Mapping[str, Any]:
     """Return the object at a path of keys in JSON data; an empty one where there is none."""
-    found = get(value, *keys)
-    return found if isinstance(found, Mapping) else {}
+    member = get(value, *keys)
+    return member if isinstance(member, Mapping) else {}
 
 
 def number(value: object, *keys: str) -> float | None:
     """Return the finite number at a path of keys in JSON data; None where there is none."""
-    found = get(value, *keys)
-    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+    member = get(value, *keys)
+    if isinstance(member, bool) or not isinstance(member, int | float):
         return None
-    return found
+    return member if math.isfinite(member) else None
 
 
 def read_training(folder: str | Path) -> TrainingRecord:
+    """Return what a folder holds of a training, finished or not."""
     root = Path(folder)
     path = root / "run.json"
     if not path.is_file() and not (root / METRICS).is_file():
         raise DataNotFound(
             f"expected a training at {root}, found no run.json; 'comap train' makes one"
         )
-    known = read_json(path) if path.is_file() else {"format": FORMAT, "described": {}}
-    described, sessions = get(known, "described"), get(known, "sessions")
-    if get(known, "format") != FORMAT or not isinstance(described, Mapping):
+
+    run = read_json(path) if path.is_file() else {"format": FORMAT, "described": {}}
+    described = get(run, "described")
+    if get(run, "format") != FORMAT or not isinstance(described, Mapping):
         raise DataCorrupt(f"expected the run.json of a training at {path}, found something else")
-    listed = sessions if isinstance(sessions, list) else []
-    kept = tuple(one for one in listed if isinstance(one, Mapping))
-    matches = [(_FOLDER.fullmatch(path.name), path) for path in root.glob("stages/*/")]
-    named = sorted((int(match[1]), match[2], path) for match, path in matches if match)
-    stages = tuple(_stage(number, StageFolder(path, name)) for number, name, path in named)
+    listed = get(run, "sessions")
+    sessions = tuple(
+        session
+        for session in (listed if isinstance(listed, list) else [])
+        if isinstance(session, Mapping)
+    )
+
+    stages = _read_stages(root)
     if stages or (described and "algorithm" not in members(described, "config")):
-        return TrainingRecord(described, kept, stages)
-    # a training that was killed writes the updates since its checkpoint again: the last line counts
+        return TrainingRecord(described, sessions, stages)
+
+    # A training that was killed writes the updates since its checkpoint again: the last line counts.
     updates = {line["update"]: line for line in read_lines(root / METRICS)}
     tests = {
         (line["update"], str(line.get("split"))): line for line in read_lines(root / EVALUATIONS)
     }
-    in_order = (tests[key] for key in sorted(tests, key=lambda key: key[0]))
-    by_update = (updates[number] for number in sorted(updates))
     errors = [str(line["error"]) for line in read_lines(root / FAULTS, "task", "error")]
-    faults = _faults((error.partition(": ")[0], 1, error) for error in errors)
-    return TrainingRecord(described, kept, (), tuple(by_update), tuple(in_order), faults)
+    return TrainingRecord(
+        described,
+        sessions,
+        updates=tuple(updates[update] for update in sorted(updates)),
+        tests=tuple(tests[key] for key in sorted(tests, key=lambda key: key[0])),
+        faults=_faults((error.partition(": ")[0], 1, error) for error in errors),
+    )
+
+
+def _read_stages(root: Path) -> tuple[StageRecord, ...]:
+    folders = []
+    for path in root.glob("stages/*/"):
+        match = _FOLDER.fullmatch(path.name)
+        if match:
+            folders.append((int(match[1]), match[2], path))
+    return tuple(_stage(place, StageFolder(path, name)) for place, name, path in sorted(folders))
 
 
 def _faults(errors: Iterable[tuple[str, int, str]]) -> tuple[Fault, ...]:
