@@ -33,32 +33,37 @@ from .runner import Main, job_record, run_jobs
 
 FORMATS = ("md", "tex", "html")
 """The formats of reports, each the end of a file's name."""
-PLAN, ROWS = "plan.json", "rows.jsonl"
+PLAN = "plan.json"
+ROWS = "rows.jsonl"
 _PAPERS = ("comap", "paw", "webevolver")
 
 
 def wanted(names: Sequence[str]) -> list[Experiment]:
     """Return the experiments of names; ``all`` (of papers), a paper's name and ``lab`` stand for many."""
-    chosen: set[str] = set()
+    chosen_ids: set[str] = set()
     for name in names:
         if name in ("all", *_PAPERS, "lab"):
-            starts = tuple(f"{one}-" for one in (_PAPERS if name == "all" else (name,)))
-            chosen |= {one for one in experiment_ids() if one.startswith(starts)}
+            papers = _PAPERS if name == "all" else (name,)
+            prefixes = tuple(f"{paper}-" for paper in papers)
+            chosen_ids |= {id_ for id_ in experiment_ids() if id_.startswith(prefixes)}
         else:
-            chosen.add(experiment(name).id)
-    return [experiment(name) for name in experiment_ids() if name in chosen]
+            chosen_ids.add(experiment(name).id)
+    return [experiment(id_) for id_ in experiment_ids() if id_ in chosen_ids]
 
 
 def listed(scale_name: str) -> Table:
     """Return the tables and figures of papers and of our lab, and what each needs at a scale."""
     scale = scale_named(scale_name)
     rows = []
-    for one in map(experiment, experiment_ids()):
-        found = plan([one], scale)
-        cells = [cell for cell in found.cells if cell.why != "cited only"]
-        left = sum(cell.job is None for cell in cells) or ""
-        published = f"{one.paper}, {one.published}"
-        rows.append((one.id, published, one.title, len(found.jobs), len(cells), left))
+    for definition in map(experiment, experiment_ids()):
+        planned = plan([definition], scale)
+        cells = [cell for cell in planned.cells if cell.why != "cited only"]
+        left_out = sum(cell.job is None for cell in cells) or ""
+        published = f"{definition.paper}, {definition.published}"
+        rows.append(
+            (definition.id, published, definition.title, len(planned.jobs), len(cells), left_out)
+        )
+
     heads = ("id", "published as", "what", "jobs", "cells", "left out")
     note = f"Scale {scale.name}: {scale.about}. Jobs are shared between tables."
     return Table("Tables and figures", heads, tuple(rows), note)
@@ -79,42 +84,49 @@ def run_experiments(  # noqa: PLR0913 one session: each comes from an option
     dry_run: bool = False,
 ) -> bool:
     """Run commands of comap for tables and figures and write reports; return whether all ended well."""
-    scale, chosen = scale_named(scale_name), wanted(names)
-    planned = plan(chosen, scale, seeds)
-    found = _left(planned, out)
-    if elsewhere := len(planned.jobs) - len(found.jobs):
+    scale = scale_named(scale_name)
+    experiments = wanted(names)
+    whole_plan = plan(experiments, scale, seeds)
+    planned = _left(whole_plan, out)
+    if elsewhere := len(whole_plan.jobs) - len(planned.jobs):
         print(f"jobs left out, since {out / ROWS} has their rows from another machine: {elsewhere}")
-    official, shown = (
-        {env: str(Path(path).expanduser().resolve()) for env, path in (given or {}).items()}
-        for given in (data, demos)
-    )
-    paths = Paths(out.resolve(), official, shown, device, dry_run)
-    # made before anything is printed or run: it says what is missing
-    words = {name: commands(found, job, paths) for name, job in found.jobs.items()}
-    _show_plan(found, paths, words if dry_run or scale.name == "paper" else {})
+
+    paths = Paths(out.resolve(), _absolute(data), _absolute(demos), device, dry_run)
+    # Made before anything is printed or run: it says what is missing.
+    words = {name: commands(planned, job, paths) for name, job in planned.jobs.items()}
+    _show_plan(planned, paths, words if dry_run or scale.name == "paper" else {})
     if dry_run:
         return True
-    drawn = sorted({cell.seed for cell in found.cells})
-    _remember(out, scale.name, [one.id for one in chosen], drawn)
-    usual = 1 if scale.name == "paper" else os.cpu_count() or 1
+
+    planned_seeds = sorted({cell.seed for cell in planned.cells})
+    _remember(out, scale.name, [definition.id for definition in experiments], planned_seeds)
+
+    # A job of the scale paper needs whole GPUs; a cluster has its own queue.
+    default_workers = 1 if scale.name == "paper" else os.cpu_count() or 1
     if is_cluster(launcher):
-        usual = len(found.jobs)
-    ended = run_jobs(
-        found,
+        default_workers = len(planned.jobs)
+    outcomes = run_jobs(
+        planned,
         paths,
         main,
-        workers=usual if workers is None else workers,
+        workers=default_workers if workers is None else workers,
         launcher=launcher,
-        listener=_progress(len(found.jobs)),
+        listener=_progress(len(planned.jobs)),
     )
-    failed = {name: one.why for name, one in ended.items() if not one.ok}
-    _report(out, chosen, FORMATS, out)
+    _report(out, experiments, FORMATS, out)
+
+    failed = {name: outcome.why for name, outcome in outcomes.items() if not outcome.ok}
     for name, why in failed.items():
         print(f"failed: {name}: {why.partition(chr(10))[0]}")
-    print(f"\n{len(ended) - len(failed)} of {len(ended)} jobs done; rows: {out / ROWS}")
+    print(f"\n{len(outcomes) - len(failed)} of {len(outcomes)} jobs done; rows: {out / ROWS}")
     if failed:
         print("the same command tries again what failed")
     return not failed
+
+
+def _absolute(files: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the files of environments with absolute paths: jobs run in folders of their own."""
+    return {env: str(Path(path).expanduser().resolve()) for env, path in (files or {}).items()}
 
 
 def report_experiments(
@@ -124,52 +136,55 @@ def report_experiments(
     formats: Sequence[str] = FORMATS,
 ) -> None:
     """Write the reports of tables and figures that were run into a folder; all of them without names."""
-    known = _known_plan(results)
-    asked = wanted(names or known["experiments"])
-    missing = {one.id for one in asked} - set(known["experiments"])
+    present = _known_plan(results)["experiments"]
+    experiments = wanted(names or present)
+    missing = {definition.id for definition in experiments} - set(present)
     if missing:
         raise DataNotFound(
-            f"expected {min(missing)} in {results}, found {', '.join(known['experiments'])}; "
+            f"expected {min(missing)} in {results}, found {', '.join(present)}; "
             f"comap bench run {min(missing)} --out {results} runs it"
         )
-    _report(results, asked, formats, out or results)
+    _report(results, experiments, formats, out or results)
 
 
-def _show_plan(found: Plan, paths: Paths, words: Mapping[str, Sequence[Sequence[str]]]) -> None:
+def _show_plan(planned: Plan, paths: Paths, words: Mapping[str, Sequence[Sequence[str]]]) -> None:
     """Print what is to be run and its expected cost, and the commands that are given."""
-    jobs, scale = list(found.jobs.values()), found.scale
+    scale = planned.scale
+    jobs = list(planned.jobs.values())
     waiting = [job for job in jobs if (job_record(paths, job) or {}).get("status") != "done"]
     print(f"scale {scale.name}: {scale.about}")
-    for name in words:
-        job = found.jobs[name]
-        print(f"\n{name} (configuration {job.config_hash})")
-        for command in words[name]:
+
+    for name, job_commands in words.items():
+        print(f"\n{name} (configuration {planned.jobs[name].config_hash})")
+        for command in job_commands:
             print(f"  {shlex.join(['comap', *command])}")
+
     print(f"{len(jobs)} jobs, {len(jobs) - len(waiting)} of them done")
-    for one in estimate(found, waiting):
-        line = f"  {one.kind}: {one.jobs} jobs"
-        if one.hours:
-            hours = one.hours
-            time_ = f"{hours:,.0f} hours" if hours >= 10 else f"{60 * hours:,.0f} minutes"
-            line += f", about {time_} of one worker"
-        if one.gpu_hours:
-            line += f", {one.gpu_hours:,.0f} GPU-hours"
-        if one.unknown:
-            line += f"; of {one.unknown} the cost is not known"
-        print(line + "".join(f"\n    basis: {basis}" for basis in one.basis))
+    for cost in estimate(planned, waiting):
+        line = f"  {cost.kind}: {cost.jobs} jobs"
+        if cost.hours:
+            hours = cost.hours
+            duration = f"{hours:,.0f} hours" if hours >= 10 else f"{60 * hours:,.0f} minutes"
+            line += f", about {duration} of one worker"
+        if cost.gpu_hours:
+            line += f", {cost.gpu_hours:,.0f} GPU-hours"
+        if cost.unknown:
+            line += f"; of {cost.unknown} the cost is not known"
+        print(line + "".join(f"\n    basis: {basis}" for basis in cost.basis))
 
 
 def _progress(jobs: int) -> Callable[[str, Job, str], None]:
-    """Return what prints a line for each job that begins or ends."""
-    start, ended = time.monotonic(), 0
+    """Return a listener that prints a line for each job that begins or ends."""
+    start = time.monotonic()
+    ended = 0
 
     def show(event: str, job: Job, why: str) -> None:
         nonlocal ended
         ended += event != "begun"
         if why == "before":
             return
-        spent = time.monotonic() - start
-        print(f"{spent:8.1f} s  [{ended}/{jobs}] {event}: {job.id}", flush=True)
+        seconds = time.monotonic() - start
+        print(f"{seconds:8.1f} s  [{ended}/{jobs}] {event}: {job.id}", flush=True)
         if event == "failed":
             print(f"            {why[:500]}", flush=True)
 
@@ -180,9 +195,10 @@ def _known_plan(results: Path) -> dict[str, Any]:
     """Return what was run in a folder: ``scale``, ``experiments``, ``seeds``."""
     path = results / PLAN
     try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
-        _ = [found["scale"] + "", *found["experiments"], *found["seeds"]]
-        return found
+        record: dict[str, Any] = json.loads(path.read_bytes())
+        # Raises where a part is missing or of another kind.
+        _ = [record["scale"] + "", *record["experiments"], *record["seeds"]]
+        return record
     except FileNotFoundError:
         raise DataNotFound(
             f"expected results of 'comap bench run' in {results}, found none"
@@ -199,71 +215,83 @@ def _remember(out: Path, scale: str, names: Sequence[str], seeds: Sequence[int])
             f"expected a folder of scale {scale}, found one of scale {known['scale']} at {out}; give "
             "another --out"
         )
-    both = {*known.get("experiments", ()), *names}
-    held = {
+    all_names = {*known.get("experiments", ()), *names}
+    record = {
         "scale": scale,
-        "experiments": [name for name in experiment_ids() if name in both],
+        "experiments": [name for name in experiment_ids() if name in all_names],
         "seeds": sorted({*known.get("seeds", ()), *seeds}),
     }
-    write_result(out / PLAN, {**held, **circumstances()})
+    write_result(out / PLAN, {**record, **circumstances()})
 
 
-def _report(results: Path, chosen: Sequence[Experiment], formats: Sequence[str], out: Path) -> None:
+def _report(
+    results: Path, experiments: Sequence[Experiment], formats: Sequence[str], out: Path
+) -> None:
     """Collect rows anew where the jobs are, print the tables, and write the reports."""
     known = _known_plan(results)
     scale = scale_named(known["scale"])
     if (results / "jobs").is_dir():
-        every = [experiment(name) for name in known["experiments"]]
-        rows = collect(plan(every, scale, known["seeds"]), every, Paths(results.resolve()))
+        known_experiments = [experiment(name) for name in known["experiments"]]
+        planned = plan(known_experiments, scale, known["seeds"])
+        rows = collect(planned, known_experiments, Paths(results.resolve()))
         write_rows(results / ROWS, _with_kept(rows, results))
-    found = results_of(read_rows(results / ROWS), chosen)
-    print_shown(found)
-    about = (("scale", f"{scale.name}: {scale.about}"), *found.about)
-    found = replace(found, about=about, notes=scale.notes)
-    writers = [partial(write_report, found, results, out, name) for name in dict.fromkeys(formats)]
+
+    tables = results_of(read_rows(results / ROWS), experiments)
+    print_shown(tables)
+
+    about = (("scale", f"{scale.name}: {scale.about}"), *tables.about)
+    tables = replace(tables, about=about, notes=scale.notes)
+    writers = [partial(write_report, tables, results, out, name) for name in dict.fromkeys(formats)]
     print("\n".join(dict.fromkeys(map(report_line, writers))))
 
 
 def _kept(results: Path) -> list[ResultRow]:
     """Return the rows that a folder has of jobs that ran on another machine."""
-    before = read_rows(results / ROWS) if (results / ROWS).is_file() else ()
-    return [row for row in before if row.job and not (results / "jobs" / row.job).exists()]
+    rows = read_rows(results / ROWS) if (results / ROWS).is_file() else ()
+    return [row for row in rows if row.job and not (results / "jobs" / row.job).exists()]
 
 
-def _with_kept(found: Sequence[ResultRow], results: Path) -> list[ResultRow]:
+def _with_kept(rows: Sequence[ResultRow], results: Path) -> list[ResultRow]:
     """Return rows with those of jobs that ran on another machine."""
 
-    def place(row: ResultRow) -> tuple[Any, ...]:
+    def cell_of(row: ResultRow) -> tuple[Any, ...]:
         return row.experiment, row.method, row.backbone, row.env, row.seed
 
-    kept = _kept(results)
-    known = set(map(place, kept))
-    return [*kept, *(row for row in found if row.job or place(row) not in known)]
+    # A row without a job says why a cell is empty: not where another machine has filled it.
+    kept_rows = _kept(results)
+    filled = set(map(cell_of, kept_rows))
+    return [*kept_rows, *(row for row in rows if row.job or cell_of(row) not in filled)]
 
 
-def _left(found: Plan, out: Path) -> Plan:
+def _left(planned: Plan, out: Path) -> Plan:
     """Return a plan without the jobs that ran on another machine, and those that only they need."""
     ran = {(row.experiment, row.method, row.job) for row in _kept(out) if not row.error}
     cells = [
-        cell for cell in found.cells if (cell.experiment, cell.method.name, cell.job) not in ran
+        cell for cell in planned.cells if (cell.experiment, cell.method.name, cell.job) not in ran
     ]
-    left = [cell.job for cell in cells if cell.job is not None]
-    for name in left:  # grows
-        left += found.jobs[name].needs.values()
-    jobs = {name: job for name, job in found.jobs.items() if name in left}
-    return replace(found, jobs=jobs)
+
+    # The list grows while it is read: what a job needs is left too, and what that needs.
+    names = [cell.job for cell in cells if cell.job is not None]
+    for name in names:
+        names += planned.jobs[name].needs.values()
+    jobs = {name: job for name, job in planned.jobs.items() if name in names}
+    return replace(planned, jobs=jobs)
 
 
-def write_report(found: Results, results: Path, out: Path, name: str) -> Path:
+def write_report(tables: Results, results: Path, out: Path, name: str) -> Path:
     """Write ``report.md``, ``report.tex`` or ``report.html``, with links into the results' folder."""
     if name not in FORMATS:
         raise OptionError(f"there is no format {name!r:.40}; {suggest(name, FORMATS)}")
-    for one in found.shown if name == "md" else ():
-        for i, panel in enumerate(one.panels):
-            write_whole(out / picture(one, i), svg_of(plot_of(panel), alone=True).decode())
+
+    if name == "md":  # the others hold their pictures, or have none
+        for shown in tables.shown:
+            for i, panel in enumerate(shown.panels):
+                svg = svg_of(plot_of(panel), alone=True).decode()
+                write_whole(out / picture(shown, i), svg)
+
     writers: dict[str, Callable[[], str]] = {
-        "md": lambda: markdown(found),
-        "tex": lambda: latex(found),
-        "html": lambda: render_html(found, results, out),
+        "md": lambda: markdown(tables),
+        "tex": lambda: latex(tables),
+        "html": lambda: render_html(tables, results, out),
     }
     return write_whole(out / f"report.{name}", writers[name]())
