@@ -21,7 +21,7 @@ import comap
 from comap.errors import DISTRIBUTION
 
 ROOT = Path(comap.__file__).parent
-OUTSIDE = ("tests", "docs", "examples", "benchmarks/measure", ".ci")
+OUTSIDE = ("tests", "docs", "examples", "benchmarks/measure", "benchmarks/results", ".ci")
 BUILD = """
 import sys
 from setuptools import build_meta
