@@ -149,13 +149,17 @@ class BuildWebShop(Command):
     def run(self) -> int:
         from ..envs.webshop.build import build_catalog, find_sources
 
-        settings = {"out": self.out or data_path("webshop"), "seed": self.seed, "nouns": self.nouns}
+        settings: dict[str, Any] = {
+            "out": self.out or data_path("webshop"),
+            "seed": self.seed,
+            "nouns": self.nouns,
+        }
         named_files: dict[str, Any] = {
             name: path
             for name, path in vars(self).items()
             if name not in settings and name != "source"
         }
-        sources = find_sources(self.source, named_files)
+        sources: dict[str, Any] = dict(find_sources(self.source, named_files))
 
         with shown_progress() as progress:
             print(build_catalog(**sources, **settings, progress=progress))

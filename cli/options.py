@@ -121,23 +121,31 @@ class EnvOptions(Command):
                 raise OptionError(f"give {name} as {option}, not as an --env-option")
         if "max_episode_steps" in self.env_option:
             check_number("max_episode_steps", self.env_option["max_episode_steps"])
-        chosen = {} if self.data_dir is None else {"data_dir": self.data_dir}
-        return {**self.env_option, **chosen}
+
+        options = dict(self.env_option)
+        if self.data_dir is not None:
+            options["data_dir"] = self.data_dir
+        return options
 
 
 def parse(command: type[C], words: Sequence[str], prog: str) -> C:
-    """Return the command that words describe; after help and mistakes the program ends."""
-    options = Options(command, [*_spelled(words, command)], prog)
+    """Return the command that words describe.
+
+    Raises:
+        SystemExit: Help or the options were asked for and printed, or a mistake was reported.
+    """
+    options = Options(command, [*_with_long_names(words, command)], prog)
     words = options.words
     if {"--help", "-h", "--help-all"} & set(words):
         options.print_help()
         raise SystemExit(0)
+
     own, given = options.read(words)
-    made = command(**command.resolved(own, given))
+    parsed = command(**command.resolved(own, given))
     if "--print-config" in words:
-        print(yaml.safe_dump(written(made), sort_keys=False), end="")
+        print(yaml.safe_dump(written(parsed), sort_keys=False), end="")
         raise SystemExit(0)
-    return made
+    return parsed
 
 
 class Options(jsonargparse.ArgumentParser):
@@ -152,57 +160,82 @@ class Options(jsonargparse.ArgumentParser):
             add_help=False,
             allow_abbrev=False,
         )
-        self.made, self.explain_all = command, "--help-all" in words
+        self.command = command
+        self.explain_all = "--help-all" in words
         self.hints: dict[str, Any] = get_type_hints(command)
-        self.own = {p.name: p for p in fields(command) if "settings" not in p.metadata}
+        self.own = {part.name: part for part in fields(command) if "settings" not in part.metadata}
         self.pairs: dict[str, Any] = {}
         self._add_own()
+
+        # Which settings there are may depend on options such as --agent: those are read beforehand.
         try:
             self.words = _with_config(words, command)
-            said = _said(self.words, self.own)
-            settings = command.settings(said)
+            raw_values = _raw_values(self.words, self.own)
+            settings = command.settings(raw_values)
         except OptionError as error:
-            self.say(str(error))
+            self.refuse(str(error))
         if settings is not None:
             self._add_settings(settings)
+
         self.add_argument("--config", action="config", help=argparse.SUPPRESS)
         for name in _GENERAL[1:]:
             self.add_argument(f"--{_dashed(name)}", action="store_true", help=argparse.SUPPRESS)
-        self.description = "\n\n".join(filter(None, (self.description, command.note(said))))
-        hidden = any(action.help == argparse.SUPPRESS for action in self._actions[:-4])
-        self.epilog = f"example: {command.example}\n\n" if command.example else ""
-        self.epilog += (
-            "--config FILE reads options from a YAML or JSON file, or from a run.json; --print-config "
-            "prints all options as such a file"
-        ) + ("; --help-all explains all options." if hidden else ".")
+
+        self.description = "\n\n".join(filter(None, (self.description, command.note(raw_values))))
+        self.epilog = self._end_of_help()
         positions = [self._position(part) for part in self.own.values() if "word" in part.metadata]
         self.usage = " ".join([prog, *positions, "[options]"])
 
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Say what is wrong with an option, and end the program."""
-        wrong = re.match(r'Parser key "([^"]+)"', message)
-        action = next((a for a in self._actions if wrong and a.dest == wrong[1]), None)
-        if message.startswith("the following"):
-            for one in self._actions:
-                name = next(iter(one.option_strings), one.dest.upper())
-                message = re.sub(rf"(: |, ){one.dest}\b", rf"\1{name}", message)
-            message += f"; for example: {self.made.example}" if self.made.example else ""
-        if strange := re.match(r"Option '([\w.-]+)' is not accepted", message):  # of --config
-            message = self._unknown(flag(strange[1]))
-        message = message.replace("expected one argument", "expected a value after it, found none")
-        if message.startswith("unrecognized arguments: "):
-            rest = message.partition(": ")[2]
-            message = f"expected '{self.usage}' and no more, found {rest!r:.80}; leave it out"
-        message = re.sub(r"^(argument --[\w.-]+)\S*:", r"\1:", message)  # without its other names
-        if action is not None:
-            value = re.findall(r"(?:Got value|Given value|Value not boolean): (.*)", message)
-            found = f", found {value[-1]!r:.80}" if value else ""
-            name = next(iter(action.option_strings), action.dest)
-            message = f"expected {getattr(action, 'kind', 'another value')} as {name}{found}"
-        self.say(message)
+    def _end_of_help(self) -> str:
+        text = f"example: {self.command.example}\n\n" if self.command.example else ""
+        text += (
+            "--config FILE reads options from a YAML or JSON file, or from a run.json; --print-config "
+            "prints all options as such a file"
+        )
+        own_actions = self._actions[: -len(_GENERAL)]
+        if any(action.help == argparse.SUPPRESS for action in own_actions):
+            text += "; --help-all explains all options"
+        return f"{text}."
 
-    def say(self, message: str) -> NoReturn:
-        """Say what is wrong, and end the program."""
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Report what is wrong with an option in comap's words, and end the program."""
+        key_error = re.match(r'Parser key "([^"]+)"', message)
+        unknown_key = re.match(r"Option '([\w.-]+)' is not accepted", message)  # of --config
+
+        if message.startswith("the following"):
+            message = self._with_flags(message)
+        elif unknown_key:
+            message = self._unknown(flag(unknown_key[1]))
+        elif message.startswith("unrecognized arguments: "):
+            surplus = message.partition(": ")[2]
+            message = f"expected '{self.usage}' and no more, found {surplus!r:.80}; leave it out"
+
+        message = message.replace("expected one argument", "expected a value after it, found none")
+        message = re.sub(r"^(argument --[\w.-]+)\S*:", r"\1:", message)  # without its other names
+
+        wrong_action = None
+        if key_error:
+            wrong_action = next((a for a in self._actions if a.dest == key_error[1]), None)
+        if wrong_action is not None:
+            values = re.findall(r"(?:Got value|Given value|Value not boolean): (.*)", message)
+            received = f", found {values[-1]!r:.80}" if values else ""
+            name = next(iter(wrong_action.option_strings), wrong_action.dest)
+            message = (
+                f"expected {getattr(wrong_action, 'kind', 'another value')} as {name}{received}"
+            )
+        self.refuse(message)
+
+    def _with_flags(self, message: str) -> str:
+        """Return argparse's list of missing arguments with their names on the command line."""
+        for action in self._actions:
+            name = next(iter(action.option_strings), action.dest.upper())
+            message = re.sub(rf"(: |, ){action.dest}\b", rf"\1{name}", message)
+        if self.command.example:
+            message += f"; for example: {self.command.example}"
+        return message
+
+    def refuse(self, message: str) -> NoReturn:
+        """Print what is wrong on one line, and end the program."""
         message = " ".join(message.split())
         self.exit(2, f"{self.prog}: error: {message} (all options: {self.prog} --help-all)\n")
 
@@ -214,33 +247,38 @@ class Options(jsonargparse.ArgumentParser):
         for name, value in values.items():
             if name in self.pairs and value is not None:
                 value = pairs(value, flag(name), self.pairs[name] is Texts)
+
             if name not in self.own and name not in _GENERAL:
-                given[name.removeprefix(self.made.prefix)] = _frozen(value)
+                given[name.removeprefix(self.command.prefix)] = _frozen(value)
             elif name in self.own and value is not None:
                 own[name] = _frozen(value)
         return own, given
 
     def _checked(self, words: Sequence[str]) -> Iterator[str]:
-        """Yield the words, with ``none`` as YAML has it; an option that there is not ends the program."""
-        known, before = self._option_string_actions, ""
+        """Yield the words, with ``none`` as YAML has it; an unknown option ends the program."""
+        action_of_option = self._option_string_actions
+        previous_word = ""
         for word in words:
             name, equals, value = word.partition("=")
-            if re.match("--?[a-zA-Z]", name) and name not in known:
-                self.say(self._unknown(name))
-            action = known.get(name if equals else before)
-            kind = "" if action is None else getattr(action, "kind", "")
-            if kind.endswith("or none") and action is not None and action.type is not _text_or_none:
-                value = value if equals else word
-                value = "null" if value.lower() == "none" else value
-                word = f"{name}={value}" if equals else value
-            before = word
+            if re.match("--?[a-zA-Z]", name) and name not in action_of_option:
+                self.refuse(self._unknown(name))
+
+            # A value stands after its option's "=", or is the word after the option.
+            action = action_of_option.get(name if equals else previous_word)
+            if not equals:
+                value = word
+            if _takes_null(action) and value.lower() == "none":
+                word = f"{name}=null" if equals else "null"
+
+            previous_word = word
             yield word
 
     def _unknown(self, name: str) -> str:
-        close = suggest(
-            name.lstrip("-"), (o[2:] for o in self._option_string_actions if o[:2] == "--")
-        )
-        hint = close.replace("'", "'--", 1) if close[:3] == "did" else "see --help-all"
+        """Return that there is no option of a name, and which one may be meant."""
+        long_names = (option[2:] for option in self._option_string_actions if option[:2] == "--")
+        suggestion = suggest(name.lstrip("-"), long_names)
+        is_close = suggestion.startswith("did")
+        hint = suggestion.replace("'", "'--", 1) if is_close else "see --help-all"
         return f"there is no option {name}; {hint}"
 
     def _position(self, part: Any) -> str:
@@ -250,38 +288,66 @@ class Options(jsonargparse.ArgumentParser):
 
     def _add_own(self) -> None:
         """Add the command's fields; those of each class that has some are a group."""
-        help_text, rare = field_help(self.made), self.made.rare.split()
-        left, groups = set(self.own), []
-        for cls in self.made.__mro__:
-            names = [name for name in vars(cls).get("__annotations__", ()) if name in left]
-            left -= set(names)
+        help_texts = field_help(self.command)
+        rare_fields = self.command.rare.split()
+
+        groups = []
+        unplaced = set(self.own)
+        for cls in self.command.__mro__:
+            names = [name for name in vars(cls).get("__annotations__", ()) if name in unplaced]
+            unplaced -= set(names)
             groups.append((cls, names))
-        groups = groups[:1] + groups[:0:-1]  # its own first
-        for cls, names in sorted(groups, key=lambda group: "preset" not in group[1]):
-            title = "options" if cls is self.made else paragraphs(cls.__doc__).rstrip(".")
-            group = self.add_argument_group(title) if names else None
+
+        # The command's own fields come first, then those of its most general class; before all, a preset.
+        groups = groups[:1] + groups[:0:-1]
+        groups.sort(key=lambda group: "preset" not in group[1])
+
+        for cls, names in groups:
+            if not names:
+                continue
+            title = "options" if cls is self.command else paragraphs(cls.__doc__).rstrip(".")
+            group = self.add_argument_group(title)
             for name in names:
-                part, shown = self.own[name], self.explain_all or name not in rare
-                default = part.default if part.default_factory is MISSING else None
-                word = "word" in part.metadata
-                self._add(group, name, self.hints[name], help_text[name], default, shown, word=word)
+                part = self.own[name]
+                self._add(
+                    group,
+                    name,
+                    self.hints[name],
+                    help_texts[name],
+                    default=part.default if part.default_factory is MISSING else None,
+                    explained=self.explain_all or name not in rare_fields,
+                    is_position="word" in part.metadata,
+                )
 
     def _add_settings(self, settings: Any) -> None:
+        """Add nested settings, named by their paths and, where that is unambiguous, by their last part."""
         parts = list(leaves(settings))
-        names = [path[-1] for path, _, _, _ in parts]
-        wanted = self.made.shown.split()
+        last_names = [path[-1] for path, _, _, _ in parts]
+        explained_names = self.command.shown.split()
+
         for path, hint, help_text, value in parts:
+            dest = ".".join(path)
+            last_name = path[-1]
+            is_unique = last_names.count(last_name) == 1
+
             title = f"settings of {'.'.join(path[:-1]) or type(settings).__name__}"
-            group = next((g for g in self._action_groups if g.title == title), None)
-            group = group or self.add_argument_group(title)
-            dest, last = ".".join(path), path[-1]
-            alone = names.count(last) == 1
-            shown = (
-                self.explain_all or "*" in wanted or dest in wanted or (alone and last in wanted)
+            group = next((group for group in self._action_groups if group.title == title), None)
+            explained = (
+                self.explain_all
+                or "*" in explained_names
+                or dest in explained_names
+                or (is_unique and last_name in explained_names)
             )
-            short = last if len(path) > 1 and alone and last not in self.own else None
-            dest = f"{self.made.prefix}{dest}" if dest in self.own else dest
-            self._add(group, dest, hint, help_text, value, shown, short=short)
+            has_alias = len(path) > 1 and is_unique and last_name not in self.own
+            self._add(
+                group or self.add_argument_group(title),
+                f"{self.command.prefix}{dest}" if dest in self.own else dest,
+                hint,
+                help_text,
+                default=value,
+                explained=explained,
+                alias=last_name if has_alias else None,
+            )
 
     def _add(
         self,
@@ -289,67 +355,110 @@ class Options(jsonargparse.ArgumentParser):
         dest: str,
         hint: Any,
         help_text: str,
-        default: Any,
-        shown: bool,
         *,
-        word: bool = False,
-        short: str | None = None,
+        default: Any,
+        explained: bool,
+        is_position: bool = False,
+        alias: str | None = None,
     ) -> None:
-        flags = [dest] if word else [flag(name) for name in (dest, short) if name]
-        flags += [f"--{dest}"] if dest in _WORDS else []
-        flags += [SHORT_NAMES[dest]] if dest in SHORT_NAMES and not word else []
+        """Add one option, or one argument that is given by its position."""
         help_text = described(help_text, hint, default).replace("%", "%%")
-        kind: dict[str, Any] = {"help": help_text if shown else argparse.SUPPRESS}
+        flags = [dest] if is_position else _flags(dest, alias)
+        keywords: dict[str, Any] = {"help": help_text if explained else argparse.SUPPRESS}
+        if not is_position:
+            keywords["dest"] = dest
+            if default is MISSING:
+                keywords["required"] = True
+
         if hint in (Pairs, Texts):
             self.pairs[dest] = hint
-            kind |= {"action": "extend", "nargs": "+", "type": str, "metavar": "NAME=VALUE"}
+            keywords |= {"action": "extend", "nargs": "+", "type": str, "metavar": "NAME=VALUE"}
         elif hint is bool:
-            kind |= {"action": jsonargparse.ActionYesNo(no_prefix="no-"), "default": default}
+            keywords |= {"action": jsonargparse.ActionYesNo(no_prefix="no-"), "default": default}
             flags += [f"--no-{name[2:]}" for name in flags[1:]]
         else:
-            bare = next((one for one in get_args(hint) if get_origin(one) is tuple), hint)
-            several = get_origin(bare) is tuple
-            inner = get_args(bare)[0] if several else hint
-            kind["metavar"] = _metavar(dest, inner)
-            kind["type"] = _text_or_none if set(get_args(inner)) == {str, NoneType} else inner
-            if several:
-                kind["nargs"] = "*" if word and default is not MISSING else "+"
-                kind |= {} if word else {"action": "extend"}
-                if get_origin(inner) is Literal:  # argparse would call it
-                    kind |= {"type": str, "choices": get_args(inner)}
-            elif word and default is not MISSING:
-                kind["nargs"] = "?"
-        if default is MISSING and not word:
-            kind["required"] = True
-        if not word:
-            kind["dest"] = dest
-        group.add_argument(*flags, **kind).kind = _kind(hint)
+            keywords |= _value_keywords(dest, hint, default, is_position)
+
+        group.add_argument(*flags, **keywords).kind = _kind(hint)
+
+
+def _flags(dest: str, alias: str | None) -> list[str]:
+    """Return all names of an option, the one that help prints first."""
+    flags = [flag(name) for name in (dest, alias) if name]
+    if dest in _WORDS:
+        flags.append(f"--{dest}")
+    if dest in SHORT_NAMES:
+        flags.append(SHORT_NAMES[dest])
+    return flags
+
+
+def _value_keywords(dest: str, hint: Any, default: Any, is_position: bool) -> dict[str, Any]:
+    """Return argparse's keywords for an option with a value of a type, or with several."""
+    list_type = next((part for part in get_args(hint) if get_origin(part) is tuple), hint)
+    is_list = get_origin(list_type) is tuple
+    value_type = get_args(list_type)[0] if is_list else hint
+
+    is_optional_text = set(get_args(value_type)) == {str, NoneType}
+    keywords: dict[str, Any] = {
+        "metavar": _metavar(dest, value_type),
+        "type": _text_or_none if is_optional_text else value_type,
+    }
+    may_be_left_out = is_position and default is not MISSING
+    if is_list:
+        keywords["nargs"] = "*" if may_be_left_out else "+"
+        if not is_position:
+            keywords["action"] = "extend"
+        if get_origin(value_type) is Literal:  # argparse would call it
+            keywords |= {"type": str, "choices": get_args(value_type)}
+    elif may_be_left_out:
+        keywords["nargs"] = "?"
+    return keywords
+
+
+def _takes_null(action: Any) -> bool:
+    """Return whether an option's values are read as YAML, and may be none."""
+    if action is None or action.type is _text_or_none:
+        return False
+    return str(getattr(action, "kind", "")).endswith("or none")
 
 
 def written(command: Command) -> dict[str, Any]:
     """Return a command's options as a file for ``--config`` has them."""
-    found: dict[str, Any] = {}
     hints = get_type_hints(type(command))
-    for name in (part.name for part in fields(command) if "settings" not in part.metadata):
-        value = getattr(command, name)
-        found[name] = _as_pairs(value) if hints[name] in (Pairs, Texts) else value
+    own = {
+        part.name: _as_written(getattr(command, part.name), hints[part.name])
+        for part in fields(command)
+        if "settings" not in part.metadata
+    }
+
     config = getattr(command, "config", None) or {}
     settings: Mapping[str, Any] = config
     if is_dataclass(config):
         hints = get_type_hints(type(config))
         settings = {
-            name: _as_pairs(value) if hints[name] in (Pairs, Texts) else value
+            name: _as_written(value, hints[name])
             for name, value in asdict(config).items()  # type: ignore[arg-type]
         }
-    settings = {f"{command.prefix}{k}" if k in found else k: v for k, v in settings.items()}
-    plain: dict[str, Any] = json.loads(json.dumps(found | settings, default=str))
+    prefixed = {
+        f"{command.prefix}{name}" if name in own else name: value
+        for name, value in settings.items()
+    }
+
+    plain: dict[str, Any] = json.loads(json.dumps(own | prefixed, default=str))
     return plain
+
+
+def _as_written(value: Any, hint: Any) -> Any:
+    return _as_pairs(value) if hint in (Pairs, Texts) else value
 
 
 def _as_pairs(values: Mapping[str, Any]) -> list[str]:
     """Return values by name as one writes them: ``NAME=VALUE``."""
-    texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in values.items()}
-    return [f"{key}={text}" for key, text in texts.items()]
+    lines = []
+    for name, value in values.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        lines.append(f"{name}={text}")
+    return lines
 
 
 def flag(name: str) -> str:
@@ -372,17 +481,24 @@ field_help: Callable[[Any], dict[str, str]] = cache(_field_help)  # it parses a 
 
 
 def pairs(texts: Sequence[str], option: str, plain: bool = False) -> dict[str, Any]:
-    """Return what several ``--option NAME=VALUE`` say, the values read as JSON where they are that."""
-    found: dict[str, Any] = {}
+    """Return the values of several ``--option NAME=VALUE`` by name, read as JSON where they are that.
+
+    Args:
+        texts: The words, each ``NAME=VALUE``.
+        option: The option's name, for errors.
+        plain: Whether values stay text.
+    """
+    values: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals):
             raise OptionError(f"{option} expects NAME=VALUE, found {text!r:.80}")
-        found[name] = value
+
+        values[name] = value
         if not plain:
             with suppress(ValueError):
-                found[name] = json.loads(value)
-    return found
+                values[name] = json.loads(value)
+    return values
 
 
 def completion(commands: Mapping[str, tuple[type[Command], str]], shell: str) -> str:
@@ -391,19 +507,23 @@ def completion(commands: Mapping[str, tuple[type[Command], str]], shell: str) ->
 
     if shell not in shtab.SUPPORTED_SHELLS:
         raise OptionError(f"there is no shell {shell!r}; {suggest(shell, shtab.SUPPORTED_SHELLS)}")
+    # shtab reads a parser of all commands: those of two words are parsers within the first word's.
     root = argparse.ArgumentParser("comap")
     groups: dict[str, Any] = {"": root.add_subparsers()}
     for name, (command, help_text) in commands.items():
-        *parts, last = name.split()
+        *group_words, last_word = name.split()
         group = ""
-        for part in parts:
-            outer, group = group, f"{group} {part}".strip()
+        for word in group_words:
+            outer_group = group
+            group = f"{group} {word}".strip()
             if group not in groups:
-                groups[group] = groups[outer].add_parser(part, help="...").add_subparsers()
-        made = groups[group].add_parser(last, help=help_text, add_help=False)
+                groups[group] = groups[outer_group].add_parser(word, help="...").add_subparsers()
+
+        parser = groups[group].add_parser(last_word, help=help_text, add_help=False)
         for action in Options(command, ["--help-all"], f"comap {name}")._actions:
             if action.option_strings:
-                made._add_action(action)
+                parser._add_action(action)
+
     script: str = shtab.complete(root, shell)
     return script
 
@@ -416,8 +536,11 @@ class _Help(jsonargparse.DefaultHelpFormatter):
         super().__init__(prog, max_help_position=28, width=width)  # type: ignore[no-untyped-call]
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        parts = text.split("\n\n")
-        return "\n\n".join(textwrap.fill(one, width, break_on_hyphens=False) for one in parts)
+        filled = [
+            textwrap.fill(paragraph, width, break_on_hyphens=False)
+            for paragraph in text.split("\n\n")
+        ]
+        return "\n\n".join(filled)
 
     def _get_help_string(self, action: argparse.Action) -> str:
         return action.help or ""
@@ -435,7 +558,8 @@ class _Help(jsonargparse.DefaultHelpFormatter):
 
 def leaves(settings: Any) -> Iterator[tuple[tuple[str, ...], Any, str, Any]]:
     """Yield path, type, help and value of each setting, those of nested settings in their place."""
-    hints, help_text = get_type_hints(type(settings)), field_help(type(settings))
+    hints = get_type_hints(type(settings))
+    help_text = field_help(type(settings))
     for part in fields(settings):
         value = getattr(settings, part.name)
         if is_dataclass(value):
@@ -445,17 +569,19 @@ def leaves(settings: Any) -> Iterator[tuple[tuple[str, ...], Any, str, Any]]:
             yield (part.name,), hints[part.name], help_text[part.name], value
 
 
-def _said(words: Sequence[str], names: Mapping[str, Any]) -> dict[str, str]:
-    """Return what words say of some fields before they are parsed."""
-    said: dict[str, Any] = {}
-    for word, following in zip_longest(words, words[1:], fillvalue=""):
-        name, equals, value = word.partition("=")
-        value = value if equals else following
-        if name == "--config":
-            said |= json.loads(value)
-        elif name.startswith("--") and value:
-            said[name[2:].replace("-", "_")] = value
-    return {name: str(said[name]) for name in names if said.get(name) is not None}
+def _raw_values(words: Sequence[str], names: Mapping[str, Any]) -> dict[str, str]:
+    """Return the values of some fields as text, before the words are parsed."""
+    values: dict[str, Any] = {}
+    for word, next_word in zip_longest(words, words[1:], fillvalue=""):
+        option, equals, value = word.partition("=")
+        if not equals:
+            value = next_word
+        if option == "--config":
+            values |= json.loads(value)
+        elif option.startswith("--") and value:
+            values[option[2:].replace("-", "_")] = value
+
+    return {name: str(values[name]) for name in names if values.get(name) is not None}
 
 
 def _text_or_none(value: object) -> str | None:
@@ -470,96 +596,127 @@ def _frozen(value: Any) -> Any:
 
 
 def described(help_text: str, hint: Any, default: Any) -> str:
-    choices = next((one for one in (*get_args(hint), hint) if get_origin(one) is Literal), None)
-    allowed = [str(name) for name in get_args(choices)]
-    help_text, end = (help_text[:-1], ".") if help_text.endswith(".") else (help_text, "")
-    if any(not re.search(rf"\b{re.escape(name)}\b", help_text) for name in allowed):
-        help_text += f": {', '.join(allowed)}"
+    """Return the help of an option with the names that it takes and its default, where they are missing."""
+    full_stop = "." if help_text.endswith(".") else ""
+    help_text = help_text.removesuffix(".")
+
+    choices = next((part for part in (*get_args(hint), hint) if get_origin(part) is Literal), None)
+    names = [str(name) for name in get_args(choices)]
+    if any(not re.search(rf"\b{re.escape(name)}\b", help_text) for name in names):
+        help_text += f": {', '.join(names)}"
     help_text = re.sub(r"\bNone\b", "none", help_text).replace("``", "")
-    default = "yes" if default is True else default
-    default = " ".join(map(str, default)) or None if isinstance(default, tuple) else default
-    if not any(default is one for one in (None, MISSING, False)) and "default" not in help_text:
+
+    if isinstance(default, tuple):
+        default = " ".join(map(str, default)) or None
+    elif default is True:
+        default = "yes"
+    # 0 equals False, and is a default that is worth telling.
+    has_default = default is not None and default is not MISSING and default is not False
+    if has_default and "default" not in help_text:
         help_text += f" (default: {default})"
-    return help_text + end
+    return help_text + full_stop
 
 
 def _metavar(dest: str, hint: Any) -> str:
     kind = next((part for part in get_args(hint) if part is not NoneType), hint)
     if Literal in (get_origin(hint), get_origin(kind)):
         return "NAME"
-    known = {int: "N", float: "X", Path: "PATH"}
-    return known.get(kind) or dest.rpartition(".")[2].rpartition("_")[2].upper()
+    metavar_of_type = {int: "N", float: "X", Path: "PATH"}
+    return metavar_of_type.get(kind) or dest.rpartition(".")[2].rpartition("_")[2].upper()
 
 
 def _kind(hint: Any) -> str:
+    """Return what an option expects in words, for errors: "a whole number or none"."""
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(str, get_args(hint)))}"
     if get_origin(hint) is tuple:
         return f"{_kind(get_args(hint)[0])} (several)"
     if NoneType in get_args(hint):
-        return f"{' or '.join(_kind(one) for one in get_args(hint) if one is not NoneType)} or none"
-    known = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-    return known.get(hint, "a path" if hint is Path else "another value")
+        kinds = [_kind(part) for part in get_args(hint) if part is not NoneType]
+        return f"{' or '.join(kinds)} or none"
+    kind_of_type = {
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        str: "text",
+        Path: "a path",
+    }
+    return kind_of_type.get(hint, "another value")
 
 
-def _spelled(words: Sequence[str], command: type[Command]) -> Iterator[str]:
+def _with_long_names(words: Sequence[str], command: type[Command]) -> Iterator[str]:
     """Yield the words with options by their present long names: ``-n8`` is ``--episodes=8``."""
-    left, former = iter(words), {old: flag(name) for name, old in command.former.items()}
-    for word in left:
+    present_names = {old_name: flag(name) for name, old_name in command.former.items()}
+    remaining = iter(words)
+    for word in remaining:
         short = re.fullmatch(r"(-[a-z])(?:(\d.*)|=(.*))?", word)
         if short and short[1] in _LONG_NAMES:
             value = short[2] or short[3]
-            word = flag(_LONG_NAMES[short[1]]) + ("" if value is None else f"={value}")
+            word = flag(_LONG_NAMES[short[1]])
+            if value is not None:
+                word += f"={value}"
         if word == "--config":
-            word = f"--config={next(left, '')}"
+            word = f"--config={next(remaining, '')}"
+
         name, equals, value = word.partition("=")
-        name = _dashed(name) if name.startswith("--") else name
+        if name.startswith("--"):
+            name = _dashed(name)
         if name == "--prompts" and command.style_option is not None:
-            value = value if equals else next(left, "")
+            if not equals:
+                value = next(remaining, "")
             equals = "="
-            name = command.style_option if value in _STYLES else name
-        yield f"{former.get(name, name)}{equals}{value}"
+            if value in _STYLES:
+                name = command.style_option
+        yield f"{present_names.get(name, name)}{equals}{value}"
 
 
 def _with_config(words: Sequence[str], command: type[Command]) -> list[str]:
     """Return the words with a file's options in place of its name, before all others, which win."""
-    given = {word.partition("=")[0] for word in words}
-    files = [word for word in words if word.startswith("--config=")]
-    read = [_read_config(Path(word.partition("=")[2]), command, given) for word in files]
-    others = [word for word in words if word not in files]
-    return [*(f"--config={json.dumps(options, default=str)}" for options in read), *others]
+    typed_options = {word.partition("=")[0] for word in words}
+    from_files = []
+    from_command_line = []
+    for word in words:
+        option, _, value = word.partition("=")
+        if word.startswith("--config="):
+            options = _read_config(Path(value), command, typed_options)
+            from_files.append(f"{option}={json.dumps(options, default=str)}")
+        else:
+            from_command_line.append(word)
+    return from_files + from_command_line
 
 
-def _read_config(path: Path, command: type[Command], given: set[str]) -> dict[str, Any]:
-    """Return the options of a file, of ``--print-config`` or ``run.json``, but those that are given."""
+def _read_config(path: Path, command: type[Command], typed_options: set[str]) -> dict[str, Any]:
+    """Return the options of a file, of ``--print-config`` or ``run.json``, but those that were typed."""
     try:
-        read = yaml.safe_load(path.read_text("utf-8"))
+        content = yaml.safe_load(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise OptionError(
             f"expected YAML or JSON in the file of --config, found in {path}: "
             f"{getattr(error, 'strerror', None) or error}; --print-config prints such a file"
         ) from error
-    if not isinstance(read, dict):
-        raise OptionError(f"expected options in {path}, found {read!r:.40}; see --print-config")
-    is_record = "format" in read and "sessions" in read
+    if not isinstance(content, dict):
+        raise OptionError(f"expected options in {path}, found {content!r:.40}; see --print-config")
+
+    is_record = "format" in content and "sessions" in content
     if is_record:
         try:
-            read = dict(read["sessions"][-1]["options"] if command.wrote(read) else ())
+            content = dict(content["sessions"][-1]["options"] if command.wrote(content) else ())
         except (LookupError, TypeError, ValueError):
-            read = {}
-        if not read:
+            content = {}
+        if not content:
             raise OptionError(
                 f"expected the run.json of this command in {path}, found one of another command, or "
                 "of Python; give it to its command, or the options themselves"
             )
-    found = {name: value for name, value in read.items() if flag(name) not in given}
-    for name, value in found.items() if is_record else ():
-        if HIDDEN in str(value) or ".../" in str(value):
+
+    options = {name: value for name, value in content.items() if flag(name) not in typed_options}
+    for name, value in options.items():
+        if is_record and (HIDDEN in str(value) or ".../" in str(value)):
             raise OptionError(
                 f"expected {flag(name)}, found none: {path} does not record folders of a machine and "
                 f"secrets ({value!r:.80}); add the option"
             )
-    return found
+    return options
 
 
 def _dashed(text: str) -> str:
