@@ -58,9 +58,12 @@ class CachedWorldModel:
     def __init__(self, model: WorldModel, max_size: int = 100_000, key: CacheKey = "query"):
         check_choice("key", key, get_args(CacheKey))
         check_number("max_size", max_size)
-        self.model, self.max_size, self.key = checked(model), max_size, key
+        self.model = checked(model)
+        self.max_size = max_size
+        self.key = key
         self._answers: OrderedDict[Hashable, Prediction] = OrderedDict()
-        self._hits = self._misses = 0
+        self._hits = 0
+        self._misses = 0
 
     @property
     def name(self) -> str:
@@ -68,7 +71,7 @@ class CachedWorldModel:
         return f"{name_of(self.model)}, cached by {self.key}"
 
     def ground(self, env: gymnasium.Env[str, str]) -> None:
-        """Tell the model behind, where it wants to know."""
+        """Empty the cache and ground the model behind, if that is `Grounded`."""
         if isinstance(self.model, Grounded):
             self._answers.clear()
             self.model.ground(env)
@@ -77,19 +80,24 @@ class CachedWorldModel:
         """Return one prediction for each query, asking the model only what it was not asked yet."""
         keys = [self._key(query) for query in queries]
         answers = {key: self._answers[key] for key in keys if key in self._answers}
-        new: dict[Hashable, Query] = {}
+
+        new_queries: dict[Hashable, Query] = {}
         for key, query in zip(keys, queries, strict=True):
             if key not in answers:
-                new.setdefault(key, query)
-        if new:
-            answers.update(zip(new, ask(self.model, list(new.values())), strict=True))
-        self._hits += len(queries) - len(new)
-        self._misses += len(new)
+                new_queries.setdefault(key, query)
+
+        if new_queries:
+            predictions = ask(self.model, list(new_queries.values()))
+            answers.update(zip(new_queries, predictions, strict=True))
+        self._hits += len(queries) - len(new_queries)
+        self._misses += len(new_queries)
+
         for key, answer in answers.items():
             self._answers[key] = answer
             self._answers.move_to_end(key)
         while len(self._answers) > self.max_size:
             self._answers.popitem(last=False)
+
         return [answers[key] for key in keys]
 
     def _key(self, query: Query) -> Hashable:

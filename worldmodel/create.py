@@ -43,20 +43,23 @@ def create_world_model(config: str | Mapping[str, Any]) -> WorldModel:
         )
     arguments: dict[str, Any] = {"id": config} if isinstance(config, str) else dict(config)
     name = arguments.pop("id", None)
+
     target = WORLD_MODELS.get(name, name) if isinstance(name, str) else None
     if target is None or ":" not in target:
         raise WorldModelError(
             f"there is no world model {name!r}; {suggest(str(name), WORLD_MODELS)} "
             "(your own: 'package.module:Class')"
         )
+
     if isinstance(arguments.get("model"), str | Mapping):
         arguments["model"] = create_world_model(arguments["model"])
     try:
         cls = own_class(target)
     except OptionError as error:
         raise WorldModelError(str(error)) from error
+
     try:
-        made = cls(**arguments)
+        model = cls(**arguments)
     except CoMapError:
         raise
     except Exception as error:
@@ -64,4 +67,5 @@ def create_world_model(config: str | Mapping[str, Any]) -> WorldModel:
             f"cannot make the world model {name!r} from {arguments!r:.200}: "
             f"{described(error)}; its options: {', '.join(inspect.signature(cls).parameters)}"
         ) from error
-    return checked(made)
+
+    return checked(model)

@@ -61,11 +61,14 @@ class NoisyWorldModel:
         if not 0 <= error_rate <= 1:
             raise OptionError(f"error_rate must be from 0 to 1, not {error_rate!r}")
         kinds = [kinds] if isinstance(kinds, str) else kinds
-        wrong = [kind for kind in kinds if kind not in ERROR_KINDS]
-        if wrong or not kinds:
-            found = suggest(str(wrong[0]), ERROR_KINDS) if wrong else f"known: {ERROR_KINDS}"
-            raise OptionError(f"kinds must name kinds of errors, found {list(kinds)}; {found}")
-        self.error_rate, self.kinds, self.seed = error_rate, tuple(kinds), seed
+        unknown = [kind for kind in kinds if kind not in ERROR_KINDS]
+        if unknown or not kinds:
+            hint = suggest(str(unknown[0]), ERROR_KINDS) if unknown else f"known: {ERROR_KINDS}"
+            raise OptionError(f"kinds must name kinds of errors, found {list(kinds)}; {hint}")
+
+        self.error_rate = error_rate
+        self.kinds = tuple(kinds)
+        self.seed = seed
         self.model: WorldModel = OracleWorldModel() if model is None else checked(model)
         self._canonicalizer: Canonicalizer | None = None
 
@@ -107,51 +110,79 @@ class NoisyWorldModel:
         }
 
     def _spoil(self, query: Query, truth: Prediction) -> Prediction:
+        """Return a prediction with errors; the same one where no fact was spoilt."""
         canonicalizer = self._canonicalizer
         if canonicalizer is None or not isinstance(canonicalizer, Describer):
             raise WorldModelError(
                 "the noisy model needs an environment whose canonicalizer can describe facts "
                 "(comap.envs.Describer); use it through ImaginedEnv on such an environment"
             )
+
         before = query.state
         after = canonicalizer.update(before, query.action, truth.observation)
+
+        # The seed is the query itself: the same question errs the same way, whatever was asked before.
         turns = "\n".join(f"{turn.action}\t{turn.observation}" for turn in query.history)
         key = f"{self.seed}\n{query.goal}\n{turns}\n{query.action}"
         rng = random.Random(key.encode("utf-8", "surrogatepass"))
         spoilt = self._errors(before, after, rng)
+
         if spoilt == after.facts:
             return replace(truth, source="noisy", reward=None, info=None)
         text = canonicalizer.describe(before, query.action, State(spoilt))
         return Prediction(text, truth.confidence, source="noisy")
 
     def _errors(self, before: State, after: State, rng: random.Random) -> frozenset[Fact]:
-        """Return the facts after the action, with errors."""
-        delta = diff(before, after)
+        """Return the facts after the action, with errors.
+
+        All is drawn for each fact, whether it is spoilt or not: so the draws of one fact do not
+        move those of the next, and the errors of a lower rate are among those of a higher one.
+        """
         facts = set(after.facts)
-        known = sorted(before.facts | after.facts)
+        known_facts = sorted(before.facts | after.facts)
+
+        delta = diff(before, after)
         changes = [(fact, True) for fact in sorted(delta.added)]
         changes += [(fact, False) for fact in sorted(delta.removed)]
+
         if not changes:
-            luck, fact = rng.random(), rng.choice(known) if known else None
-            other = None if fact is None else _swapped(fact, known, rng)
-            if luck < self.error_rate and other is not None and "invent" in self.kinds:
-                facts.add(other)
-        for fact, added in changes:
-            luck, kind = rng.random(), rng.choice(self.kinds)
-            other = _swapped(fact, known, rng)
+            luck = rng.random()
+            invented = _swapped(rng.choice(known_facts), known_facts, rng) if known_facts else None
+            if luck < self.error_rate and invented is not None and "invent" in self.kinds:
+                facts.add(invented)
+
+        for fact, is_added in changes:
+            luck = rng.random()
+            kind = rng.choice(self.kinds)
+            swapped = _swapped(fact, known_facts, rng)
             if luck >= self.error_rate:
                 continue
-            if kind != "invent":
-                (facts.discard if added else facts.add)(fact)
-            if kind != "drop" and other is not None:
-                (facts.add if added else facts.discard)(other)
+
+            if kind != "invent":  # the change is not predicted
+                (facts.discard if is_added else facts.add)(fact)
+            if kind != "drop" and swapped is not None:  # another one is
+                (facts.add if is_added else facts.discard)(swapped)
+
         return frozenset(facts)
 
 
-def _swapped(fact: Fact, known: Sequence[Fact], rng: random.Random) -> Fact | None:
-    """Return the fact with one argument replaced by another that the predicate's kin have there."""
-    index = rng.randrange(1, len(fact)) if len(fact) > 1 else 0
-    same = {other[index] for other in known if other[0] == fact[0] and len(other) > index}
-    same |= {other[1] for other in known if other[0] == "exists" and len(other) == 2}
-    others = sorted(same - {fact[index]}) if index else []
-    return (*fact[:index], rng.choice(others), *fact[index + 1 :]) if others else None
+def _swapped(fact: Fact, known_facts: Sequence[Fact], rng: random.Random) -> Fact | None:
+    """Return the fact with one argument replaced by another name; None where there is no other.
+
+    The other name stands in the same position of a fact with the same predicate, or exists.
+    """
+    if len(fact) < 2:
+        return None
+    index = rng.randrange(1, len(fact))
+
+    names: set[str] = set()
+    for known_fact in known_facts:
+        if known_fact[0] == fact[0] and len(known_fact) > index:
+            names.add(known_fact[index])
+        if known_fact[0] == "exists" and len(known_fact) == 2:
+            names.add(known_fact[1])
+
+    candidates = sorted(names - {fact[index]})
+    if not candidates:
+        return None
+    return (*fact[:index], rng.choice(candidates), *fact[index + 1 :])

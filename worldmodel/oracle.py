@@ -12,7 +12,8 @@ from ..envs import Snapshot, TextEnv
 from ..errors import WorldModelError
 from .base import Prediction, Query, text_env
 
-_REMEMBERED = 256
+_MOST_MOMENTS = 256
+"""Moments of imagined rollouts that are kept, beside the grounded one."""
 
 
 class OracleWorldModel:
@@ -75,34 +76,40 @@ class OracleWorldModel:
         return {"id": "oracle"}
 
     def _answer(self, env: TextEnv, query: Query) -> Prediction:
+        """Return what really follows; after the true end, the last observation again."""
         start = next(iter(self._moments.values())).history[:1]
         if query.history and query.history[:1] != start:
             raise _other_episode()
+
         path = tuple(turn.action or "" for turn in query.history[1:])
         moment = self._go(env, path)
-        ended = moment.outcome.terminated
-        if not ended:
+        was_over = moment.outcome.terminated
+        if not was_over:
             moment = self._step(env, moment, (*path, query.action))
+
         outcome = moment.outcome
         info = {
             "admissible_actions": outcome.admissible,
             "score": outcome.score,
             "success": outcome.success,
-            "invalid_action": ended or outcome.invalid,
+            "invalid_action": was_over or outcome.invalid,
         }
-        reward = 0.0 if ended else float(outcome.reward)
+        reward = 0.0 if was_over else float(outcome.reward)
         return Prediction(outcome.observation, 1.0, reward, outcome.terminated, "oracle", info)
 
     def _go(self, env: TextEnv, path: tuple[str, ...]) -> Snapshot:
         """Bring the environment to the moment that these actions lead to, and return it."""
-        length = next((n for n in range(len(path), -1, -1) if path[:n] in self._moments), None)
-        if length is None:
-            raise _other_episode()
+        # Replay from the latest moment on the way that is kept; the grounded one is the last resort.
+        length = len(path)
+        while path[:length] not in self._moments:
+            if length == 0:
+                raise _other_episode()
+            length -= 1
+
         moment = self._moments[path[:length]]
-        for n in range(length, len(path)):
-            if moment.outcome.terminated:
-                break
-            moment = self._step(env, moment, path[: n + 1])
+        while length < len(path) and not moment.outcome.terminated:
+            length += 1
+            moment = self._step(env, moment, path[:length])
         return moment
 
     def _step(self, env: TextEnv, moment: Snapshot, path: tuple[str, ...]) -> Snapshot:
@@ -118,8 +125,9 @@ class OracleWorldModel:
 
     def _keep(self, path: tuple[str, ...], moment: Snapshot) -> None:
         self._moments[path] = moment
-        if len(self._moments) > _REMEMBERED:
-            first = next(iter(self._moments))  # the grounded moment itself is never dropped
+        if len(self._moments) > _MOST_MOMENTS:
+            # The grounded moment is the first and stays so: without it nothing could be replayed.
+            first = next(iter(self._moments))
             self._moments.move_to_end(first)
             self._moments.popitem(last=False)
             self._moments.move_to_end(first, last=False)

@@ -17,14 +17,18 @@ from .base import Prediction, Query, Transition
 from .templates import Situation
 
 _FAMILIAR = 60.0
+"""The least token ratio (of 100) at which an action counts as like a known one."""
+
 _FORMAT = "comap retrieval world model 1"
 
 
 def _checked(transition: Any) -> Transition:
-    """Return a transition, or say that something is none."""
-    parts = transition if isinstance(transition, tuple) and len(transition) == 2 else (None, None)
-    if isinstance(parts[0], Query) and isinstance(parts[1], str):
-        return Transition(*parts)
+    """Return a transition; raise `WorldModelError` where it is none."""
+    if isinstance(transition, tuple) and len(transition) == 2:
+        query, observation = transition
+        if isinstance(query, Query) and isinstance(observation, str):
+            return Transition(query, observation)
+
     raise WorldModelError(
         f"expected transitions (a Query and the text that followed), found {transition!r:.80}; "
         "take those of comap.worldmodel.transitions_of(trajectory)"
@@ -63,7 +67,7 @@ class RetrievalWorldModel:
         self.name = name
         self._texts: dict[str, dict[str, dict[str, Counter[str]]]] = {}
         self._size = 0
-        self._tidy = True
+        self._sorted = True
         self._refusal = ""
         self._path: Path | None = None
         if path is not None:
@@ -84,7 +88,8 @@ class RetrievalWorldModel:
             counter = self._counter(situation.action, "|".join(situation.kinds), situation.context)
             counter[situation.abstract(observation)] += 1
             self._size += 1
-            self._tidy, self._path = False, None
+            self._sorted = False
+            self._path = None  # the file no longer holds all of it
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
         """Return the nearest known transition's text for each query, with the query's names.
@@ -97,7 +102,7 @@ class RetrievalWorldModel:
                 "the retrieval world model has learnt nothing; call fit(transitions), or load one "
                 "with RetrievalWorldModel(path)"
             )
-        if not self._tidy:
+        if not self._sorted:
             self._sort()
         return [self._predict(query) for query in queries]
 
@@ -109,6 +114,7 @@ class RetrievalWorldModel:
         self._path = target
 
     def _situations(self) -> Iterator[list[Any]]:
+        """Yield the lines of a file: action, kinds, context, and the counted texts."""
         for action, by_kinds in sorted(self._texts.items()):
             for kinds, by_context in sorted(by_kinds.items()):
                 for context, texts in sorted(by_context.items()):
@@ -126,7 +132,7 @@ class RetrievalWorldModel:
         return by_context.setdefault(context, Counter())
 
     def _sort(self) -> None:
-        """Bring everything into an order that does not depend on that of learning."""
+        """Sort what is known, so that ties do not depend on the order of learning; count refusals."""
         self._texts = {
             action: {
                 kinds: dict(sorted(by_context.items()))
@@ -134,15 +140,28 @@ class RetrievalWorldModel:
             }
             for action, by_kinds in sorted(self._texts.items())
         }
-        answers: Counter[str] = Counter()
+
+        # A text without names that many different actions got is how the environment says no.
+        actions_by_text: Counter[str] = Counter()
         for by_kinds in self._texts.values():
-            texts = {t for by_context in by_kinds.values() for c in by_context.values() for t in c}
-            answers.update(text for text in texts if "{" not in text and "[" not in text)
-        self._refusal = min(answers, key=lambda text: (-answers[text], text), default="")
-        self._tidy = True
+            nameless_texts: set[str] = set()
+            for by_context in by_kinds.values():
+                for texts in by_context.values():
+                    nameless_texts |= {
+                        text for text in texts if "{" not in text and "[" not in text
+                    }
+            actions_by_text.update(nameless_texts)
+
+        self._refusal = min(
+            actions_by_text, key=lambda text: (-actions_by_text[text], text), default=""
+        )
+        self._sorted = True
 
     def _predict(self, query: Query) -> Prediction:
+        """Return the most frequent text of the nearest situation, with the query's names."""
         situation = Situation.of(query.action, query.state)
+
+        # Down the tree: at each level the same key, or else the most similar one.
         likeness = 1.0
         level: Any = self._texts
         for key in (situation.action, "|".join(situation.kinds), situation.context):
@@ -154,12 +173,14 @@ class RetrievalWorldModel:
                 if level is self._texts and score < _FAMILIAR:
                     return Prediction(self._refusal, likeness, source=self.name)
             level = level[key]
+
         texts: Counter[str] = level
-        fitting = [text for text in texts if situation.needs(text)]
+        fitting = [text for text in texts if situation.has_names_for(text)]
         template = min(fitting, key=lambda text: (-texts[text], text), default=self._refusal)
         return Prediction(situation.fill(template), likeness, source=self.name)
 
     def _read(self, path: Path) -> None:
+        """Read a file that `save` wrote."""
         try:
             lines = path.read_text("utf-8").removesuffix("\n").split("\n")
         except OSError as error:
@@ -168,20 +189,24 @@ class RetrievalWorldModel:
                 "RetrievalWorldModel.save"
             ) from error
         except UnicodeDecodeError:
-            lines = [""]
+            lines = [""]  # a file of bytes: no head, so it is refused below
+
         try:
             head = json.loads(lines[0])
             if head["format"] != _FORMAT:
                 raise ValueError("another format")
-            self.name, self._size = str(head["name"]), int(head["size"])
+            self.name = str(head["name"])
+            self._size = int(head["size"])
+
             total = 0
             for line in lines[1:]:
                 action, kinds, context, texts = json.loads(line)
-                counts = {str(text): int(n) for text, n in texts}
+                counts = {str(text): int(count) for text, count in texts}
                 if not counts or min(counts.values()) < 1:
                     raise ValueError("a situation without texts")
                 self._counter(str(action), str(kinds), str(context)).update(counts)
                 total += sum(counts.values())
+
             if total != self._size:
                 raise ValueError(f"{total} of {self._size} transitions")
         except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
@@ -189,4 +214,6 @@ class RetrievalWorldModel:
                 f"expected a saved retrieval world model at {path}, found another file; "
                 "write one with RetrievalWorldModel.save"
             ) from error
-        self._path, self._tidy = path, False
+
+        self._path = path
+        self._sorted = False

@@ -49,7 +49,7 @@ def learnt(*pairs: tuple[str, str], state: State = SAFE) -> RetrievalWorldModel:
 def test_any_text_without_names_comes_back(text: str) -> None:
     situation = Situation.of("open safe 1", State(frozenset({("closed", "safe 1")})))
     template = situation.abstract(text)
-    assert situation.needs(template)
+    assert situation.has_names_for(template)
     assert situation.fill(template) == text
 
 
