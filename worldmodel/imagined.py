@@ -109,13 +109,17 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         for name, value in (("horizon", horizon), ("real_every", real_every)):
             if value is not None:
                 check_number(name, value)
+
         self._inner = _real_env(env)
         if isinstance(world_model, str | Mapping):
-            self.world_model, recorded = create_world_model(world_model), deepcopy(world_model)
+            self.world_model = create_world_model(world_model)
+            recorded = deepcopy(world_model)
         else:
             self.world_model = checked(world_model)
             recorded = _config_of(self.world_model)
-        RecordConstructorArgs.__init__(  # a live model is not copied: it may be large
+
+        # A live model is not copied: it may be large.
+        RecordConstructorArgs.__init__(
             self,
             _disable_deepcopy=True,
             world_model=recorded,
@@ -124,10 +128,13 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
             imagined_start=imagined_start,
         )
         gymnasium.Wrapper.__init__(self, env)
+
         limits = (self._inner._limit, env.spec.max_episode_steps if env.spec is not None else None)
         limit = min((limit for limit in limits if limit is not None), default=None)
         self.horizon = horizon if horizon is not None else limit
-        self.real_every, self.imagined_start = real_every, imagined_start
+        self.real_every = real_every
+        self.imagined_start = imagined_start
+
         self._started = False
         self._moment = _NO_MOMENT
         self._history: list[Turn] = []
@@ -140,6 +147,7 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
     ) -> tuple[str, dict[str, Any]]:
         """Start a real episode; what follows is imagined. See `TextEnv.reset`."""
         self._forget()
+
         observation, info = self.env.reset(seed=seed, options=options)
         self._take_stock()
         self._history = list(self._inner.history())
@@ -148,11 +156,13 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
 
     def _imagine_start(self) -> tuple[str, dict[str, Any]]:
         """Put an imagined first observation in the place of the real one."""
-        inner, real = self._inner, self._moment
+        inner = self._inner
+        real = self._moment
         (prediction,) = ask(self.world_model, [start_query(inner.env_id, inner.goal)])
         text = prediction.observation
         facts = inner.canonicalizer.initial(inner.goal, text)
         admissible = inner.admissible_of(facts)
+
         outcome = real.outcome._replace(observation=text, admissible=admissible)
         self._moment = real._replace(outcome=outcome, facts=facts, delta=Delta(), imagined=True)
         self._history = [Turn(None, text)]
@@ -171,16 +181,20 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
             )
         if not (self._started and self._moment.running):
             raise NoEpisode("expected a running episode, found none; call env.reset() first")
+
         action = self._inner.bounded(action)
-        prepared, self._prepared = self._prepared, None
+        prepared = self._prepared
+        self._prepared = None
         if self._is_real_next():
-            return self._really(action)
+            return self._step_really(action)
+
         try:
             prediction = self._predict(action, prepared)
             facts = self._fold(action, prediction)
             outcome = self._outcome(prediction, facts)
         except Exception as error:
             return self._fault(error)
+
         self._pending.append(action)
         self._history.append(Turn(action, prediction.observation))
         return self._arrive(outcome, facts, imagined=True)
@@ -262,15 +276,19 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
                 f"expected a snapshot of an imagined episode, found {type(snapshot).__name__}"
             )
         self._forget()
+
         if isinstance(snapshot, Snapshot):
-            answer = restore_env(self.env, snapshot)
+            observation, info = restore_env(self.env, snapshot)
             self._take_stock()
-            self._history, self._started = list(snapshot.history), True
-            return answer
+            self._history = list(snapshot.history)
+            self._started = True
+            return observation, info
+
         restore_env(self.env, snapshot.real)
         self._take_stock()
         self._moment = snapshot.moment
-        self._history, self._pending = list(snapshot.history), list(snapshot.pending)
+        self._history = list(snapshot.history)
+        self._pending = list(snapshot.pending)
         self._started = True
         return self._moment.outcome.observation, self._info()
 
@@ -282,14 +300,17 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         return f"{'' if action is None else f'> {action}'}\n{observation}\n".lstrip("\n")
 
     def _forget(self) -> None:
-        """Be in no episode, until the real environment is known to be in one."""
+        """Leave the episode: a `reset` or `restore` that fails must not leave the old one running."""
         self._prepared = None
-        self._started, self._moment, self._history = False, _NO_MOMENT, []
+        self._started = False
+        self._moment = _NO_MOMENT
+        self._history = []
 
     def _take_stock(self) -> None:
         """Take the real episode's moment as the present, and tell the world model."""
         real = self._inner.snapshot()
-        self._real, self._pending = real, []
+        self._real = real
+        self._pending = []
         self._moment = _Moment(real.outcome, real.facts, real.delta, real.step, False, real.running)
         if isinstance(self.world_model, Grounded):
             self.world_model.ground(self.env)
@@ -310,6 +331,7 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         return prepared[1]
 
     def _fold(self, action: str, prediction: Prediction) -> State:
+        """Return the belief after the predicted observation."""
         space = self._inner.observation_space
         if isinstance(space, Unicode) and prediction.observation not in space:
             raise space.too_long(prediction.observation)
@@ -318,27 +340,29 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
 
     def _outcome(self, prediction: Prediction, facts: State) -> Outcome:
         """Work out the rest of the step from the predicted belief."""
-        inner, known = self._inner, prediction.info or {}
-        success = bool(known.get("success", inner.goal_reached(facts)))
-        score = known.get("score", inner.score_of(facts))
-        admissible = (
-            known["admissible_actions"]
-            if "admissible_actions" in known
-            else inner.admissible_of(facts)
-        )
+        inner = self._inner
+        info = prediction.info or {}  # what the model knows stands in for what facts say
+        success = bool(info.get("success", inner.goal_reached(facts)))
+        score = info.get("score", inner.score_of(facts))
+        if "admissible_actions" in info:
+            admissible = info["admissible_actions"]
+        else:
+            admissible = inner.admissible_of(facts)
+
         return Outcome(
             prediction.observation,
             float(success if prediction.reward is None else prediction.reward),
             min(max(float(success if score is None else score), 0.0), 1.0),
             success,
             success or bool(prediction.terminated) or inner.ended(facts),
-            bool(known.get("invalid_action", inner.refused(prediction.observation))),
+            bool(info.get("invalid_action", inner.refused(prediction.observation))),
             None if admissible is None else tuple(admissible),
         )
 
     def _arrive(
         self, outcome: Outcome, facts: State, imagined: bool, cut: bool = False
     ) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Make an outcome the present moment, and return it as `step` does; `cut` truncates it."""
         step = self._moment.step + 1
         cut = cut or (self.horizon is not None and step >= self.horizon)
         truncated = cut and not outcome.terminated
@@ -347,22 +371,26 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         self._moment = _Moment(outcome, facts, delta, step, imagined, running)
         return outcome.observation, outcome.reward, outcome.terminated, truncated, self._info()
 
-    def _really(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+    def _step_really(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Take the actions imagined since the last real moment, and then `action`, for real."""
         before = self._moment
-        for pending in [*self._pending, action]:
-            answer = self.env.step(pending)
-            if answer[2] or answer[3]:
+        for pending_action in [*self._pending, action]:
+            observation, _, terminated, truncated, real_info = self.env.step(pending_action)
+            if terminated or truncated:
                 break
         self._take_stock()
-        self._history.append(Turn(action, answer[0]))
+        self._history.append(Turn(action, observation))
+
+        # The delta and the step number count from the imagined moment before, not from the real one.
         real = self._moment
         self._moment = before
-        ended = answer[3] and not real.outcome.terminated
-        result = self._arrive(real.outcome, real.facts, imagined=False, cut=ended)
-        if "error" in answer[4]:
-            return "", 0.0, False, True, result[4] | {"error": answer[4]["error"]}
-        return result
+        is_cut = truncated and not real.outcome.terminated
+        arrival = self._arrive(real.outcome, real.facts, imagined=False, cut=is_cut)
+
+        if "error" in real_info:
+            info = arrival[4] | {"error": real_info["error"]}
+            return "", 0.0, False, True, info
+        return arrival
 
     def _fault(self, error: Exception) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """End the episode after a fault of the world model, and say so in `info`."""

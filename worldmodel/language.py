@@ -24,6 +24,7 @@ Style = Literal["standard", "brief"]
 StateText = Literal["history", "belief"]
 Ending = Literal["facts", "words"]
 
+# "Thought: ... Observation:" or "Next state:" before an observation; neither is part of it.
 _LABEL = re.compile(
     r"\A\s*(?:thought\s*:.*?^\s*(?=observation))?"
     r"(?:(?:predicted\s+)?next\s+(?:state|observation)|observation)\s*:[ \t]*",
@@ -37,7 +38,8 @@ _ASK_DONE = (
 )
 _RESERVED = 64
 _BRIEF = (2048, 192)  # tokens of prompt and answer, and of the answer (CoMap, Table 5)
-_ANSWER, _THOUGHT_AND_ANSWER = 512, 1024
+_ANSWER = 512
+_THOUGHT_AND_ANSWER = 1024
 
 
 class LanguageWorldModel:
@@ -98,6 +100,7 @@ class LanguageWorldModel:
             ("ending", ending, get_args(Ending)),
         ):
             check_choice(name, value, allowed)
+
         self._spec = lm if isinstance(lm, str) else None
         self.lm = _model_of(lm)
         if max_length is None:
@@ -109,9 +112,11 @@ class LanguageWorldModel:
                 f"max_length must leave room for a prompt beside the answer: expected at least "
                 f"{max_new_tokens + 2 * _RESERVED}, found {max_length}"
             )
+
         check_number("examples", examples, 0, 2)
         if prompt_folder is not None:
             check_prompt_folder(prompt_folder)
+
         self.options = {
             "prompts": prompts,
             "state_text": state_text,
@@ -124,8 +129,12 @@ class LanguageWorldModel:
             **({"examples": examples} if prompts == "standard" else {}),
             **({"prompt_folder": Path(prompt_folder).name} if prompt_folder is not None else {}),
         }
-        self.prompts, self.state_text, self.adapter = prompts, state_text, adapter
-        self.max_length, self.history_turns, self.ending = max_length, history_turns, ending
+        self.prompts = prompts
+        self.state_text = state_text
+        self.adapter = adapter
+        self.max_length = max_length
+        self.history_turns = history_turns
+        self.ending = ending
         self.sampling = Sampling(max_new_tokens, temperature=temperature)
         self.examples = examples
         self.prompt_folder = prompt_folder
@@ -147,6 +156,7 @@ class LanguageWorldModel:
             LanguageModelError: The language model failed at one of them.
         """
         requests = [self.request(query, "imagine") for query in queries]
+
         predictions = []
         for completion in self.lm.generate(requests):
             if isinstance(completion, LanguageModelError):
@@ -156,8 +166,10 @@ class LanguageWorldModel:
 
     def request(self, query: Query, purpose: str) -> Generate:
         """Return the request of a query: the prompt, and how to sample."""
-        messages, sampling = self.prompt(query), self.sampling
-        if sampling.temperature:
+        messages = self.prompt(query)
+        sampling = self.sampling
+
+        if sampling.temperature:  # by the prompt: an answer does not depend on its batch
             digest = hashlib.sha256(repr(messages).encode("utf-8", "replace")).digest()
             sampling = replace(sampling, seed=int.from_bytes(digest[:4], "big") >> 1)
         return Generate(messages, sampling, adapter=self.adapter, purpose=purpose)
@@ -185,26 +197,30 @@ class LanguageWorldModel:
         fill = partial(
             fill_template, package, self.prompts, name, prompt_folder=self.prompt_folder, **slots
         )
+
+        # The situation gets what the rest of the prompt and the answer leave.
         bare = fill(situation="")
-        fixed = sum(self.lm.count_tokens(message.content) + OVERHEAD for message in bare)
-        budget = max(self.max_length - self.sampling.max_new_tokens - fixed, _RESERVED)
-        text = self._situation(query, budget)
-        return fill(situation=text)
+        bare_tokens = sum(self.lm.count_tokens(message.content) + OVERHEAD for message in bare)
+        budget = max(self.max_length - self.sampling.max_new_tokens - bare_tokens, _RESERVED)
+        return fill(situation=self._situation(query, budget))
 
     def _examples(self, query: Query) -> str:
-        """Return what shows a model the form of an observation; empty where nothing is to be shown."""
+        """Return the prompt's section of examples; empty with brief prompts or no examples."""
         if not self.examples or self.prompts == "brief":
             return ""
         briefing = query.briefing or text_env_of(query.env_id).briefing
         briefing = briefing.replaced(query.env_id, self.prompt_folder)
+
         parts = [briefing.observation_form] if briefing.observation_form else []
         for transition in briefing.shown_transitions()[: self.examples]:
             parts.append(
                 f"State\n{transition.before}\n\nAction\n{transition.action}\n\n"
                 f"Next observation\n{transition.after}"
             )
-        room = self.max_length // 3
-        while parts and self.lm.count_tokens("\n\n".join(parts)) > room:
+
+        # At most a third of the prompt, or there is no room for the history.
+        most_tokens = self.max_length // 3
+        while parts and self.lm.count_tokens("\n\n".join(parts)) > most_tokens:
             parts.pop()
         return "## Examples\n" + "\n\n".join(parts) + "\n\n" if parts else ""
 
@@ -218,16 +234,20 @@ class LanguageWorldModel:
         if self.state_text == "belief":
             text = belief_text(query.env_id, query.goal, query.history, query.state, query.action)
             return cut_text(text, budget, count)
+
         turns = list(query.history[1:])
         if self.history_turns is not None:
             turns = turns[max(len(turns) - self.history_turns, 0) :]
         first = query.history[0].observation if query.history else ""
-        parts = 2 if turns else 1  # the first observation leaves half of the room to turns
+        shares = 2 if turns else 1  # the first observation leaves half of the room to turns
+
+        # The goal stands at the end of the first observation: where that is cut, it is written before.
         goal = ""
-        if query.goal not in first or count(first) > budget // parts:  # it stands at the end of it
+        if query.goal not in first or count(first) > budget // shares:
             goal = f"Task goal: {cut_text(query.goal, budget // 2, count)}\n"
         room = budget - (count(goal) if goal else 0)
-        head = goal + cut_text(first, max(room // parts, 1), count)
+
+        head = goal + cut_text(first, max(room // shares, 1), count)
         lines = [head]
         for turn in recent_turns(turns, budget - count(head), count) if turns else ():
             lines += [f"> {turn.action}", turn.observation]
@@ -235,23 +255,31 @@ class LanguageWorldModel:
 
 
 def prediction_of(completion: Completion, source: str, ending: Ending = "facts") -> Prediction:
+    """Return the prediction that a reply states, without its thought, label and "Done:" line.
+
+    The confidence is the geometric mean of the tokens' probabilities.
+    """
     text = _LABEL.sub("", without_thoughts(completion.text)).strip()
-    terminated = reward = None
+
+    terminated: bool | None = None
+    reward: float | None = None
     if ending == "words":
-        said = _DONE.search(text)
-        if said is not None:
-            terminated = said[1].lower() == "yes"
+        done_line = _DONE.search(text)
+        if done_line is not None:
+            terminated = done_line[1].lower() == "yes"
             reward = float(terminated)
-            text = text[: said.start()].strip()
+            text = text[: done_line.start()].strip()
+
     confidence = None
     logprobs = [min(value, 0.0) for value in completion.logprobs or ()]
     if logprobs and not any(math.isnan(value) for value in logprobs):
         confidence = round(math.exp(math.fsum(logprobs) / len(logprobs)), 6)
+
     return Prediction(text, confidence, reward, terminated, source)
 
 
 def _answer_tokens(lm: LanguageModel, prompts: Style, max_length: int) -> int:
-    """Return the most tokens of an answer if nobody says so."""
+    """Return the default of `max_new_tokens`."""
     if prompts == "brief":
         return _BRIEF[1]
     tokens = _THOUGHT_AND_ANSWER if thinks(lm, False) else _ANSWER

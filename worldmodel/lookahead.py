@@ -69,9 +69,12 @@ def imagine(
     """
     query = query_about(env, action, after)
     model = asked_model(env, world_model)
+
+    # The imagined environment grounds its own model after each step.
     layer = imagined_layer(env)
     if isinstance(model, Grounded) and (layer is None or model is not layer.world_model):
         model.ground(env)
+
     (prediction,) = ask(model, [query])
     return imagined_of(env, query, prediction)
 
@@ -89,15 +92,24 @@ def query_about(env: gymnasium.Env[str, str], action: str, after: Sequence[Imagi
         raise InvalidAction(
             f"an action is text (str), found {type(action).__name__}: {action!r:.80}"
         )
+
     layer = imagined_layer(env)
     if layer is not None:
         query = layer.query(action)
     else:
         inner.require_episode()
-        present = inner.env_id, inner.goal, inner.history(), inner.state_facts()
-        query = Query(*present, action, inner.admissible_actions, inner.briefing)
+        query = Query(
+            inner.env_id,
+            inner.goal,
+            inner.history(),
+            inner.state_facts(),
+            action,
+            inner.admissible_actions,
+            inner.briefing,
+        )
     if not after:
         return query
+
     turns = tuple(Turn(step.action, step.observation) for step in after)
     return replace(
         query,
@@ -127,8 +139,9 @@ def imagined_of(env: gymnasium.Env[str, str], query: Query, prediction: Predicti
     """Return what a prediction means in `env`: the belief it leads to, and what follows from that."""
     inner = text_env(env)
     facts = inner.canonicalizer.update(query.state, query.action, prediction.observation)
-    known = prediction.info or {}
-    admissible = known.get("admissible_actions", inner.admissible_of(facts))
+    info = prediction.info or {}
+    admissible = info.get("admissible_actions", inner.admissible_of(facts))
+
     return Imagined(
         prediction.observation,
         facts,
