@@ -10,10 +10,12 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
-LONG = 3  # tokens of an n-gram, the last of which is counted
-_MOST = 8  # tokens that are guessed at once
-_LEAST = 0.5  # a guess is more probable than this
-_KINDS = 100_000  # beginnings that are counted
+LONG = 3
+"""Tokens of an n-gram, the last of which is counted."""
+
+_MOST_GUESSED = 8  # tokens at once
+_LEAST_PROBABILITY = 0.5  # of all tokens of a guess together: a wrong one costs a longer pass
+_MOST_BEGINNINGS = 100_000  # then all counts are dropped, which bounds memory
 
 
 class NGrams:
@@ -21,18 +23,19 @@ class NGrams:
 
     def __init__(self) -> None:
         self._counts: defaultdict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
-        self._first: dict[tuple[int, ...], tuple[int, float]] = {}
+        self._likeliest: dict[tuple[int, ...], tuple[int, float]] = {}
 
     def learn(self, text: Sequence[int], count: int) -> None:
         """Count a text's last `count` tokens, each after those before it."""
-        if len(self._counts) > _KINDS:
+        if len(self._counts) > _MOST_BEGINNINGS:
             self._counts.clear()
-            self._first.clear()
+            self._likeliest.clear()
+
         text = text[-count - LONG + 1 :]
-        for end in range(len(text) - count, len(text)):
-            last = tuple(text[max(0, end - LONG + 1) : end])
-            self._counts[last][text[end]] += 1
-            self._first.pop(last, None)
+        for position in range(len(text) - count, len(text)):
+            beginning = tuple(text[max(0, position - LONG + 1) : position])
+            self._counts[beginning][text[position]] += 1
+            self._likeliest.pop(beginning, None)
 
     def after(
         self, text: Sequence[int], most: int, ends: Set[int], choices: Any = None
@@ -45,30 +48,38 @@ class NGrams:
             ends: Tokens that end a text.
             choices: A `TokenTrie` and the node to which the text has come, if it must keep to them.
         """
-        last, found, chance = tuple(text[1 - LONG :]), list[int](), 1.0
-        while len(found) < min(most, _MOST):
+        beginning = tuple(text[1 - LONG :])
+        guess: list[int] = []
+        probability = 1.0
+
+        while len(guess) < min(most, _MOST_GUESSED):
             if choices:
+                # Only these tokens are possible, so each has one count more than it was seen.
                 trie, node = choices
-                follow, counts = trie.children[node], self._counts.get(last, Counter())
-                token, share = _likely({one: 1 + counts[one] for one in follow}, 0)
-                choices = trie, follow[token]
-                if not trie.children[follow[token]]:
+                children = trie.children[node]
+                counts = self._counts.get(beginning, Counter())
+                token, share = _likeliest({child: 1 + counts[child] for child in children}, 0)
+                choices = trie, children[token]
+                if not trie.children[children[token]]:
                     break
-            elif last in self._first:
-                token, share = self._first[last]
-            elif last in self._counts:
-                token, share = self._first[last] = _likely(self._counts[last], 1)
+            elif beginning in self._likeliest:
+                token, share = self._likeliest[beginning]
+            elif beginning in self._counts:
+                token, share = _likeliest(self._counts[beginning], 1)
+                self._likeliest[beginning] = token, share
             else:
                 break
-            chance *= share
-            if chance <= _LEAST or token in ends:
+
+            probability *= share
+            if probability <= _LEAST_PROBABILITY or token in ends:
                 break
-            found.append(token)
-            last = (*last[1:], token)
-        return found
+            guess.append(token)
+            beginning = (*beginning[1:], token)
+
+        return guess
 
 
-def _likely(counts: Mapping[int, int], others: int) -> tuple[int, float]:
-    """Return what was counted most often, and its share."""
+def _likeliest(counts: Mapping[int, int], unseen: int) -> tuple[int, float]:
+    """Return what was counted most often, and its share of all counts and `unseen` more."""
     token = max(counts, key=counts.__getitem__)
-    return token, counts[token] / (sum(counts.values()) + others)
+    return token, counts[token] / (sum(counts.values()) + unseen)

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, permutations
 from pathlib import PureWindowsPath
 from typing import Any, Literal, NamedTuple
 
@@ -60,7 +60,8 @@ _TEMPLATE = (
 _OPENAI = "api.openai.com"
 _CONTEXTS = ("max_model_len", "context_length", "context_window")  # vLLM, SGLang; OpenRouter; Groq
 _LIST_SECONDS = 10
-_TOP_WORDS, _MOST_STOPS = 20, 4
+_TOP_WORDS = 20  # OpenAI's limits of top_logprobs and of stop strings
+_MOST_STOPS = 4
 _NO_KEY = "none"
 _KEY_PART = 8  # characters of a key in a row that nobody writes by chance
 _FINISHES = dict.fromkeys(("stop", "eos", "eos_token", "stop_sequence", "end_turn"), "stop")
@@ -182,34 +183,54 @@ class OpenAILanguageModel(BaseLanguageModel):
         logprobs: bool = True,
         name: str | None = None,
     ):
-        continues, vllm = prefix_mode == "continue", choices_mode == "vllm"
-        paid = len(prices) == 2 and all(0 <= price < math.inf for price in prices)
-        for fine, rule, value in (
-            (model.strip(), "model must not be empty", model),
-            (continues or prefix_mode == "ask", "prefix_mode must be ask or continue", prefix_mode),
-            (vllm or choices_mode == "none", "choices_mode must be none or vllm", choices_mode),
-            (concurrency >= 1, "concurrency must be at least 1", concurrency),
-            (max_retries >= 0, "max_retries must be at least 0", max_retries),
-            (0 < timeout < math.inf, "timeout must be a number of seconds above 0", timeout),
-            (paid, "prices must be two numbers of at least 0", prices),
-        ):
-            if not fine:
-                raise OptionError(f"{rule}, not {value!r:.80}")
+        continues = prefix_mode == "continue"
+        restricts_choices = choices_mode == "vllm"
+        _require(model.strip(), "model must not be empty", model)
+        _require(
+            continues or prefix_mode == "ask", "prefix_mode must be ask or continue", prefix_mode
+        )
+        _require(
+            restricts_choices or choices_mode == "none",
+            "choices_mode must be none or vllm",
+            choices_mode,
+        )
+        _require(concurrency >= 1, "concurrency must be at least 1", concurrency)
+        _require(max_retries >= 0, "max_retries must be at least 0", max_retries)
+        _require(0 < timeout < math.inf, "timeout must be a number of seconds above 0", timeout)
+        _require(
+            len(prices) == 2 and all(0 <= price < math.inf for price in prices),
+            "prices must be two numbers of at least 0",
+            prices,
+        )
+
         self.name = name or public_name(model)
-        self._model, self._prefix_mode, self._choices_mode = model, prefix_mode, choices_mode
-        self._adapters, self._prices = dict(adapters or {}), prices
-        self._address, self._variable = address_of(base_url), api_key_env
+        self._model = model
+        self._prefix_mode = prefix_mode
+        self._choices_mode = choices_mode
+        self._adapters = dict(adapters or {})
+        self._prices = prices
+
+        self._address = address_of(base_url)
+        self._variable = api_key_env
         self._extra = _checked_extra_body(extra_body or {}, key_from(api_key_env, self._address))
         self._template = checked_template_kwargs(self._extra.pop(_TEMPLATE, None))
         self._template |= checked_template_kwargs(chat_template_kwargs)
+
+        self._timeout = timeout
+        self._max_retries = max_retries
+        self._concurrency = concurrency
+        self._slots = threading.BoundedSemaphore(concurrency)
+        self._lock = threading.Lock()
+
+        # What is sent changes where the server refuses it: see `_can_ask_otherwise`.
+        self._logprobs = logprobs
+        self._asks_logprobs = logprobs
         self._fixes_template = self._address.host != _OPENAI
-        self._timeout, self._max_retries, self._concurrency = timeout, max_retries, concurrency
-        self._slots, self._lock = threading.BoundedSemaphore(concurrency), threading.Lock()
-        self._logprobs = self._ask_logprobs = logprobs
-        self._limit = "max_tokens"
-        self._client: tuple[int, Any] = (0, None)
+        self._limit_field = "max_tokens"
+
+        self._client: tuple[int, Any] = (0, None)  # the process that made it, and the client
         able = {"generate": True, "prefix": True, "tokens": logprobs}
-        able |= {"words": continues, "choices": vllm}
+        able |= {"words": continues, "choices": restricts_choices}
         self.capabilities = frozenset(name for name, can in able.items() if can)
         self.usage = Usage()
 
@@ -278,9 +299,11 @@ class OpenAILanguageModel(BaseLanguageModel):
             return self._client[1]
 
     def _ask(self, client: Any, request: LMRequest) -> Any:
+        """Return the server's reply to a request, or the error that stands in its place."""
         import openai
 
-        start, transient = time.monotonic(), False
+        start = time.monotonic()
+        transient = False  # whether the same request may succeed later
         key = "" if client.api_key == _NO_KEY else client.api_key
         try:
             with self._slots:
@@ -296,46 +319,52 @@ class OpenAILanguageModel(BaseLanguageModel):
                 self.usage.retries += answer.retries_taken
             return self._reply(request, read_chat(answer.content, key))
         except BadAnswer as error:
-            found, advice = error.args
+            problem, advice = error.args
             transient = advice == _THINKS
         except LanguageModelError as error:
             return error.with_traceback(None)
         except openai.APITimeoutError:
-            found, transient = f"no whole answer within {self._timeout:g} s", True
+            problem = f"no whole answer within {self._timeout:g} s"
+            transient = True
             advice = "raise timeout, lower concurrency or ask for fewer tokens"
         except openai.APIStatusError as error:
-            found, advice = _refusal(error.response, key, self._variable)
+            problem, advice = _refusal(error.response, key, self._variable)
             transient = error.status_code in (408, 409, 429) or error.status_code >= 500
         except openai.APIConnectionError as error:
-            found, advice = _broken(error)
-        after = ""
+            problem, advice = _broken(error)
+
+        retries = ""
         if client.max_retries:
-            took = time.monotonic() - start
-            after = f" after up to {client.max_retries} retries in {took:.1f} s"
+            seconds = time.monotonic() - start
+            retries = f" after up to {client.max_retries} retries in {seconds:.1f} s"
         failure = LanguageModelError(
-            f"expected an answer of {self.name} ({self._address.place}), found {found}{after}; {advice}"
+            f"expected an answer of {self.name} ({self._address.place}), found {problem}{retries}; {advice}"
         )
         failure.transient = transient
         return failure
 
-    def _can_ask_otherwise(self, error: Any, sent: Mapping[str, Any]) -> bool:
+    def _can_ask_otherwise(self, error: Any, body: Mapping[str, Any]) -> bool:
         """Return whether a refusal names a field of ours that can be sent otherwise, from now on."""
         text = error.response.text if error.status_code in (400, 422) else ""
         unsupported = re.search(r"unsupported|not supported|instead", text, re.IGNORECASE)
-        # A server may repeat the request, whatever is wrong with it.
-        echoed = '"logprobs":' in text
-        repeated = '"messages":' in text
-        fixed = _TEMPLATE in sent["extra_body"] and not self._template
-        if "max_tokens" in sent and "max_completion_tokens" in text and unsupported:
-            self._limit = "max_completion_tokens"
-        elif (
-            "logprobs" in sent and "top_logprobs" not in sent and "logprobs" in text and not echoed
-        ):
-            self._ask_logprobs = False
-        elif fixed and "chat_template" in text and not repeated:
+
+        # A server may repeat the request, whatever is wrong with it: then a name in it says nothing.
+        names_logprobs = "logprobs" in text and '"logprobs":' not in text
+        names_template = "chat_template" in text and '"messages":' not in text
+
+        # Log-probabilities of words are what is asked for, and variables a user's own: they stay.
+        sends_spare_logprobs = "logprobs" in body and "top_logprobs" not in body
+        sends_our_template = _TEMPLATE in body["extra_body"] and not self._template
+
+        if "max_tokens" in body and "max_completion_tokens" in text and unsupported:
+            self._limit_field = "max_completion_tokens"
+        elif sends_spare_logprobs and names_logprobs:
+            self._asks_logprobs = False
+        elif sends_our_template and names_template:
             self._fixes_template = False
         else:
             return False
+
         with self._lock:
             self.usage.retries += 1
         return True
@@ -351,20 +380,24 @@ class OpenAILanguageModel(BaseLanguageModel):
         if "words" not in self.capabilities:
             advice = "use prefix_mode='continue' with a server that can do so, as vLLM can"
             raise self._unable("next-word probabilities with prefix_mode='ask'", advice)
+
         body = self._conversation(request, True)
-        body |= {"temperature": 1.0, "top_p": 1.0, self._limit: 1}
+        body |= {"temperature": 1.0, "top_p": 1.0, self._limit_field: 1}
         return body | {"logprobs": True, "top_logprobs": _TOP_WORDS}
 
     def _generation(self, request: Generate) -> dict[str, Any]:
-        sampling, continues = request.sampling, self._prefix_mode == "continue"
+        """Return the arguments of a chat completion that writes a text or one of some choices."""
+        sampling = request.sampling
+        continues = self._prefix_mode == "continue"
         body = self._conversation(request, continues) | {
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "seed": sampling.seed,
-            self._limit: sampling.max_new_tokens,
+            self._limit_field: sampling.max_new_tokens,
         }
-        if self._ask_logprobs:
+        if self._asks_logprobs:
             body["logprobs"] = True
+
         if request.choices is not None:
             if "choices" not in self.capabilities:
                 advice = "use choices_mode='vllm' with vLLM 0.12 or newer, or ask for free text"
@@ -372,28 +405,35 @@ class OpenAILanguageModel(BaseLanguageModel):
             if not all(request.choices) or not request.choices:
                 raise LanguageModelError("expected choices, none of them empty; name some")
             body["extra_body"]["structured_outputs"] = {"choice": list(request.choices)}
-        else:
-            # A model that is asked to continue may repeat the prefix first, and must not stop inside.
-            repeated = "" if continues else request.prefix
-            if self.thinks(request.thinking):
-                return body  # a server would stop inside the thought; the reply is cut here
-            if stops := [stop for stop in sampling.stop if stop not in repeated][:_MOST_STOPS]:
-                body["stop"] = stops
+            return body
+
+        if self.thinks(request.thinking):
+            return body  # a server would stop inside the thought; `_reply` cuts the text instead
+
+        # A model that is asked to continue may repeat the prefix first, and must not stop inside.
+        repeatable = "" if continues else request.prefix
+        stops = [stop for stop in sampling.stop if stop not in repeatable][:_MOST_STOPS]
+        if stops:
+            body["stop"] = stops
         return body
 
     def _conversation(self, request: Generate | NextWord, continues: bool) -> dict[str, Any]:
         """Return model and messages of a request, and the further fields that its prefix needs."""
-        model, extra = self._model, dict(self._extra)
+        model = self._model
+        extra = dict(self._extra)
+
         if request.adapter is not None:
             if request.adapter not in self._adapters:
-                known = suggest(str(request.adapter), self._adapters)
+                hint = suggest(str(request.adapter), self._adapters)
                 raise LanguageModelError(
                     f"expected an adapter that {self.name} has, found {request.adapter!r:.80}; "
-                    f"{known}; name what the server calls it in the option adapters"
+                    f"{hint}; name what the server calls it in the option adapters"
                 )
             model = self._adapters[request.adapter]
+
         if template := self._template_of(request.thinking, self._fixes_template):
             extra[_TEMPLATE] = template
+
         messages = [message._asdict() for message in checked_messages(request.messages)]
         if request.prefix:
             messages.append({"role": "assistant", "content": valid_text(request.prefix)})
@@ -409,20 +449,32 @@ class OpenAILanguageModel(BaseLanguageModel):
         return values | self._template
 
     def _reply(self, request: LMRequest, chat: Chat) -> Completion | WordProbabilities:
+        """Return what a chat completion means for the request that it answers."""
         if isinstance(request, NextWord):
             probabilities = word_probabilities(chat.likeliest_tokens(), request.words)
             return WordProbabilities(probabilities, self._count(request, chat)[0])
         assert isinstance(request, Generate)  # others have no body
+
         chat = chat.without_reasoning_tokens()
-        text, finish, token_ids = chat.text, chat.finish, chat.token_ids
-        logprobs, tokens = chat.logprobs(), chat.tokens()
+        text = chat.text
+        finish = chat.finish
+        token_ids = chat.token_ids
+        logprobs = chat.logprobs()
+        tokens = chat.tokens()
+
+        # The tokens of a repeated prefix cannot be told from the others: then none are returned.
         if request.prefix and self._prefix_mode == "ask":
             text = without_prefix(text, request.prefix)
             if text != chat.text:
-                logprobs = token_ids = tokens = None
+                logprobs = None
+                token_ids = None
+                tokens = None
+
         if request.choices is None:
             end = first_stop(text, request.sampling.stop)
-            text, finish = (text, finish) if end is None else (text[:end], "stop")
+            if end is not None:
+                text = text[:end]
+                finish = "stop"
         elif text not in request.choices:
             if finish == "length":
                 raise BadAnswer("a choice that was cut off", "raise max_new_tokens")
@@ -434,12 +486,16 @@ class OpenAILanguageModel(BaseLanguageModel):
 
     def _count(self, request: Generate | NextWord, chat: Chat) -> tuple[int, int]:
         """Add an answer to the usage, and return the tokens of its prompt and its own."""
-        prompt, completion = chat.prompt_tokens, chat.completion_tokens
+        prompt = chat.prompt_tokens
+        completion = chat.completion_tokens
+
+        # A server that does not count is estimated: see `count_tokens`.
         if prompt is None:
             texts = "".join(content for _, content in request.messages)
             prompt = self.count_tokens(texts + request.prefix)
         if completion is None:
             completion = self.count_tokens(chat.reasoning + chat.text)
+
         with self._lock:
             self.usage.requests += 1
             self.usage.prompt_tokens += prompt
@@ -456,11 +512,17 @@ class OpenAILanguageModel(BaseLanguageModel):
             )
         return self._unable("the log-probabilities of given texts", _NO_SCORES)
 
-    def _unable(self, what: str, advice: str) -> LanguageModelError:
+    def _unable(self, purpose: str, advice: str) -> LanguageModelError:
         return LanguageModelError(
-            f"expected a request that {self.name} can answer, found one for {what}, which it cannot "
+            f"expected a request that {self.name} can answer, found one for {purpose}, which it cannot "
             f"get from its server; {advice}"
         )
+
+
+def _require(condition: object, rule: str, value: object) -> None:
+    """Raise `OptionError` with the rule and the value unless the condition is true."""
+    if not condition:
+        raise OptionError(f"{rule}, not {value!r:.80}")
 
 
 class Address(NamedTuple):
@@ -504,8 +566,10 @@ def key_from(variable: str, address: Address) -> str:
 def public_name(model: str) -> str:
     """Return a model's name, of a path on some machine only the last part."""
     path = PureWindowsPath(model)  # it reads both kinds of slashes
-    local = path.drive or model.startswith(("/", ".", "~")) or "\\" in model
-    return (path.name or "model") if local else model
+    is_local = path.drive or model.startswith(("/", ".", "~")) or "\\" in model
+    if not is_local:
+        return model
+    return path.name or "model"
 
 
 def _new_client(address: Address, key: str, timeout: float, max_retries: int) -> Any:
@@ -522,11 +586,13 @@ def _new_client(address: Address, key: str, timeout: float, max_retries: int) ->
             self.stream = stream
 
         def __iter__(self) -> Iterator[bytes]:
-            size, end = 0, time.monotonic() + timeout
+            size = 0
+            deadline = time.monotonic() + timeout
             for chunk in self.stream:
-                if (size := size + len(chunk)) > MAX_ANSWER_BYTES:
+                size += len(chunk)
+                if size > MAX_ANSWER_BYTES:
                     raise BadAnswer(f"an answer of more than {MAX_ANSWER_BYTES:,} bytes")
-                if time.monotonic() > end:
+                if time.monotonic() > deadline:
                     raise httpx.ReadTimeout("no whole answer in time")
                 yield chunk
 
@@ -566,7 +632,9 @@ def _broken(error: BaseException) -> tuple[str, str]:
 
 def _refusal(response: Any, key: str, variable: str) -> tuple[str, str]:
     """Return what an HTTP status other than 200 stands for, and what to do about it."""
-    status, text = response.status_code, one_line(response.text, key)
+    status = response.status_code
+    text = one_line(response.text, key)
+
     if 300 <= status < 400:
         advice = "redirects are not followed: set base_url to where the server really is"
     elif status >= 500:
@@ -581,7 +649,9 @@ def _refusal(response: Any, key: str, variable: str) -> tuple[str, str]:
     else:
         otherwise = "change what the request asks for, or the options of this language model"
         advice = _ADVICE.get(status, otherwise).format(variable=variable)
-    return (f'HTTP {status} ("{text}")' if text else f"HTTP {status}"), advice
+
+    problem = f'HTTP {status} ("{text}")' if text else f"HTTP {status}"
+    return problem, advice
 
 
 def _checked_extra_body(extra_body: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -599,10 +669,10 @@ def _checked_extra_body(extra_body: Mapping[str, Any], key: str) -> dict[str, An
 
 
 class BadAnswer(Exception):
-    """An answer that is no good: what was found, and what to do."""
+    """An answer that cannot be used: what is wrong with it, and what to do."""
 
-    def __init__(self, found: str, advice: str = _CHECK_URL):
-        super().__init__(found, advice)
+    def __init__(self, problem: str, advice: str = _CHECK_URL):
+        super().__init__(problem, advice)
 
 
 class Chat(NamedTuple):
@@ -620,12 +690,16 @@ class Chat(NamedTuple):
         """Return the log-probability of each token, if the server sent them."""
         if self.entries is None:
             return None
-        found = tuple(_logprob(entry) for entry in self.entries)
-        if self.token_ids is not None and len(self.token_ids) != len(found):
-            raise _malformed(f"{len(found)} log-probabilities of {len(self.token_ids)} tokens")
-        return found
+        logprobs = tuple(_logprob(entry) for entry in self.entries)
+        if self.token_ids is not None and len(self.token_ids) != len(logprobs):
+            raise _malformed(f"{len(logprobs)} log-probabilities of {len(self.token_ids)} tokens")
+        return logprobs
 
     def tokens(self) -> tuple[str, ...] | None:
+        """Return the text of each token, if the server sent them all.
+
+        A character may span tokens: it stands in the last of them.
+        """
         if self.entries is None or not all(isinstance(e.get("token"), str) for e in self.entries):
             return None
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -636,12 +710,15 @@ class Chat(NamedTuple):
         tokens = self.tokens() if self.reasoning else None
         if tokens is None or self.entries is None:
             return self
-        written = "".join(tokens)
-        start = written.rfind(self.text) if self.text else len(written)
-        ends = accumulate(map(len, tokens))
-        first = sum(end <= start for end in ends)
-        ids = None if self.token_ids is None else self.token_ids[first:]
-        return self._replace(entries=self.entries[first:], token_ids=ids)
+
+        # The text comes last; where the tokens do not contain it (-1), all of them stay.
+        all_text = "".join(tokens)
+        text_start = all_text.rfind(self.text) if self.text else len(all_text)
+        token_ends = accumulate(map(len, tokens))
+        thought_tokens = sum(token_end <= text_start for token_end in token_ends)
+
+        token_ids = None if self.token_ids is None else self.token_ids[thought_tokens:]
+        return self._replace(entries=self.entries[thought_tokens:], token_ids=token_ids)
 
     def likeliest_tokens(self) -> dict[bytes, float]:
         """Return the probabilities of the likeliest first tokens, by the tokens' bytes."""
@@ -651,11 +728,12 @@ class Chat(NamedTuple):
                 "an answer without the probabilities of the likeliest tokens",
                 "ask for words only where the server returns them (vLLM does)",
             )
-        found: dict[bytes, float] = {}
+
+        probabilities: dict[bytes, float] = {}
         for top in tops:
             token = _token_bytes(top)
-            found[token] = found.get(token, 0.0) + math.exp(_logprob(top))
-        return found
+            probabilities[token] = probabilities.get(token, 0.0) + math.exp(_logprob(top))
+        return probabilities
 
 
 def read_chat(body: bytes, key: str = "") -> Chat:
@@ -663,26 +741,35 @@ def read_chat(body: bytes, key: str = "") -> Chat:
     try:
         data = json.loads(body)
     except (ValueError, RecursionError):
-        shown = one_line(body.decode("utf-8", "replace"), key, 60)
-        raise _malformed(f"no JSON ({shown!r})" if shown else "an empty body") from None
+        excerpt = one_line(body.decode("utf-8", "replace"), key, 60)
+        raise _malformed(f"no JSON ({excerpt!r})" if excerpt else "an empty body") from None
+
     choices = data.get("choices") if isinstance(data, dict) else None
     if not choices or not _is_list_of(dict, choices):
         raise _malformed("JSON without a list of choices")
-    message, finish = choices[0].get("message"), choices[0].get("finish_reason")
+
+    finish = choices[0].get("finish_reason")
     if finish == "content_filter":
         raise BadAnswer("a text that the server's filter withheld", "change the prompt")
     if not isinstance(finish, str) or finish not in _FINISHES:
         raise _malformed("an unknown finish reason")
+
+    message = choices[0].get("message")
     reasoning = _reasoning(message)
     text = _text_of(message, bool(reasoning) or _FINISHES[finish] == "length")
-    entries, token_ids = choices[0].get("logprobs"), choices[0].get("token_ids")
-    entries = entries.get("content") if isinstance(entries, dict) else entries
+
+    entries = choices[0].get("logprobs")
+    if isinstance(entries, dict):
+        entries = entries.get("content")
     if entries is not None and not _is_list_of(dict, entries):
         raise _malformed("log-probabilities of another shape")
+    token_ids = choices[0].get("token_ids")
     if token_ids is not None and not _is_list_of(int, token_ids):
         raise _malformed("token ids that are no whole numbers")
+
     usage = data.get("usage")
     counts = usage if isinstance(usage, dict) else {}
+
     chat = Chat(
         valid_text(text),
         valid_text(reasoning),
@@ -692,6 +779,8 @@ def read_chat(body: bytes, key: str = "") -> Chat:
         _whole_number(counts.get("prompt_tokens")),
         _whole_number(counts.get("completion_tokens")),
     )
+
+    # A short key may be a word of the answer.
     if len(key) >= 2 * _KEY_PART and key in chat.text + "".join(chat.tokens() or ()):
         raise BadAnswer("an answer that repeats the key", "do not use this server; replace the key")
     return chat
@@ -755,37 +844,46 @@ def one_line(text: str, key: str = "", limit: int = 200) -> str:
 
 def without_prefix(text: str, prefix: str) -> str:
     """Return an answer without a repetition of what it was asked to continue."""
-    start, whole = text.lstrip(), prefix.strip()
-    for repeated in (whole, whole.rpartition("\n")[2].strip()):
-        if not repeated or not start.startswith(repeated):
+    answer = text.lstrip()
+    whole_prefix = prefix.strip()
+    last_line = whole_prefix.rpartition("\n")[2].strip()
+
+    for repetition in (whole_prefix, last_line):
+        if not repetition or not answer.startswith(repetition):
             continue
-        rest = start[len(repeated) :]
-        inside_a_word = repeated[-1].isalnum() and rest[:1].isalnum()
-        if not inside_a_word or " " in repeated:
+
+        # "go" before "going" is no repetition: the answer just begins alike.
+        rest = answer[len(repetition) :]
+        ends_inside_word = repetition[-1].isalnum() and rest[:1].isalnum()
+        if not ends_inside_word or " " in repetition:
             return rest.lstrip() if prefix[-1].isspace() else rest
     return text
 
 
 def word_probabilities(tokens: Mapping[bytes, float], words: Sequence[str]) -> tuple[float, ...]:
     """Return the probability of each word's first token that no other word begins with."""
-    own, shared = [0.0] * len(words), 0.0
+    probabilities = [0.0] * len(words)
+    shared = 0.0  # the likeliest token that several words begin with
     for token, probability in tokens.items():
-        begins = [i for i, word in enumerate(words) if token and word.encode().startswith(token)]
-        if len(begins) == 1:
-            own[begins[0]] = max(own[begins[0]], probability)
-        elif begins:
+        matches = [
+            index for index, word in enumerate(words) if token and word.encode().startswith(token)
+        ]
+        if len(matches) == 1:
+            probabilities[matches[0]] = max(probabilities[matches[0]], probability)
+        elif matches:
             shared = max(shared, probability)
-    pairs = ((a, b) for i, a in enumerate(words) for j, b in enumerate(words) if i != j)
-    if shared > math.fsum(own) or any(a.startswith(b) for a, b in pairs):
+
+    one_begins_another = any(a.startswith(b) for a, b in permutations(words, 2))
+    if shared > math.fsum(probabilities) or one_begins_another:
         raise LanguageModelError(
             f"expected words that begin with different tokens, found {list(words)!r:.120} which "
             "begin alike; choose words that begin differently"
         )
-    return tuple(own)
+    return tuple(probabilities)
 
 
-def _malformed(found: str, advice: str = _CHECK_URL) -> BadAnswer:
-    return BadAnswer(f"{found} instead of a chat completion", advice)
+def _malformed(problem: str, advice: str = _CHECK_URL) -> BadAnswer:
+    return BadAnswer(f"{problem} instead of a chat completion", advice)
 
 
 def _is_list_of(kind: type, values: object) -> bool:
@@ -805,9 +903,11 @@ def _logprob(entry: Mapping[str, Any]) -> float:
 
 
 def _token_bytes(entry: Mapping[str, Any]) -> bytes:
-    listed, token = entry.get("bytes"), entry.get("token")
-    if _is_list_of(int, listed) and all(0 <= byte < 256 for byte in listed or ()):
-        return bytes(listed or ())
+    byte_values = entry.get("bytes")
+    if _is_list_of(int, byte_values) and all(0 <= byte < 256 for byte in byte_values or ()):
+        return bytes(byte_values or ())
+
+    token = entry.get("token")
     if not isinstance(token, str):
         raise _malformed("a token that is no text")
     return token.encode("utf-8", "replace")
