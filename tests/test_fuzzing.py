@@ -29,7 +29,7 @@ from comap.envs.stabletoolbench.calls import (
 )
 from comap.errors import CoMapError, DataCorrupt, FactSyntaxError, OptionError
 from comap.facts import State
-from comap.lm.openai import BadAnswer, read_chat
+from comap.lm.chat_replies import BadAnswer, read_chat
 from comap.lm.thoughts import hide_thoughts, without_thoughts
 from comap.trajectory import Trajectory, read_trajectories
 
