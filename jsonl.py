@@ -93,15 +93,17 @@ def scan(
     after: tuple[int, int] = (0, 0),
 ) -> Iterator[Line]:
     """Yield the lines of a file as `read` does, with their positions, `after` a number and an offset."""
-    before, start = after
+    lines_before, start = after
     try:
         file = path.open("rb")
     except OSError as error:
-        why = f"found: {error.strerror}; name another file"
-        raise DataNotFound(f"expected {expected} in {path}, {why}") from error
+        raise DataNotFound(
+            f"expected {expected} in {path}, found: {error.strerror}; name another file"
+        ) from error
+
     with file:
         file.seek(start)
-        for number, line in enumerate(file, before + 1):
+        for number, line in enumerate(file, lines_before + 1):
             end = start + len(line)
             try:
                 if line.strip():
@@ -109,12 +111,13 @@ def scan(
             except _UNREADABLE as error:
                 if not line.endswith(b"\n"):
                     return  # torn
+
                 remedy = f"give another file, or {remedy}" if number == 1 else remedy
                 is_text = not isinstance(error, UnicodeDecodeError)
-                why = f"{type(error).__name__}: {error}" if is_text else "binary data"
+                reason = f"{type(error).__name__}: {error}" if is_text else "binary data"
                 raise DataCorrupt(
                     f"expected {expected} in line {number} of {path}, found something else "
-                    f"({why}); {remedy}"
+                    f"({reason}); {remedy}"
                 ) from error
             start = end
 
@@ -141,6 +144,7 @@ def replacing_file(path: Path, *, sync: bool = False) -> Iterator[IO[bytes]]:
         raise OptionError(
             f"expected to write a file at {path}, found a folder or a device; name another file"
         )
+
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = draft_of(path)
     try:
@@ -197,10 +201,13 @@ class RecordedCalls:
         *,
         expected: str = "a recorded answer",
     ):
-        self.path, self.header = path, dict[str, Any]()
-        self._head, self._parse, self._expected = header, parse, expected
+        self.path = path
+        self.header: dict[str, Any] = {}  # as the file has it
+        self._own_header = header  # for a new file
+        self._parse = parse
+        self._expected = expected
         self._values: dict[str, Any] = {}
-        self._after = (0, 0)
+        self._read_to = (0, 0)  # lines and bytes that were read
         self._lock = threading.Lock()
         if header is not None:
             self.add([])
@@ -208,7 +215,7 @@ class RecordedCalls:
             self.refresh()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.path, self._head, self._parse, self._expected)
+        return _reopened, (self.path, self._own_header, self._parse, self._expected)
 
     def __len__(self) -> int:
         return len(self._values)
@@ -233,22 +240,34 @@ class RecordedCalls:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self._lock, _held(self.path) as file:
             self._catch_up()
-            fresh = {record["key"]: record for record in records if record["key"] not in self}
-            begun = self._head is None or self.header or self._values
-            if lines := [*([] if begun else [self._head]), *fresh.values()]:
+            lines: list[Mapping[str, Any]] = []
+
+            is_empty = not self.header and not self._values
+            if is_empty and self._own_header is not None:
+                lines.append(self._own_header)
+
+            new_records = {record["key"]: record for record in records if record["key"] not in self}
+            lines += new_records.values()
+
+            if lines:
                 _add(file, lines)
                 self._catch_up()
 
     def _catch_up(self) -> None:
+        """Read what the file has beyond the last line that was read."""
         size = self.path.stat().st_size if self.path.exists() else 0
-        if size < self._after[1]:  # somebody removed the file: it begins anew
-            self.header, self._values, self._after = {}, {}, (0, 0)
+        if size < self._read_to[1]:  # somebody removed the file: it begins anew
+            self.header = {}
+            self._values = {}
+            self._read_to = (0, 0)
         if not size:
             return
-        for line in scan(self.path, self._taken, expected=self._expected, after=self._after):
-            self._after = (line.number, line.end)
 
-    def _taken(self, record: Any) -> None:
+        for line in scan(self.path, self._store, expected=self._expected, after=self._read_to):
+            self._read_to = (line.number, line.end)
+
+    def _store(self, record: Any) -> None:
+        """Store a record of the file: the header first, then answers, of which the first counts."""
         if "key" not in record:
             if self.header or self._values:
                 raise KeyError("key")
@@ -280,21 +299,31 @@ def digests_of(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def wrong_file(folder: Path, digests: object) -> str:
-    """Return in words which file is not as `digests_of` saw it; nothing where all are."""
+    """Return a message on the first file that is not as `digests_of` saw it; empty where all are."""
     if not isinstance(digests, Mapping):
         return f"expected sizes and SHA-256 of files, found {digests!r:.80}"
-    for name, known in digests.items():
+
+    for name, digest in digests.items():
+        # The digests come from outside, too: they must not lead out of the folder.
         inside = PurePosixPath(str(name))
-        if inside.is_absolute() or ".." in inside.parts or not isinstance(known, Mapping):
+        if inside.is_absolute() or ".." in inside.parts or not isinstance(digest, Mapping):
             return f"expected size and SHA-256 of a file in the folder, found {name!r:.80}"
+
         path = folder / inside
+        expected_size = digest.get("size")
         if not path.is_file():
-            return f"expected {name} of {known.get('size')} bytes, found none"
-        if (size := path.stat().st_size) != known.get("size"):
-            return f"expected {name} of {known.get('size')} bytes, found {size:,} bytes"
-        if (digest := sha256_of(path)) != known.get("sha256"):
-            wanted = str(known.get("sha256"))
-            return f"expected {name} with the SHA-256 {wanted:.12}..., found {digest:.12}..."
+            return f"expected {name} of {expected_size} bytes, found none"
+        size = path.stat().st_size
+        if size != expected_size:
+            return f"expected {name} of {expected_size} bytes, found {size:,} bytes"
+
+        sha256 = sha256_of(path)
+        if sha256 != digest.get("sha256"):
+            expected_sha256 = str(digest.get("sha256"))
+            return (
+                f"expected {name} with the SHA-256 {expected_sha256:.12}..., found {sha256:.12}..."
+            )
+
     return ""
 
 
@@ -314,11 +343,13 @@ def _held(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _add(file: IO[bytes], records: Iterable[object], sync: bool = False) -> list[tuple[int, int]]:
+    """Append records to an open file, all or none; return the bytes that each takes (start, end)."""
     lines = [_encoded(record) for record in records]
-    start = end = _mended(file)
+    start = _mended(file)
+
     try:
         rest = memoryview(b"".join(lines))
-        while rest:
+        while rest:  # the file has no buffer: a write may take a part only
             rest = rest[file.write(rest) :]
         if sync:
             os.fsync(file.fileno())
@@ -326,7 +357,9 @@ def _add(file: IO[bytes], records: Iterable[object], sync: bool = False) -> list
         with suppress(OSError):
             file.truncate(start)
         raise
+
     positions = []
+    end = start
     for line in lines:
         positions.append((end, end + len(line)))
         end += len(line)
@@ -335,22 +368,26 @@ def _add(file: IO[bytes], records: Iterable[object], sync: bool = False) -> list
 
 def _mended(file: IO[bytes]) -> int:
     """Cut a torn last line off, or end it if it is whole; return the file's size then."""
-    size = start = file.seek(0, os.SEEK_END)
+    size = file.seek(0, os.SEEK_END)
+
+    # Read backward, block by block, until the last line is whole in `tail`.
+    start = size
     tail = b""
     while start and b"\n" not in tail:
         step = min(start, _BLOCK)
         start -= step
         file.seek(start)
         tail = file.read(step) + tail
-    last = tail[tail.rfind(b"\n") + 1 :]
-    if not last:
+    last_line = tail[tail.rfind(b"\n") + 1 :]
+    if not last_line:
         return size
+
     try:
-        json.loads(last)
+        json.loads(last_line)
     except ValueError as error:
-        if not last.startswith(b"{"):  # nothing of ours: it may be anybody's notes
+        if not last_line.startswith(b"{"):  # nothing of ours: it may be anybody's notes
             raise DataCorrupt(
-                f"expected JSON lines in {file.name}, found {last[:40]!r}; name another file"
+                f"expected JSON lines in {file.name}, found {last_line[:40]!r}; name another file"
             ) from error
-        return file.truncate(size - len(last))
+        return file.truncate(size - len(last_line))
     return size + file.write(b"\n")

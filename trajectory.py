@@ -273,20 +273,23 @@ class Trajectory:
             raise DataCorrupt(
                 f"expected a trajectory of schema 1 or {SCHEMA}, found {schema!r:.80}"
             )
+
         try:
-            before = facts = State.from_text(data["facts"])
+            facts = State.from_text(data["facts"])
             steps = []
+            before = facts
             for record in data["steps"]:
                 step = _step_from_json(record, before)
                 steps.append(step)
                 before = step.facts
-            read = ("schema", "facts", "steps", "review", "crc32")
-            rest = {key: value for key, value in data.items() if key not in read}
+
+            parsed_here = ("schema", "facts", "steps", "review", "crc32")
+            rest = {key: value for key, value in data.items() if key not in parsed_here}
             review = tuple(Call.from_json(call) for call in data.get("review", ()))
             return checked(cls(facts=facts, steps=tuple(steps), review=review, **rest))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            found = f"{type(error).__name__}: {error}"
-            raise DataCorrupt(f"expected a whole trajectory, found {found}") from error
+            problem = f"{type(error).__name__}: {error}"
+            raise DataCorrupt(f"expected a whole trajectory, found {problem}") from error
 
 
 def checked(record: Record) -> Record:
@@ -294,8 +297,8 @@ def checked(record: Record) -> Record:
     kind: Any = type(record)
     for name, fits in _checks(kind):
         if not fits(getattr(record, name)):
-            found = type(getattr(record, name)).__name__
-            raise TypeError(f"{name} is no {type(record).__annotations__[name]}, found {found}")
+            type_name = type(getattr(record, name)).__name__
+            raise TypeError(f"{name} is no {type(record).__annotations__[name]}, found {type_name}")
     return record
 
 
@@ -305,13 +308,16 @@ def _checks(kind: type) -> list[tuple[str, Callable[[Any], bool]]]:
 
 
 def _check(hint: Any) -> Callable[[Any], bool]:
-    """Return what tells whether a value is of an annotation's type."""
-    kind, args = get_origin(hint), get_args(hint)
+    """Return the function that tells whether a value is of an annotation's type."""
+    kind = get_origin(hint)
+    args = get_args(hint)
     if hint is Any:
         return lambda value: True
     if kind is Mapping:
         return lambda value: isinstance(value, Mapping) and jsonl.is_shallow(value)
-    inner = [_check(one) for one in args if one is not ...]
+
+    # A tuple of any length, or one with a type for each position.
+    inner = [_check(arg) for arg in args if arg is not ...]
     if kind in (tuple, frozenset) and len(inner) == 1:
         return lambda value: isinstance(value, kind) and all(map(inner[0], value))
     if kind is tuple:
@@ -320,8 +326,12 @@ def _check(hint: Any) -> Callable[[Any], bool]:
             and len(value) == len(inner)
             and all(fits(part) for fits, part in zip(inner, value, strict=True))
         )
+
+    # A union that has a container among its types.
     if kind is not None and any(map(get_origin, args)):
         return lambda value: any(fits(value) for fits in inner)
+
+    # Plain classes: JSON may have an int for a float, but never a bool, nor more than 64 bits.
     classes = (args if kind else (hint,)) + ((int,) if float in (hint, *args) else ())
     return lambda value: (
         isinstance(value, classes)
@@ -353,36 +363,44 @@ def _delta_from_json(data: Mapping[str, Any]) -> Delta:
 
 
 def _step_to_json(step: Step) -> dict[str, Any]:
+    """Return a step's fields; of the belief only whether it could be read, as the deltas give it."""
     fields = _fields(step)
-    del fields["seconds"]
-    prediction = step.prediction
+    del fields["seconds"]  # the same episode is the same bytes
+
+    prediction = None
+    if step.prediction is not None:
+        prediction = _fields(step.prediction) | {
+            "facts": step.prediction.facts.parsed,
+            "delta": _delta_to_json(step.prediction.delta),
+        }
+
     return fields | {
         "facts": step.facts.parsed,
         "delta": _delta_to_json(step.delta),
         "calls": [_call_to_json(call) for call in step.calls],
         "notes": dict(step.notes),
-        "prediction": None
-        if prediction is None
-        else _fields(prediction)
-        | {"facts": prediction.facts.parsed, "delta": _delta_to_json(prediction.delta)},
+        "prediction": prediction,
     }
 
 
 def _step_from_json(data: Mapping[str, Any], before: State) -> Step:
+    """Read a step; its belief is the one before it, with the step's delta."""
     delta = _delta_from_json(data["delta"])
+
     prediction = None
     if data["prediction"] is not None:
-        said = data["prediction"]
-        change = _delta_from_json(said["delta"])
-        facts = State(apply(before, change).facts, said["facts"])
-        prediction = checked(Predicted(**{**said, "facts": facts, "delta": change}))
-    read = {
+        fields = data["prediction"]
+        change = _delta_from_json(fields["delta"])
+        facts = State(apply(before, change).facts, fields["facts"])
+        prediction = checked(Predicted(**{**fields, "facts": facts, "delta": change}))
+
+    parsed = {
         "facts": State(apply(before, delta).facts, data["facts"]),
         "delta": delta,
         "prediction": prediction,
         "calls": tuple(Call.from_json(call) for call in data.get("calls", ())),
     }
-    return checked(Step(**{**data, **read}))
+    return checked(Step(**{**data, **parsed}))
 
 
 def write_trajectories(
