@@ -92,8 +92,13 @@ def project() -> dict[str, Any]:
     return data
 
 
-def imported(path: Path) -> Iterator[tuple[int, bool, tuple[str, ...]]]:
-    """Yield, for each import from this package: line, whether relative, path inside the package."""
+@cache
+def imported(path: Path) -> tuple[tuple[int, bool, tuple[str, ...]], ...]:
+    """Return, for each import from this package: line, whether relative, path inside the package."""
+    return tuple(_imported(path))
+
+
+def _imported(path: Path) -> Iterator[tuple[int, bool, tuple[str, ...]]]:
     package = path.parts[:-1]
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):

@@ -15,7 +15,7 @@ import subprocess
 import tokenize
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 LONG_FUNCTION = 25
@@ -84,6 +84,12 @@ class Counts:
         for node in ast.walk(tree):
             self._add_node(node, source_lines)
 
+    def merge(self, other: Counts) -> None:
+        """Add what another folder or module has."""
+        for part in fields(self):
+            total = getattr(self, part.name) + getattr(other, part.name)
+            setattr(self, part.name, total)
+
     def _add_node(self, node: ast.AST, source_lines: list[str]) -> None:
         if isinstance(node, ast.Assign) and _is_tuple_assignment(node):
             self.tuple_assignments += 1
@@ -94,7 +100,8 @@ class Counts:
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             self._add_function(node, source_lines)
 
-        if (name := _bound_name(node)) is not None:
+        name = _bound_name(node)
+        if name is not None:
             self.bindings += 1
             if name.strip("_") in VAGUE_NAMES:
                 self.vague_names[name.strip("_")] += 1
@@ -148,12 +155,15 @@ def tracked_files(root: Path) -> Iterator[Path]:
 
 def measure(root: Path, paths: Iterable[Path]) -> dict[str, Counts]:
     """Return the shares of each top folder and of all files (``"all"``)."""
-    by_folder: dict[str, Counts] = {"all": Counts()}
+    by_folder: dict[str, Counts] = {}
     for path in paths:
         folder = path.parts[0] if len(path.parts) > 1 else "(root)"
         by_folder.setdefault(folder, Counts()).add(root / path)
-        by_folder["all"].add(root / path)
-    return by_folder
+
+    total = Counts()
+    for counts in by_folder.values():
+        total.merge(counts)
+    return {"all": total, **by_folder}
 
 
 def main() -> None:
