@@ -28,7 +28,7 @@ if find_spec("ray") is None:
 
 ALFWORLD = "comap/ALFWorld-v0"
 make_env = partial(gym.make, ALFWORLD, split="valid_seen", source="generated", max_episode_steps=6)
-TASKS = make_env().unwrapped.tasks.ids[:20]  # type: ignore[attr-defined]
+TASKS = make_env().unwrapped.tasks.ids[:10]  # type: ignore[attr-defined]
 
 
 class Waits(RandomAgent):
