@@ -46,7 +46,7 @@ def test_agents_ask_language_models_about_a_shop(agent, tmp_path):
 )
 def test_paw_trains_on_other_environments(env, split, tmp_path, request):
     pytest.importorskip("trl")
-    words = ["--updates", "1", "--groups", "2", "--members", "2", "--evaluation-tasks", "1"]
+    words = ["--updates", "1", "--groups", "1", "--members", "2", "--evaluation-tasks", "1"]
     words += ["--warmup-tokens", "0", "--demonstrations", "1", "--max-episode-steps", "2"]
     words += ["--tiny-parameters", "200000", "--env", f"comap/{env}-v0", "--preset", "tiny"]
     if env == "ScienceWorld":
