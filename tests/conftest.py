@@ -33,6 +33,8 @@ LONG = (
     "docs/test_docs_code.py",
     "benchmarks/test_demo.py",
     "trainers/coevolution/test_coevolution.py",
+    "trainers/coevolution/test_ablations.py",
+    "test_long_texts.py",
     "trainers/test_row_trainer.py",
     "trainers/test_two_processes.py",
     "envs/test_conformance.py",
