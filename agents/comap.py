@@ -26,7 +26,16 @@ from .parsing import (
     first_line,
     parse_reflection,
 )
-from .prompting import STOP, Draft, ask_about, ask_text, choose_action, converse, draft_action
+from .prompting import (
+    STOP,
+    Draft,
+    ask_about,
+    ask_text,
+    choose_action,
+    converse,
+    draft_action,
+    tokens_of,
+)
 from .react import replies_in
 
 
@@ -316,6 +325,8 @@ form of the reply (CoMap, section 3.2)."""
 _UNKNOWN = "Unknown."
 _STATED = "\nRevise Probability: <a number from 0 to 1>"
 _DIGITS = 6
+_DRAFT_SHARES = (8, 16, 32)
+"""A draft gets one in so many of a prompt's tokens, a future two: the first number that leaves room."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -497,22 +508,29 @@ class CoMapAgent:
     ) -> tuple[Message, ...]:
         """Return the conversation that asks for a reflection, for acting and for training."""
         config = self.config
-        room, stated = config.max_length // 8, config.p_source == "verbal"
-        tokens = config.reflect_tokens + config.final_tokens
+        stated = config.p_source == "verbal"
+        reply_tokens = config.reflect_tokens + config.final_tokens
         if config.prompts == "standard" and stated:
-            tokens += PROBABILITY_ROOM
-        return ask_about(
-            view,
-            config,
-            "reflect",
-            tokens,
-            replies,
-            number="four" if stated else "three",
-            probability=_STATED if stated else "",
-            draft=cut_text(draft.shown, room, view.count_tokens),
-            action=cut_text(draft.action, room, view.count_tokens),
-            future=cut_text(future.strip() or _UNKNOWN, 2 * room, view.count_tokens),
-        )
+            reply_tokens += PROBABILITY_ROOM
+
+        # Where draft and future leave no room for the rest of the prompt, they are cut further.
+        for share in _DRAFT_SHARES:
+            room = config.max_length // share
+            messages = ask_about(
+                view,
+                config,
+                "reflect",
+                reply_tokens,
+                replies,
+                number="four" if stated else "three",
+                probability=_STATED if stated else "",
+                draft=cut_text(draft.shown, room, view.count_tokens),
+                action=cut_text(draft.action, room, view.count_tokens),
+                future=cut_text(future.strip() or _UNKNOWN, 2 * room, view.count_tokens),
+            )
+            if tokens_of(view, messages) + reply_tokens <= config.max_length:
+                break
+        return messages
 
     def _early_probability(
         self, messages: tuple[Message, ...]

@@ -106,7 +106,12 @@ def _fitting(
         rest -= min(last, budget // 2)
     first = cut_text(turns[0].observation, rest * 3 // 4, count)
     if view.goal and view.goal not in first:
-        first = f"{first}\n{cut_text(view.goal, rest // 4, count)}"
+        goal_room = rest // 4
+        goal_tokens = count(view.goal)
+        if goal_tokens > goal_room:  # a long goal in a short prompt may take half of the room
+            goal_room = min(goal_tokens, rest // 2)
+            first = cut_text(turns[0].observation, rest - goal_room, count)
+        first = f"{first}\n{cut_text(view.goal, goal_room, count)}"
     return first, recent_turns(later, budget - count(first), count, overhead)
 
 
@@ -147,9 +152,9 @@ def converse(
     rules = briefing.told()
     form = "act" if config.asks_for_thought else "act_plain"
     head = prompt_of(config, form, instructions=f"{rules}\n\n{system}" if system else rules)
-    reserve += _size(view, head)
+    reserve += tokens_of(view, head)
     if config.decoding == "free" or not view.admissible_actions:
-        reserve += _size(view, reminder_of(config))
+        reserve += tokens_of(view, reminder_of(config))
     else:
         longest = max(view.admissible_actions, key=len)
         reserve += view.count_tokens(f"\nAction: {longest}") + OVERHEAD
@@ -198,7 +203,7 @@ def _without_thought(message: Message) -> Message:
 
 
 def _example_size(view: View, example: Sequence[Message]) -> int:
-    return _size(view, example) + view.count_tokens(_YOUR_TURN)
+    return tokens_of(view, example) + view.count_tokens(_YOUR_TURN)
 
 
 @cache
@@ -217,16 +222,17 @@ def _menu(view: View, config: AgentConfig) -> str:
     if not config.show_actions or not view.admissible_actions:
         return ""
     actions = text_env_of(view.env_id).action_menu(view.admissible_actions)
-    shown = actions[:MOST_ACTIONS]
+    lines = list(actions[:MOST_ACTIONS])
     room = config.max_length // 4
-    while shown and view.count_tokens("\n".join(shown)) > room:
-        shown = shown[: len(shown) * 3 // 4]
-    if not shown:
+    while lines and view.count_tokens("\n".join(lines)) > room:
+        lines = lines[: len(lines) * 3 // 4]
+    if not lines:
         return ""
 
-    left_out = len(actions) - len(shown)
-    more = [f"... and {left_out} more"] if left_out else []
-    (menu,) = prompt_of(config, "actions", actions="\n".join([*shown, *more]))
+    left_out = len(actions) - len(lines)
+    if left_out:
+        lines.append(f"... and {left_out} more")
+    (menu,) = prompt_of(config, "actions", actions="\n".join(lines))
     return menu.content
 
 
@@ -237,22 +243,24 @@ def reminder_of(config: AgentConfig) -> tuple[Message, ...]:
     return fill("reminder", name, prompt_folder=config.prompt_folder)
 
 
-def _size(view: View, messages: Sequence[Message]) -> int:
+def tokens_of(view: View, messages: Sequence[Message]) -> int:
+    """Return how many tokens messages take, with what chat templates put around them."""
     return sum(view.count_tokens(message.content) + OVERHEAD for message in messages)
 
 
 def _turns_as_messages(
     view: View, config: AgentConfig, replies: Mapping[int, str], reserve: int
 ) -> list[Message]:
+    """Return the episode so far as messages, with the model's own replies where they are known."""
     longest = config.max_length // 8  # a server may not keep to the tokens it was given
-    shown = []
+    turns = [view.history[0]]
     for step, turn in enumerate(view.history[1:]):
         plain = f"Action: {turn.action}"
         reply = replies.get(step) or plain
         fits = view.count_tokens(reply) <= longest
-        shown.append(Turn(reply if fits else plain, turn.observation))
-    turns = (view.history[0], *shown)
-    first, later = _fitting(view, config, turns, reserve + OVERHEAD, 2 * OVERHEAD)
+        turns.append(Turn(reply if fits else plain, turn.observation))
+
+    first, later = _fitting(view, config, tuple(turns), reserve + OVERHEAD, 2 * OVERHEAD)
     messages = [Message("user", first)]
     for turn in later:
         messages.append(Message("assistant", turn.action or ""))
@@ -287,7 +295,7 @@ def ask_apart(
     view: View, config: AgentConfig, name: str, reply_tokens: int, **slots: str
 ) -> tuple[Message, ...]:
     r"""Return a prompt of its own that tells the present in its slot ``situation``."""
-    reserve = reply_tokens + _size(view, prompt_of(config, name, situation="", **slots))
+    reserve = reply_tokens + tokens_of(view, prompt_of(config, name, situation="", **slots))
     text = situation(view, config, reserve=reserve)
     return prompt_of(config, name, situation=text, **slots)
 
@@ -330,14 +338,13 @@ class Draft:
         """
         if not self.parsed:
             return spoken_part(self.text) or "..."
+        action = f"Action: {self.action}"
         thoughts = self._thoughts()
-        return (
-            f"Thought: {thoughts}\nAction: {self.action}" if thoughts else f"Action: {self.action}"
-        )
+        return f"Thought: {thoughts}\n{action}" if thoughts else action
 
     def _thoughts(self) -> str:
-        written = find_action(self.text, (self.action,))
-        return "" if written is None else written.thought
+        written_action = find_action(self.text, (self.action,))
+        return "" if written_action is None else written_action.thought
 
     def notes(self) -> dict[str, Any]:
         return {"draft": self.action, "draft_parsed": self.parsed, "decoding": self.decoding}
@@ -345,10 +352,10 @@ class Draft:
 
 def seed_for(config: AgentConfig, view: View, purpose: str = "") -> int:
     """Return the seed for one request: from the agent's seed, the task, the trial and the step."""
-    said = f"{config.seed}\n{view.task}\n{view.trial}\n{view.step}\n{purpose}"
+    request_key = f"{config.seed}\n{view.task}\n{view.trial}\n{view.step}\n{purpose}"
     if view.seed:
-        said += f"\n{view.seed}"
-    digest = hashlib.sha256(said.encode("utf-8", "replace")).digest()
+        request_key += f"\n{view.seed}"
+    digest = hashlib.sha256(request_key.encode("utf-8", "replace")).digest()
     return int.from_bytes(digest[:4], "big") >> 1  # servers take 31 bits
 
 
@@ -391,15 +398,18 @@ def draft_action(
     """
     if config.decoding == "free" or not view.admissible_actions:
         return (yield from _free(view, config, tuple(messages), purpose))
+
     lead = ""
     if config.asks_for_thought:
-        asked = ask_text(view, config, messages, purpose, config.draft_tokens, ("Action:", *STOP))
-        reply: Completion = yield replace(asked, purpose=f"{purpose}: thought")
+        stop = ("Action:", *STOP)
+        request = ask_text(view, config, messages, purpose, config.draft_tokens, stop)
+        reply: Completion = yield replace(request, purpose=f"{purpose}: thought")
         # Read again as a text, what was written may have more tokens than when it was written.
         thought = cut_text(without_thoughts(reply.text), config.draft_tokens, view.count_tokens)
         lead = thought.rstrip() + "\n" if thought.strip() else ""
-    chosen = yield from choose_action(view, config, messages, f"{lead}Action:", purpose=purpose)
-    action, logprobs = chosen
+
+    prefix = f"{lead}Action:"
+    action, logprobs = yield from choose_action(view, config, messages, prefix, purpose=purpose)
     return Draft(f"{lead}Action: {action}", action, True, config.decoding, logprobs)
 
 
@@ -423,21 +433,23 @@ def choose_action(
     options = tuple(view.admissible_actions or () if actions is None else actions)
     texts, longest = as_choices(options)
     thinking = config.asks_to_think
+
     if config.decoding == "scored":
-        asked = Score(tuple(messages), texts, prefix, ended, config.adapter, purpose, thinking)
-        scores: Scores = yield asked
+        scores: Scores = yield Score(
+            tuple(messages), texts, prefix, ended, config.adapter, purpose, thinking
+        )
         best = _pick(scores, config, seed_for(config, view, purpose))
         return options[best], scores.logprobs[best]
+
     sampling = config.sampling(longest, seed=seed_for(config, view, purpose))
-    choosing = Generate(
+    reply: Completion = yield Generate(
         tuple(messages), sampling, prefix, texts, config.adapter, purpose, thinking=thinking
     )
-    found: Completion = yield choosing
     for option, text in zip(options, texts, strict=True):
-        if found.text.strip() == text.strip():
-            return option, found.logprobs or ()
+        if reply.text.strip() == text.strip():
+            return option, reply.logprobs or ()
     raise LanguageModelError(
-        f"expected one of the {len(texts)} given actions, found {found.text!r:.80}; the model does not "
+        f"expected one of the {len(texts)} given actions, found {reply.text!r:.80}; the model does not "
         "keep to choices: use decoding='free'"
     )
 
@@ -448,22 +460,28 @@ def _pick(scores: Scores, config: AgentConfig, seed: int) -> int:
         raise LanguageModelError("expected log-probabilities of given actions, found inf or nan")
     if config.temperature == 0 or scores.totals[scores.best] == -math.inf:
         return scores.best
+
     totals = scores.totals
     highest = max(totals)
     weights = [math.exp((total - highest) / config.temperature) for total in totals]
-    order = sorted(range(len(weights)), key=lambda i: (-weights[i], i))
-    kept, mass, whole = [], 0.0, math.fsum(weights)
-    for index in order:
-        kept.append(index)
-        mass += weights[index]
-        if mass >= config.top_p * whole:
+    likeliest_first = sorted(range(len(weights)), key=lambda i: (-weights[i], i))
+
+    # The nucleus: the likeliest options that together have top_p of the probability.
+    nucleus: list[int] = []
+    nucleus_weight = 0.0
+    total_weight = math.fsum(weights)
+    for index in likeliest_first:
+        nucleus.append(index)
+        nucleus_weight += weights[index]
+        if nucleus_weight >= config.top_p * total_weight:
             break
-    return random.Random(seed).choices(kept, [weights[i] for i in kept])[0]
+    return random.Random(seed).choices(nucleus, [weights[i] for i in nucleus])[0]
 
 
 def _free(
     view: View, config: AgentConfig, messages: tuple[Message, ...], purpose: str
 ) -> Generator[Request, Reply, Draft]:
+    """Ask for a free text, and once more with a reminder where it has no action."""
     label = "Thought:" if config.asks_for_thought else "Action:"
     lead = label if config.form == "given" else ""
     for name in (purpose, f"{purpose}: retry"):
@@ -474,23 +492,25 @@ def _free(
         action = parse_action(f"{lead}{reply.text}", view.admissible_actions)
         if action is not None:
             return Draft(text, action, True, "free", reply.logprobs)
+
         spoken = spoken_part(text)
         messages = _reminding(view, config, messages, spoken or "...")
+
     raw = clean_action(spoken[:_LONGEST_RAW]) or "..."
     return Draft(text, raw, False, "free", reply.logprobs)
 
 
 def _reminding(
-    view: View, config: AgentConfig, messages: tuple[Message, ...], said: str
+    view: View, config: AgentConfig, messages: tuple[Message, ...], reply: str
 ) -> tuple[Message, ...]:
     """Return what reminds of the form: after the reply, or without it where that does not fit."""
     room = config.max_length - config.draft_tokens
-    quoted = cut_text(said, config.max_length // 8, view.count_tokens)
+    quoted = cut_text(reply, config.max_length // 8, view.count_tokens)
     (reminder,) = reminder_of(config)
-    for before in ((*messages, Message("assistant", quoted)), messages):
-        asked = ask_on(before, reminder.content)
-        if _size(view, asked) <= room:
-            return asked
+    for conversation in ((*messages, Message("assistant", quoted)), messages):
+        reminded = ask_on(conversation, reminder.content)
+        if tokens_of(view, reminded) <= room:
+            return reminded
     return messages  # asked once more as it was, with another seed
 
 
@@ -521,9 +541,10 @@ def roll_out(
     path: list[Imagined] = []
     while steps > 0 and not (path and ended(path[-1])):
         steps -= 1
-        there = view_after(view, path)
-        name = f"foresight: action {len(path) + 1}"
-        draft = yield from draft_action(there, greedy, converse(there, greedy, replies), name)
+        imagined_view = view_after(view, path)
+        messages = converse(imagined_view, greedy, replies)
+        purpose = f"foresight: action {len(path) + 1}"
+        draft = yield from draft_action(imagined_view, greedy, messages, purpose)
         imagined: Imagined = yield Imagine(draft.action, tuple(path))
         path.append(imagined)
     return path
@@ -535,8 +556,8 @@ def steps_as_text(steps: Sequence[Imagined], view: View, budget: int) -> str:
     lines = []
     for number, step in enumerate(steps, 1):
         lines.append(f"{number}. {cut_text(step.action, room // 2, view.count_tokens)}")
-        said = cut_text(step.observation, room, view.count_tokens) or "(nothing is said)"
-        lines.append(f"   {said}")
+        observation = cut_text(step.observation, room, view.count_tokens)
+        lines.append(f"   {observation or '(nothing is said)'}")
     return "\n".join(lines)
 
 
@@ -545,13 +566,14 @@ def listed_actions(view: View, budget: int) -> str:
     actions = view.admissible_actions or ()
     if view.count_tokens("\n".join(actions)) <= budget:
         return "\n".join(actions)
-    kept: list[str] = []
+
+    lines: list[str] = []
     for action in actions:
         budget -= view.count_tokens(f"{action}\n")
         if budget < 0:
             break
-        kept.append(action)
-    return "\n".join(kept)
+        lines.append(action)
+    return "\n".join(lines)
 
 
 def matching_action(action: str, admissible: Sequence[str] | None, least: float) -> tuple[str, str]:
@@ -560,13 +582,17 @@ def matching_action(action: str, admissible: Sequence[str] | None, least: float)
         return action, "open"
     if action in admissible:
         return action, "exact"
+
     plain = canonical(action)
-    for known in admissible:
-        if canonical(known) == plain:
-            return known, "case"
-    scores = [fuzz.ratio(plain, canonical(known)) / 100 for known in admissible]
+    for candidate in admissible:
+        if canonical(candidate) == plain:
+            return candidate, "case"
+
+    scores = [fuzz.ratio(plain, canonical(candidate)) / 100 for candidate in admissible]
     best = max(range(len(scores)), key=lambda i: (scores[i], -i))
-    return (admissible[best], "fuzzy") if scores[best] >= least else (admissible[0], "first")
+    if scores[best] < least:
+        return admissible[0], "first"
+    return admissible[best], "fuzzy"
 
 
 def canonical(action: str) -> str:
@@ -593,11 +619,17 @@ def together(
 
     for index in range(len(parts)):
         go_on(index, None)
+
     while waiting:
-        asked = dict(sorted(waiting.items()))
-        replies = yield [single for request in asked.values() for single in _singles(request)]
+        requests = dict(sorted(waiting.items()))
+        batch: list[Any] = []
+        for request in requests.values():
+            batch += _singles(request)
+        replies = yield batch
+
+        # Each generator gets the replies to its own part of the batch.
         start = 0
-        for index, request in asked.items():
+        for index, request in requests.items():
             end = start + len(_singles(request))
             go_on(index, replies[start:end] if isinstance(request, list) else replies[start])
             start = end

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import comap
@@ -199,6 +199,7 @@ def test_belief_and_history() -> None:
     assert more.endswith("> go\nThere.")
 
 
+WIDE_GOAL = "\U00010000" * 40  # each character takes more than a token
 texts = st.text(max_size=3000)
 histories = st.lists(
     st.tuples(st.text(min_size=1, max_size=60), st.text(max_size=900)), max_size=25
@@ -220,6 +221,8 @@ def check_kept(messages: tuple[Message, ...], seen: Any, longest: int, reserve: 
     goal=st.text(min_size=1, max_size=400),
     style=st.sampled_from([("standard", 1400), ("standard", 2048), ("brief", 512)]),
 )
+@example(turns=[], first="", last=WIDE_GOAL, goal=WIDE_GOAL, style=("standard", 1400))
+@example(turns=[], first="x" * 3000, last="x" * 3000, goal="cool a mug", style=("standard", 1400))
 @settings(max_examples=120, deadline=None)
 def test_cutting_never_drops_the_goal_or_the_present(
     turns: list[tuple[str, str]], first: str, last: str, goal: str, style: tuple[str, int]
