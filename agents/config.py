@@ -126,21 +126,22 @@ class AgentConfig:
     """Limits of replies that follow the model, by the names of the settings; those of its bases too."""
 
     def __post_init__(self) -> None:
-        usual = {part.name: part.default for part in fields(self)}
+        defaults = {part.name: part.default for part in fields(self)}
         for name in (*self._reply_limits(), "max_length"):
             if getattr(self, name) is None:  # as if it were not given
-                object.__setattr__(self, name, usual[name])
+                object.__setattr__(self, name, defaults[name])
         if self.prompts == "brief":  # for small models, which were trained with these numbers
             self._settle()
+
         hints = get_type_hints(type(self))
         for part in fields(self):
-            allowed, value = get_args(hints[part.name]), getattr(self, part.name)
             if get_origin(hints[part.name]) is Literal:
-                check_choice(part.name, value, allowed)
+                check_choice(part.name, getattr(self, part.name), get_args(hints[part.name]))
         for kind in reversed(type(self).__mro__):
             for low, high, names in vars(kind).get("limits", ()):
                 for name in names.split():
                     _check_range(name, getattr(self, name), low, high, str(hints[name]))
+
         self.sampling(1)  # refuses top_p=0
         if self.prompt_folder is not None:
             check_prompt_folder(self.prompt_folder)
@@ -157,10 +158,11 @@ class AgentConfig:
         """Return how to sample with these settings; what is None is as they say."""
         temperature = float(self.temperature if temperature is None else temperature)
         nucleus = float(self.top_p if top_p is None else top_p)
-        chosen = self.seed if seed is None else seed
+        if seed is None:
+            seed = self.seed
         if temperature == 0:
-            chosen = 0  # nothing is drawn; the same request stays the same, for caches and records
-        return Sampling(max_new_tokens, temperature, nucleus, stop, chosen)
+            seed = 0  # nothing is drawn; the same request stays the same, for caches and records
+        return Sampling(max_new_tokens, temperature, nucleus, stop, seed)
 
     @property
     def lists_actions(self) -> bool:
@@ -189,15 +191,16 @@ class AgentConfig:
             >>> config.max_length, config.draft_tokens
             (4096, 512)
         """
-        found: dict[str, Any] = {}
+        numbers: dict[str, Any] = {}
         if isinstance(self.max_length, FromModel):
-            found["max_length"] = usual_length(context)
-        most = found.get("max_length", self.max_length) // 4  # the rest is the prompt's
+            numbers["max_length"] = usual_length(context)
+
+        longest_reply = numbers.get("max_length", self.max_length) // 4  # the rest is the prompt's
         for name, limit in self._reply_limits().items():
             if isinstance(getattr(self, name), FromModel):
                 tokens = limit.thinking if thinks else limit.standard
-                found[name] = max(min(tokens, most), 1)
-        return replace(self, **found) if found else self
+                numbers[name] = max(min(tokens, longest_reply), 1)
+        return replace(self, **numbers) if numbers else self
 
     def published(self) -> Self:
         """Return the settings with the published number (CoMap, Table 5) of each limit that nobody gave."""
@@ -217,10 +220,10 @@ class AgentConfig:
 
     @classmethod
     def _reply_limits(cls) -> dict[str, ReplyLimit]:
-        found: dict[str, ReplyLimit] = {}
+        limits: dict[str, ReplyLimit] = {}
         for kind in reversed(cls.__mro__):
-            found |= vars(kind).get("reply_limits", {})
-        return found
+            limits |= vars(kind).get("reply_limits", {})
+        return limits
 
     def required_capabilities(self) -> frozenset[str]:
         """Return which of `comap.lm.CAPABILITIES` a language model must have for these settings.
@@ -229,9 +232,11 @@ class AgentConfig:
             >>> sorted(AgentConfig(decoding="masked").required_capabilities())
             ['choices', 'generate', 'prefix']
         """
-        further = {"free": (), "masked": ("choices", "prefix"), "scored": ("score", "prefix")}
-        given = ("prefix",) if self.form == "given" else ()
-        return frozenset({"generate", *further[self.decoding], *given})
+        for_decoding = {"free": (), "masked": ("choices", "prefix"), "scored": ("score", "prefix")}
+        capabilities = {"generate", *for_decoding[self.decoding]}
+        if self.form == "given":
+            capabilities.add("prefix")
+        return frozenset(capabilities)
 
     def describe(self) -> dict[str, Any]:
         """Return the settings as JSON data, for results."""
@@ -247,13 +252,21 @@ class AgentConfig:
 def _check_range(name: str, value: Any, low: float, high: float, hint: str) -> None:
     if value is None and "None" in hint:
         return
-    kinds, what = ((int, float), "a number") if "float" in hint else ((int,), "a whole number")
-    what = f"None or {what}" if "None" in hint else what
-    if type(value) in (*kinds, FromModel) and low <= value <= high:
+    types: set[type] = {int, FromModel}
+    expected = "a whole number"
+    if "float" in hint:
+        types.add(float)
+        expected = "a number"
+    if "None" in hint:
+        expected = f"None or {expected}"
+
+    if type(value) in types and low <= value <= high:  # not isinstance: True is no number here
         return
-    bounds = f" from {low} to {high}" if high < math.inf else f" of at least {low}"
-    bounds = bounds if low > -math.inf else ""
-    raise OptionError(f"{name} must be {what}{bounds}, not {value!r}")
+
+    bounds = ""
+    if low > -math.inf:
+        bounds = f" from {low} to {high}" if high < math.inf else f" of at least {low}"
+    raise OptionError(f"{name} must be {expected}{bounds}, not {value!r}")
 
 
 def fitted_to(agent: AnyAgent, lm: LanguageModel | None) -> AnyAgent:
@@ -262,12 +275,12 @@ def fitted_to(agent: AnyAgent, lm: LanguageModel | None) -> AnyAgent:
     if lm is None or not isinstance(config, AgentConfig) or not any(config.follows_model()):
         return agent
     fitted = config.fitted(context_tokens(lm), thinks(lm, config.asks_to_think))
-    met = copy(agent)
+    fitted_agent = copy(agent)
     try:
-        met.config = fitted  # type: ignore[attr-defined]
+        fitted_agent.config = fitted  # type: ignore[attr-defined]
     except AttributeError:  # an agent of the user's own, which makes its config itself
         return agent
-    return met
+    return fitted_agent
 
 
 _IN_WORDS = {
@@ -334,13 +347,15 @@ texts; 'm' cannot; set decoding='free', or use a model in this process (Hugging 
                 "(on the command line: --model)"
             )
         return
+
     needs = sorted(required_capabilities(agent))
-    if lacking := [need for need in needs if lm.capabilities.isdisjoint(need.split("|"))]:
-        wanted = " and ".join(
+    lacking = [need for need in needs if lm.capabilities.isdisjoint(need.split("|"))]
+    if lacking:
+        abilities = " and ".join(
             " or ".join(_IN_WORDS[name] for name in need.split("|")) for need in lacking
         )
         raise OptionError(
-            f"the agent {agent.name!r} needs a language model that can {wanted}; {lm.name!r} cannot; "
+            f"the agent {agent.name!r} needs a language model that can {abilities}; {lm.name!r} cannot; "
             f"{_advice(agent, lacking, lm)}use a model in this process (Hugging Face), which can"
         )
     if isinstance(config, AgentConfig):
@@ -352,8 +367,10 @@ texts; 'm' cannot; set decoding='free', or use a model in this process (Hugging 
 
 def _check_lengths(config: AgentConfig, context: int | None) -> None:
     """Refuse limits of tokens that leave no room for a prompt, or that the model does not have."""
-    length, reply = config.max_length, config.draft_tokens
+    length = config.max_length
+    reply = config.draft_tokens
     follows = {*config.follows_model()}
+
     # A default of an agent's own, such as PaW's, is no wish: its prompts may fit all the same.
     is_wish = "max_length" not in follows and length != type(config).max_length
     if context and is_wish and config.prompts == "standard" and length > context:
@@ -361,11 +378,12 @@ def _check_lengths(config: AgentConfig, context: int | None) -> None:
             f"max_length must be at most the model's context, {context:,} tokens, not {length:,}; "
             "leave it out to use the context"
         )
-    needed = LEAST_PROMPT + (1 if "draft_tokens" in follows else reply)
-    if "max_length" not in follows and length < needed:
+
+    least_length = LEAST_PROMPT + (1 if "draft_tokens" in follows else reply)
+    if "max_length" not in follows and length < least_length:
         raise OptionError(
-            f"max_length holds prompt and reply: expected at least {needed:,} tokens, {LEAST_PROMPT} of "
-            f"them for the prompt, found {length:,}; raise max_length, or lower draft_tokens"
+            f"max_length holds prompt and reply: expected at least {least_length:,} tokens, {LEAST_PROMPT} "
+            f"of them for the prompt, found {length:,}; raise max_length, or lower draft_tokens"
         )
     if "max_length" in follows and context and reply > context - LEAST_PROMPT:
         raise OptionError(
@@ -375,23 +393,32 @@ def _check_lengths(config: AgentConfig, context: int | None) -> None:
 
 
 def check_adapter(lm: LanguageModel, adapter: str | None) -> None:
-    known = lm.config().get("adapters") if adapter is not None else None
-    if known is None or adapter is None or adapter in known:
+    """Refuse an adapter that a language model does not have; not all models say which they have."""
+    if adapter is None:
         return
-    listed = suggest(adapter, sorted(known)) if known else "known: none"
+    adapters = lm.config().get("adapters")
+    if adapters is None or adapter in adapters:
+        return
+    hint = suggest(adapter, sorted(adapters)) if adapters else "known: none"
     raise OptionError(
-        f"{lm.name!r} has no adapter {adapter!r}; {listed}; name it when the model is made (on the "
+        f"{lm.name!r} has no adapter {adapter!r}; {hint}; name it when the model is made (on the "
         f"command line: --adapter {adapter}=...)"
     )
 
 
 def _advice(agent: Agent, lacking: Sequence[str], lm: LanguageModel) -> str:
     """Return what to set so that the capabilities are not needed, or are there."""
-    config, advice = getattr(agent, "config", None), ""
-    ways = {name: value for need in lacking for name, value in _WITHOUT[need.split("|")[0]].items()}
+    config = getattr(agent, "config", None)
+    settings: dict[str, Any] = {}
+    for need in lacking:
+        settings |= _WITHOUT[need.split("|")[0]]
     changes = [
-        f"{name}={value!r}" for name, value in ways.items() if getattr(config, name, value) != value
+        f"{name}={value!r}"
+        for name, value in settings.items()
+        if getattr(config, name, value) != value
     ]
+
+    advice = ""
     if changes:
         advice = f"set {' and '.join(changes)}, or "
     if lm.config().get("id") == "openai" and all(name in _ON_VLLM for name in lacking):

@@ -188,8 +188,8 @@ def results_table(training: TrainingRecord) -> Table:
     columns = {head: cells for head, cells in columns.items() if {*cells.values()} - {_NOTHING}}
 
     rows: list[tuple[object, ...]] = []
-    for at in times:
-        rows.append((at, *(cells.get(at, _NOTHING) for cells in columns.values())))
+    for time in times:
+        rows.append((time, *(cells.get(time, _NOTHING) for cells in columns.values())))
 
     unit = "update" if training.tests else "round"
     note = (
@@ -208,18 +208,20 @@ def _rollout_columns(training: TrainingRecord, times: Sequence[int]) -> dict[str
     columns: dict[str, dict[int, str]] = {}
     successes = zip(*training.curve("success", 100), strict=True)
     columns["success, rollouts"] = {
-        int(at): f"{success:.1f} %" for at, success in successes if at in times
+        int(time): f"{success:.1f} %" for time, success in successes if time in times
     }
 
     for name, label in (("frozen", "frozen"), ("on_policy", "on-policy")):
         columns[f"Delta-F1 of changes, {label}"] = {
-            at: _score(get(evaluation, "world_model", name, "nonempty"))
-            for at, evaluation in training.evaluations()
+            round_number: _score(get(evaluation, "world_model", name, "nonempty"))
+            for round_number, evaluation in training.evaluations()
         }
 
     adopted = _Column("predictions adopted", "gates/adoption/run", "gates/agreement/n")
     columns[adopted.head] = {
-        at: _cell(rollouts, adopted) for at, rollouts in training.rollouts() if at in times
+        round_number: _cell(rollouts, adopted)
+        for round_number, rollouts in training.rollouts()
+        if round_number in times
     }
     return columns
 
@@ -283,12 +285,12 @@ _TRUTH = (
 def prediction_table(training: TrainingRecord) -> Table:
     """Return how well the world model predicts, by kinds of transitions (CoMap, section 4)."""
     rows = []
-    for at, evaluation in training.evaluations():
+    for round_number, evaluation in training.evaluations():
         for name, label in _SETS.items():
             scored = get(evaluation, "world_model", name)
             if scored is not None:
                 scores = [_score(get(scored, group)) for group in _GROUPS]
-                rows.append((at, label, *scores, *_cells(scored, _PREDICTIONS)))
+                rows.append((round_number, label, *scores, *_cells(scored, _PREDICTIONS)))
 
     _, *other_groups = _GROUPS.values()
     groups = [f"Delta-F1 {_GROUPS['nonempty']}", *other_groups]
@@ -329,12 +331,12 @@ def truth_table(training: TrainingRecord) -> Table:
 def revision_table(training: TrainingRecord) -> Table:
     """Return what revisions did, by playing out drafts and revisions (CoMap, Table 3)."""
     rows = []
-    for at, evaluation in training.evaluations():
+    for round_number, evaluation in training.evaluations():
         revisions = evaluation.get("revisions")
         if revisions is not None:
             decisions = int(number(revisions, "n") or 0)
             failed = int(number(revisions, "failed") or 0)
-            rows.append((at, decisions, failed, *_cells(evaluation, _REVISIONS)))
+            rows.append((round_number, decisions, failed, *_cells(evaluation, _REVISIONS)))
 
     columns = ("round", "decisions", "could not be played", *_heads(_REVISIONS))
     note = (
@@ -588,9 +590,9 @@ def plots_of(training: TrainingRecord) -> dict[str, list[Plot]]:
 def _numbers(records: Sequence[tuple[int, object]], column: _Column) -> Series | None:
     """Return a column's numbers over rounds or updates; None where there are none."""
     points: list[Point] = []
-    for at, record in records:
+    for time, record in records:
         value = number(record, *column.path.split("/"))
-        points.append((at, None if value is None else column.times * value))
+        points.append((time, None if value is None else column.times * value))
 
     if not column.n:
         return _series(column.head, points)
@@ -623,22 +625,22 @@ def _success_plots(training: TrainingRecord) -> list[Plot]:
         groups = []
         for group, group_label in _GROUPS.items():
             scored = []
-            for at, evaluation in training.evaluations():
-                scored.append((at, get(evaluation, "world_model", name, group)))
+            for round_number, evaluation in training.evaluations():
+                scored.append((round_number, get(evaluation, "world_model", name, group)))
             n = _counted(number(part, "n") for _, part in scored)
-            points = [_delta_f1(at, part) for at, part in scored]
+            points = [_delta_f1(time, part) for time, part in scored]
             groups.append(_series(f"{group_label} ({n})", points))
         plots += _plot(f"Delta-F1: {label}", unit, "Delta-F1", groups)
     return plots
 
 
-def _delta_f1(at: float, group: object) -> Point:
-    """Return a score with its 95 % interval as a point; without its error there is none."""
+def _delta_f1(time: float, group: object) -> Point:
+    """Return a score at a round with its 95 % interval, as a point; without an error there is none."""
     mean = number(group, "delta_f1")
     error = number(group, "stderr")
     if mean is None or error is None:
-        return at, None
-    return at, mean, max(mean - _Z * error, 0.0), min(mean + _Z * error, 100.0)
+        return time, None
+    return time, mean, max(mean - _Z * error, 0.0), min(mean + _Z * error, 100.0)
 
 
 def _loss_plots(training: TrainingRecord) -> list[Plot]:

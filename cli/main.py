@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 @contextmanager
 def _warnings_in_a_line() -> Iterator[None]:
     """Print comap's own warnings as a line, without a place in its code; others as Python does."""
-    package = str(Path(__file__).parents[1])
+    package = Path(__file__).parents[1]
     show_as_before = warnings.showwarning
 
     def show(
@@ -133,9 +133,10 @@ def _warnings_in_a_line() -> Iterator[None]:
         file: TextIO | None = None,
         line: str | None = None,
     ) -> None:
-        is_ours = filename.startswith(package)
+        path = Path(filename)
+        is_ours = path.is_relative_to(package)
         # A checkout may hold the virtual environment.
-        is_library = "site-packages" in filename.removeprefix(package)
+        is_library = is_ours and "site-packages" in path.relative_to(package).parts
         if category is UserWarning and is_ours and not is_library:
             print(f"comap: {message}", file=sys.stderr, flush=True)
         else:

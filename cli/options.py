@@ -140,8 +140,8 @@ def parse(command: type[C], words: Sequence[str], prog: str) -> C:
         options.print_help()
         raise SystemExit(0)
 
-    own, given = options.read(words)
-    parsed = command(**command.resolved(own, given))
+    own, settings = options.read(words)
+    parsed = command(**command.resolved(own, settings))
     if "--print-config" in words:
         print(yaml.safe_dump(written(parsed), sort_keys=False), end="")
         raise SystemExit(0)
@@ -243,16 +243,16 @@ class Options(jsonargparse.ArgumentParser):
         """Return the values of the fields and of the settings that were given, and of no others."""
         values = self.parse_args([*self._checked(words)], defaults=False).as_dict()
         own: dict[str, Any] = {}
-        given: dict[str, Any] = {}
+        settings: dict[str, Any] = {}
         for name, value in values.items():
             if name in self.pairs and value is not None:
                 value = pairs(value, flag(name), self.pairs[name] is Texts)
 
             if name not in self.own and name not in _GENERAL:
-                given[name.removeprefix(self.command.prefix)] = _frozen(value)
+                settings[name.removeprefix(self.command.prefix)] = _frozen(value)
             elif name in self.own and value is not None:
                 own[name] = _frozen(value)
-        return own, given
+        return own, settings
 
     def _checked(self, words: Sequence[str]) -> Iterator[str]:
         """Yield the words, with ``none`` as YAML has it; an unknown option ends the program."""
@@ -282,8 +282,8 @@ class Options(jsonargparse.ArgumentParser):
         return f"there is no option {name}; {hint}"
 
     def _position(self, part: Any) -> str:
-        several = " ..." if get_origin(self.hints[part.name]) is tuple else ""
-        text = f"{part.name.upper()}{several}"
+        ellipsis = " ..." if get_origin(self.hints[part.name]) is tuple else ""
+        text = f"{part.name.upper()}{ellipsis}"
         return text if part.default is MISSING else f"[{text}]"
 
     def _add_own(self) -> None:
@@ -465,16 +465,16 @@ def flag(name: str) -> str:
     return f"--{_dashed(_WORDS.get(name, name))}"
 
 
-def _field_help(made: Any) -> dict[str, str]:
+def _field_help(settings_class: Any) -> dict[str, str]:
     """Return the docstring under each field of a dataclass and of those it inherits from."""
     help_text: dict[str, str] = {}
-    for cls in reversed(made.__mro__):
+    for cls in reversed(settings_class.__mro__):
         if is_dataclass(cls):
             help_text |= {
                 part.arg_name: " ".join((part.description or "").split())
                 for part in docstring_parser.parse_from_object(cls).params
             }
-    return {part.name: help_text.get(part.name, "") for part in fields(made)}
+    return {part.name: help_text.get(part.name, "") for part in fields(settings_class)}
 
 
 field_help: Callable[[Any], dict[str, str]] = cache(_field_help)  # it parses a class's source

@@ -109,20 +109,21 @@ def _made(
 ) -> LanguageModel:
     """Return a model of this kind; names and types of options come from outside."""
     parameters = inspect.signature(kind).parameters.values()
-    known = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
-    unknown = [name for name in options if name not in known]
-    if unknown:
-        name = unknown[0]
-        hint = suggest(name, known)
+    option_names = [part.name for part in parameters if part.kind is part.KEYWORD_ONLY]
+    unknown_names = [name for name in options if name not in option_names]
+    if unknown_names:
+        name = unknown_names[0]
+        hint = suggest(name, option_names)
         if name in _OF_AGENTS:
             flag = name.replace("_", "-")
             hint = f"it is the agent's: --{flag} on the command line, {name}=... in Python"
         raise OptionError(f"the language model {spec!r:.80} has no option {name!r}; {hint}")
+
     try:
-        made: LanguageModel = kind(*arguments, **options)
+        model: LanguageModel = kind(*arguments, **options)
     except TypeError as error:
         raise OptionError(f"an option of {spec!r:.80} has another type: {error}") from error
-    return made
+    return model
 
 
 def hush() -> None:
@@ -189,11 +190,11 @@ def shipped_models(name: str = "alfworld", root: Path | None = None) -> ShippedM
 
 
 def model_folder(name: str = "alfworld", root: Path | None = None) -> Path:
-    known = sorted(SHIPPED.values())
-    if name not in known:
+    names = sorted(SHIPPED.values())
+    if name not in names:
         raise DataNotFound(
             f"expected the name of models that comap ships, found {name!r:.80}; "
-            f"{suggest(str(name), known)}; for another environment give a model of yours"
+            f"{suggest(str(name), names)}; for another environment give a model of yours"
         )
     return (_package_folder() if root is None else root) / name
 
@@ -210,8 +211,8 @@ def full_name(spec: str) -> str | None:
 
 def folder_of(spec: str) -> Path:
     """Return the folder of a shipped model, by its whole name."""
-    found = shipped_models()
-    return found.world_model if spec == "shipped:wm" else found.agent
+    models = shipped_models()
+    return models.world_model if spec == "shipped:wm" else models.agent
 
 
 def check_packages() -> None:

@@ -49,8 +49,9 @@ def load_template(
         raise OptionError(f"there is no prompt {name!r} in the style {style!r} of {package}")
 
     if folder is not None:
-        own = Path(folder) / replacement(package, style, name)
-        path = own if own.is_file() else path
+        users_file = Path(folder) / replacement(package, style, name)
+        if users_file.is_file():
+            path = users_file
     return messages_in(path.read_text("utf-8"))
 
 
@@ -126,10 +127,10 @@ def check_prompt_folder(folder: str | Path) -> tuple[Path, ...]:
         text = (root / path).read_text("utf-8", errors="replace")
         own_environment = path.parts[0] == "envs" and path.parts[2:3] == ("briefing",)
         if path not in originals and not own_environment:
-            known = [name.as_posix() for name in originals]
+            names = [original.as_posix() for original in originals]
             raise OptionError(
                 f"expected prompts of comap in {root}, found {path.as_posix()!r:.120}, which is none; "
-                f"{suggest(path.as_posix(), known)}"
+                f"{suggest(path.as_posix(), names)}"
             )
         _check_template(path, text, originals.get(path, ""))
     return tuple(replaced)
@@ -144,13 +145,15 @@ def _check_template(path: Path, text: str, original: str) -> None:
         )
     if path.parts[0] == "envs":  # not filled: a $ is a $ there
         return
+
     slots = set(Template(text).get_identifiers())
-    known = set(Template(original).get_identifiers())
-    if unknown := sorted(slots - known):
-        listed = ", ".join(f"${name}" for name in sorted(known)) or "none"
+    filled_slots = set(Template(original).get_identifiers())
+    unfilled_slots = sorted(slots - filled_slots)
+    if unfilled_slots:
+        expected = ", ".join(f"${name}" for name in sorted(filled_slots)) or "none"
         raise OptionError(
-            f"expected the slots {listed} in the prompt {path.as_posix()}, found ${unknown[0]}; write "
-            "$$ for a dollar sign"
+            f"expected the slots {expected} in the prompt {path.as_posix()}, found ${unfilled_slots[0]}; "
+            "write $$ for a dollar sign"
         )
     if not Template(text).is_valid():
         raise OptionError(

@@ -158,9 +158,8 @@ class SharedTraining:
         check_fields(self, {**_SHARED, **ranges})
         # A training does not depend on its model's context: limits that nobody gave are the papers'.
         agent = self.agent.published()
-        if (
-            agent.with_thought is None
-        ):  # as the demonstrations of environments and files of commands
+        # Demonstrations of experts have no thoughts, so that prompts must not ask for one.
+        if agent.with_thought is None:
             agent = replace(agent, with_thought=False)
         object.__setattr__(self, "agent", agent)
         if self.copy_side_steps and not self.side_steps:

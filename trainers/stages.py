@@ -74,14 +74,19 @@ def warn_of_other_form(agent: AgentConfig, demos: Sequence[Trajectory]) -> None:
     """Warn where prompts ask for thoughts and demonstrations have none, or the other way round."""
     if agent.prompts != "standard" or not demos:
         return
-    have_thoughts = any("thought" in step.notes for shown in demos for step in shown.steps)
+    steps = (step for demonstration in demos for step in demonstration.steps)
+    have_thoughts = any("thought" in step.notes for step in steps)
     if have_thoughts == agent.asks_for_thought:
         return
-    found = "demonstrations with thoughts" if have_thoughts else "no thought in any demonstration"
+
+    asks = "ask" if agent.asks_for_thought else "do not ask"
+    thoughts = (
+        "demonstrations with thoughts" if have_thoughts else "no thought in any demonstration"
+    )
     warnings.warn(
-        f"the policy's prompts {'ask' if agent.asks_for_thought else 'do not ask'} for a thought before "
-        f"an action, found {found}: it would learn another form of reply than it is asked for; give the "
-        f"agent with_thought={have_thoughts}",
+        f"the policy's prompts {asks} for a thought before an action, found {thoughts}: it would learn "
+        "another form of reply than it is asked for; give the agent "
+        f"with_thought={have_thoughts}",
         stacklevel=1,
     )
 

@@ -46,7 +46,7 @@ from .table import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ExperimentSection:
     """An experiment with its results."""
 
     experiment: Experiment
@@ -73,7 +73,7 @@ class Shown:
 class Results:
     """All experiments of a folder."""
 
-    shown: tuple[Shown, ...]
+    sections: tuple[ExperimentSection, ...]
     about: tuple[tuple[str, str], ...] = ()
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -88,13 +88,13 @@ def results_of(
     our_rows = [row for row in rows if not row.cited]
 
     sections = []
-    shown_rows: list[ResultRow] = []
+    known_rows: list[ResultRow] = []
     not_run = []
     for experiment in experiments:
         experiment_rows = [row for row in our_rows if row.experiment == experiment.id]
         if experiment_rows:
-            shown_rows += experiment_rows
-            sections.append(_shown(experiment, experiment_rows, cited(experiment.id)))
+            known_rows += experiment_rows
+            sections.append(_section_of(experiment, experiment_rows, cited(experiment.id)))
         else:
             not_run.append(f"{experiment.paper} {experiment.published} ({experiment.id})")
 
@@ -107,13 +107,15 @@ def results_of(
             f"Not shown: {len(unknown)} rows of experiments that this version does not know: {names}."
         )
 
-    return Results(shown=tuple(sections), about=_about(shown_rows), left_out=tuple(left_out))
+    return Results(sections=tuple(sections), about=_about(known_rows), left_out=tuple(left_out))
 
 
-def _shown(experiment: Experiment, rows: Sequence[ResultRow], cited: CitedTable | None) -> Shown:
+def _section_of(
+    experiment: Experiment, rows: Sequence[ResultRow], cited: CitedTable | None
+) -> ExperimentSection:
     is_table = experiment.kind == "table"
     in_columns, listed = cited_tables(experiment, cited)
-    return Shown(
+    return ExperimentSection(
         experiment=experiment,
         measured=measured_table(experiment, rows) if is_table else None,
         differences=differences_table(experiment, rows) if experiment.compared else None,
@@ -152,7 +154,7 @@ def _listed(names: Iterable[str | None]) -> str:
     return first_names + (f" and {len(different) - 6} more" if len(different) > 6 else "")
 
 
-def picture(section: Shown, panel_index: int) -> str:
+def picture(section: ExperimentSection, panel_index: int) -> str:
     return f"figures/{section.experiment.id}-{panel_index + 1}.svg"
 
 
@@ -167,12 +169,12 @@ def markdown(results: Results) -> str:
     parts += map(escape, results.notes)
 
     contents = []
-    for shown in results.shown:
-        contents.append(f"- [{escape(shown.title)}](#{_anchor(shown.title)})")
+    for section in results.sections:
+        contents.append(f"- [{escape(section.title)}](#{_anchor(section.title)})")
     parts.append("\n".join(contents))
 
-    for shown in results.shown:
-        parts += section(shown)
+    for section in results.sections:
+        parts += section_lines(section)
     parts += map(escape, results.left_out)
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -188,15 +190,15 @@ def _anchor(title: str) -> str:
     return re.sub(r"[^\w\- ]", "", one_line(title, 2000).lower()).replace(" ", "-")
 
 
-def section(shown: Shown) -> Iterator[str]:
+def section_lines(section: ExperimentSection) -> Iterator[str]:
     """Yield the paragraphs of an experiment, in Markdown."""
-    yield f"## {escape(shown.title)}"
-    yield escape(shown.experiment.about)
+    yield f"## {escape(section.title)}"
+    yield escape(section.experiment.about)
 
-    for panel_index, panel in enumerate(shown.panels):
-        yield f"![{escape(panel.column.label)}]({picture(shown, panel_index)})"
+    for panel_index, panel in enumerate(section.panels):
+        yield f"![{escape(panel.column.label)}]({picture(section, panel_index)})"
 
-    for table in shown.tables:
+    for table in section.tables:
         yield f"**{escape(table.title)}**"
         lines = []
         for kind, row in table.lines():
@@ -204,9 +206,9 @@ def section(shown: Shown) -> Iterator[str]:
         yield _table(table.head, lines, table.texts)
         yield _notes(table)
 
-    if shown.measured is not None:
-        yield from _every_value(shown.measured, shown.experiment)
-    yield "\n".join(f"- {escape(text)}" for text in shown.experiment.footnotes.values())
+    if section.measured is not None:
+        yield from _every_value(section.measured, section.experiment)
+    yield "\n".join(f"- {escape(text)}" for text in section.experiment.footnotes.values())
 
 
 def _cell(entry: Entry, kind: str) -> str:
@@ -256,13 +258,13 @@ def _every_value(measured: Table, experiment: Experiment) -> Iterator[str]:
         yield "</details>"
 
 
-def print_shown(results: Results) -> None:
+def print_results(results: Results) -> None:
     """Print the tables of experiments on standard output."""
     console = open_console()
-    for i, shown in enumerate(results.shown):
+    for i, section in enumerate(results.sections):
         between = "\n\n" if i else ""
-        console.print(Text(between + visible(shown.title), style="bold"), soft_wrap=True)
-        for table in shown.tables:
+        console.print(Text(between + visible(section.title), style="bold"), soft_wrap=True)
+        for table in section.tables:
             console.print()
             _print_table(table, console)
 
@@ -300,7 +302,7 @@ def latex(results: Results) -> str:
         environment.get_template("experiments.tex").render(
             about=results.about,
             notes=results.notes,
-            sections=results.shown,
+            sections=results.sections,
             left_out=results.left_out,
         )
     )
@@ -382,7 +384,7 @@ def render_html(results: Results, folder: Path, page: Path) -> str:
     environment = page_environment()
     from markupsafe import Markup  # a part of jinja2
 
-    sections = [_page_section(shown, folder, page) for shown in results.shown]
+    sections = [_page_section(section, folder, page) for section in results.sections]
     style = template_text("report.css") + template_text("experiments.css")
     script = template_text("experiments.js")
     return str(
@@ -399,11 +401,11 @@ def render_html(results: Results, folder: Path, page: Path) -> str:
     )
 
 
-def _page_section(shown: Shown, folder: Path, page: Path) -> dict[str, Any]:
+def _page_section(section: ExperimentSection, folder: Path, page: Path) -> dict[str, Any]:
     """Return what the template shows of an experiment."""
-    section_id = re.sub(r"[^a-z0-9-]", "-", shown.experiment.id.lower())
-    measured = shown.measured
-    section_values = list(values(measured, shown.experiment.columns)) if measured else []
+    section_id = re.sub(r"[^a-z0-9-]", "-", section.experiment.id.lower())
+    measured = section.measured
+    section_values = list(values(measured, section.experiment.columns)) if measured else []
 
     # A cell of the table links to its line among the details.
     targets: dict[int, str] = {}
@@ -415,12 +417,12 @@ def _page_section(shown: Shown, folder: Path, page: Path) -> dict[str, Any]:
 
     return {
         "id": section_id,
-        "shown": shown,
-        "blocks": list(_blocks(shown, targets)),
+        "results": section,
+        "blocks": list(_blocks(section, targets)),
         "texts": _text_columns(measured),
         "spread": any(entry.spread for entry in _entries(measured)),
         "details": details,
-        "charts": list(map(_plot, shown.panels)),
+        "charts": list(map(_plot, section.panels)),
     }
 
 
@@ -474,9 +476,9 @@ class PageBlock(NamedTuple):
     lines: list[PageLine]
 
 
-def _blocks(shown: Shown, targets: Mapping[int, str]) -> Iterator[PageBlock]:
+def _blocks(section: ExperimentSection, targets: Mapping[int, str]) -> Iterator[PageBlock]:
     """Yield the blocks of a page's table: each of ours and a cited one beside it."""
-    methods = [one_line(method.name, 60) for method in shown.experiment.methods]
+    methods = [one_line(method.name, 60) for method in section.experiment.methods]
     order = {name: i for i, name in enumerate(methods)}
 
     def entries(block: Block | None) -> dict[str, tuple[Entry, ...]]:
@@ -485,15 +487,15 @@ def _blocks(shown: Shown, targets: Mapping[int, str]) -> Iterator[PageBlock]:
     def with_targets(line: Sequence[Entry]) -> list[Target]:
         return [(entry, targets.get(id(entry), "")) for entry in line]
 
-    for measured_block, cited_block in pairs(shown.measured, shown.cited):
+    for measured_block, cited_block in pairs(section.measured, section.cited):
         measured = entries(measured_block)
         cited = entries(cited_block)
         names = sorted({**measured, **cited}, key=lambda name: order.get(name, len(order)))
 
         lines = []
         for name in names:
-            measured_line = measured.get(name, (Entry(),) * _width(shown.measured))
-            cited_line = cited.get(name, (Entry(),) * _width(shown.cited))
+            measured_line = measured.get(name, (Entry(),) * _width(section.measured))
+            cited_line = cited.get(name, (Entry(),) * _width(section.cited))
             lines.append(PageLine(name, with_targets(measured_line), with_targets(cited_line)))
 
         yield PageBlock(_page_name(measured_block), _page_name(cited_block), lines)

@@ -28,7 +28,16 @@ from .definition import (
     write_rows,
 )
 from .plan import Job, Paths, Plan, commands, estimate, plan
-from .report import Results, latex, markdown, picture, plot_of, print_shown, render_html, results_of
+from .report import (
+    Results,
+    latex,
+    markdown,
+    picture,
+    plot_of,
+    print_results,
+    render_html,
+    results_of,
+)
 from .runner import Main, job_record, run_jobs
 
 FORMATS = ("md", "tex", "html")
@@ -237,7 +246,7 @@ def _report(
         write_rows(results / ROWS, _with_kept(rows, results))
 
     tables = results_of(read_rows(results / ROWS), experiments)
-    print_shown(tables)
+    print_results(tables)
 
     about = (("scale", f"{scale.name}: {scale.about}"), *tables.about)
     tables = replace(tables, about=about, notes=scale.notes)
@@ -284,10 +293,10 @@ def write_report(tables: Results, results: Path, out: Path, name: str) -> Path:
         raise OptionError(f"there is no format {name!r:.40}; {suggest(name, FORMATS)}")
 
     if name == "md":  # the others hold their pictures, or have none
-        for shown in tables.shown:
-            for i, panel in enumerate(shown.panels):
+        for section in tables.sections:
+            for i, panel in enumerate(section.panels):
                 svg = svg_of(plot_of(panel), alone=True).decode()
-                write_whole(out / picture(shown, i), svg)
+                write_whole(out / picture(section, i), svg)
 
     writers: dict[str, Callable[[], str]] = {
         "md": lambda: markdown(tables),

@@ -108,11 +108,12 @@ def experiment(folder: str, name: str) -> str:
     """Return the tables of an experiment, in Markdown, from the rows of a folder; no title."""
     from comap.benchmarks.experiments.definition import experiment as definition
     from comap.benchmarks.experiments.definition import read_rows
-    from comap.benchmarks.experiments.report import results_of, section
+    from comap.benchmarks.experiments.report import results_of, section_lines
 
     rows = read_rows(ROOT / "benchmarks" / "results" / folder / "rows.jsonl")
-    (shown,) = results_of(rows, [definition(name)]).shown
-    return "\n\n".join([*section(shown)][1:])
+    (section,) = results_of(rows, [definition(name)]).sections
+    _, *lines = section_lines(section)
+    return "\n\n".join(lines)
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from comap.benchmarks.experiments.report import print_shown
+from comap.benchmarks.experiments.report import print_results
 from kits.episode_pages import Page, source_of
 from kits.reports import (
     AW,
@@ -99,11 +99,11 @@ def balanced_latex(text):
 
 
 def test_the_terminal(capsys, folder, hostile):
-    print_shown(results(folder))
+    print_results(results(folder))
     said = capsys.readouterr().out
     assert "CoMap, Table 1: Success" in said and "75.0 ± 5.0" in said and "failed [a]" in said
     assert said.index("Measured here") < said.index("Cited: Table 1")
-    print_shown(results(hostile))
+    print_results(results(hostile))
     said = capsys.readouterr().out
     assert not HIDDEN.search(said.replace("\n", "")) and "[U+001B]" in said
 

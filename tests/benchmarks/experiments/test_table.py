@@ -150,9 +150,9 @@ def test_cited_values_have_tables_of_their_own():
     }
     assert [line.entries[3].mean for line in others.blocks[0].rows] == ["gain"]
     printed = row(cited=True, value=99.9, env=AW, split="valid_seen", backbone="Q")
-    (shown,) = results_of([*table_rows(), printed], [TABLE], lambda name: None).shown
-    assert shown.measured is not None and shown.cited is None
-    assert all(block.name != "Q" for block in shown.measured.blocks)
+    (section,) = results_of([*table_rows(), printed], [TABLE], lambda name: None).sections
+    assert section.measured is not None and section.cited is None
+    assert all(block.name != "Q" for block in section.measured.blocks)
 
 
 def test_blocks_are_paired_in_order_and_by_name():
@@ -234,7 +234,7 @@ def test_settings_on_an_axis_make_curves_by_series():
 
 def test_differences_are_paired_by_seed():
     """Gains of 30, 25 and 20 points: 25 with a half-width of 4.303 * 5 / sqrt(3); one seed has none."""
-    (table,) = results_of(table_rows(), [TABLE], lambda name: None).shown
+    (table,) = results_of(table_rows(), [TABLE], lambda name: None).sections
     small, medium = table.differences.blocks
     assert [entry.mean for row in small.rows for entry in row.entries] == (
         ["CoMap against ReAct", "+25.0", "+12.6 to +37.4", "12.4", "3"]
