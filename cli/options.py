@@ -136,7 +136,7 @@ def parse(command: type[C], words: Sequence[str], prog: str) -> C:
     """
     options = Options(command, [*_with_long_names(words, command)], prog)
     words = options.words
-    if {"--help", "-h", "--help-all"} & set(words):
+    if options.help_is_wanted:
         options.print_help()
         raise SystemExit(0)
 
@@ -162,6 +162,8 @@ class Options(jsonargparse.ArgumentParser):
         )
         self.command = command
         self.explain_all = "--help-all" in words
+        # Docstrings of settings are parsed from source code, which takes longer than many a command.
+        self.help_is_wanted = bool({"--help", "-h", "--help-all"} & set(words))
         self.hints: dict[str, Any] = get_type_hints(command)
         self.own = {part.name: part for part in fields(command) if "settings" not in part.metadata}
         self.pairs: dict[str, Any] = {}
@@ -288,7 +290,7 @@ class Options(jsonargparse.ArgumentParser):
 
     def _add_own(self) -> None:
         """Add the command's fields; those of each class that has some are a group."""
-        help_texts = field_help(self.command)
+        help_texts = field_help(self.command) if self.help_is_wanted else {}
         rare_fields = self.command.rare.split()
 
         groups = []
@@ -313,7 +315,7 @@ class Options(jsonargparse.ArgumentParser):
                     group,
                     name,
                     self.hints[name],
-                    help_texts[name],
+                    help_texts.get(name, ""),
                     default=part.default if part.default_factory is MISSING else None,
                     explained=self.explain_all or name not in rare_fields,
                     is_position="word" in part.metadata,
@@ -321,7 +323,7 @@ class Options(jsonargparse.ArgumentParser):
 
     def _add_settings(self, settings: Any) -> None:
         """Add nested settings, named by their paths and, where that is unambiguous, by their last part."""
-        parts = list(leaves(settings))
+        parts = list(leaves(settings, with_help=self.help_is_wanted))
         last_names = [path[-1] for path, _, _, _ in parts]
         explained_names = self.command.shown.split()
 
@@ -556,17 +558,22 @@ class _Help(jsonargparse.DefaultHelpFormatter):
         return name if action.nargs == 0 else f"{name} {action.metavar or ''}".strip()
 
 
-def leaves(settings: Any) -> Iterator[tuple[tuple[str, ...], Any, str, Any]]:
-    """Yield path, type, help and value of each setting, those of nested settings in their place."""
+def leaves(
+    settings: Any, with_help: bool = True
+) -> Iterator[tuple[tuple[str, ...], Any, str, Any]]:
+    """Yield path, type, help and value of each setting, those of nested settings in their place.
+
+    Without help its texts are empty.
+    """
     hints = get_type_hints(type(settings))
-    help_text = field_help(type(settings))
+    help_texts = field_help(type(settings)) if with_help else {}
     for part in fields(settings):
         value = getattr(settings, part.name)
         if is_dataclass(value):
-            for path, *rest in leaves(value):
+            for path, *rest in leaves(value, with_help):
                 yield (part.name, *path), *rest
         else:
-            yield (part.name,), hints[part.name], help_text[part.name], value
+            yield (part.name,), hints[part.name], help_texts.get(part.name, ""), value
 
 
 def _raw_values(words: Sequence[str], names: Mapping[str, Any]) -> dict[str, str]:

@@ -129,12 +129,17 @@ def tokenizer_of(
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
+    # Texts of a corpus repeat each other, and so do words: each is split once.
     counts: Counter[str] = Counter()
-    for text in corpus:
-        words = [word for word, _ in split.pre_tokenize_str(text)]
-        counts.update(words)
-        if tokens == "entities":  # their parts too, for entities that are not in the corpus
-            counts.update(part for word in words for part in re.findall("\u0120?[^\u0120]+", word))
+    for text, repeats in Counter(corpus).items():
+        for word, _ in split.pre_tokenize_str(text):
+            counts[word] += repeats
+
+    if tokens == "entities":  # their parts too, for entities that are not in the corpus
+        for word, count in list(counts.items()):
+            for part in re.findall("\u0120?[^\u0120]+", word):
+                counts[part] += count
+
     listed = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
     known = set(listed)
     common = [word for word, count in counts.items() if count > 1 and word not in known]

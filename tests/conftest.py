@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+import kits.brief_jvms  # noqa: F401
+
 os.environ["COMAP_HOME"] = str(Path(tempfile.gettempdir()) / "comap-tests-without-data")
 os.environ.pop("ALFWORLD_DATA", None)
 # Programs that tests start import the kits as tests do, whose path pyproject.toml sets.
@@ -19,7 +21,7 @@ if HERE not in (PATH := os.environ.get("PYTHONPATH", "").split(os.pathsep)):
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (*PATH, HERE)))
 # A machine that stands still for a moment is no failure of what is tested.
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("short", UNTIMED)
+settings.register_profile("short", UNTIMED, max_examples=50)
 settings.register_profile("long", UNTIMED, max_examples=5_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "short"))
 

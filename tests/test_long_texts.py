@@ -141,7 +141,7 @@ def test_replies(read: Callable[[str], object]) -> None:
 _LISTED = ("look", "go to desk 1", "go to desk 10", "search[red shoes]", "put a mug in it")
 _MARKED = ("</think>", "an Action: ", "Action:\n", "```\n", '{"action": "', "go to ", "KEEP: ", "*")
 _REPLIES = [(begun, part, "!") for begun in ("", "Action:", "Final Action:") for part in _MARKED]
-_REPLIES += TEXTS[::12]
+_REPLIES += TEXTS[::36]
 
 
 @pytest.mark.parametrize(

@@ -314,6 +314,7 @@ def _tree(module: str) -> ast.Module:
     return ast.parse(inspect.getsource(import_module(module)))
 
 
+@cache  # to find a class, Python parses the whole of its module
 def _definition(thing: Any) -> Any:
     """Return the syntax tree of a class or a function."""
     return ast.parse(textwrap.dedent(inspect.getsource(thing))).body[0]

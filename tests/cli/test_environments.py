@@ -35,6 +35,7 @@ def test_agents_ask_language_models_about_a_shop(agent, tmp_path):
     """An untrained model wins nothing; every agent reads its answers and goes on."""
     pytest.importorskip("transformers")
     words = ["--agent", agent, "--model", "tiny", *SMALLEST, "--episodes", "1"]
+    words += ["--draft-tokens", "8"]
     assert main(["run", *SHOP, *words, "--world-model", "oracle", "--out", str(tmp_path)]) == 0
     (episode,) = read_trajectories(tmp_path / "trajectories.jsonl")
     assert episode.error is None and len(episode.steps) == 2

@@ -40,7 +40,7 @@ RICH: dict[str, Any] = {
     "strict_options": True,
     "show_attrs": True,
 }
-TestWebShop = suite("WebShop", 500, source="generated")
+TestWebShop = suite("WebShop", 200, source="generated")
 TestWebShopRich = suite("WebShop", source="generated", **RICH)
 TestOfficialWebShop = suite("WebShop", 200, "webshop_data", split="legacy-test")
 
@@ -55,7 +55,7 @@ REACT: dict[str, Any] = {
     "topk": 2,
     "turns": 6,
 }
-TestSearchQA = suite("SearchQA", 500, source="generated")
+TestSearchQA = suite("SearchQA", 200, source="generated")
 TestSearchQAInReAct = suite("SearchQA", source="generated", **REACT)
 
 REFERENCE: dict[str, Any] = {

@@ -36,6 +36,10 @@ TRAINERS = (  # what a training imports, which takes longer than a small one
     "comap.trainers.comap.trainer",
     "comap.trainers.paw.trainer",
     "comap.trainers.paw.training",
+    "comap.benchmarks.training_report",
+    "matplotlib.style",
+    "matplotlib.figure",
+    "matplotlib.backends.backend_svg",
 )
 
 

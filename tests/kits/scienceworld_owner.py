@@ -16,6 +16,7 @@ from typing import Any
 import gymnasium as gym
 
 import comap  # noqa: F401
+import kits.brief_jvms  # noqa: F401
 from comap.envs.conformance.transcripts import record
 
 TASK = {"task": "find-plant/3"}

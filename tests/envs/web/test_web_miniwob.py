@@ -68,18 +68,20 @@ def script(page: str, goal: str, shown: str) -> list[str]:
 
 
 def test_a_script_solves_tasks_by_their_text(envs: dict[str, Any]) -> None:
-    solved = dict.fromkeys(SCRIPTED, 0)
-    for page in SCRIPTED:
-        for seed in (0, 9):
-            env = envs["train" if seed in SEEDS["train"] else "valid"]
-            shown, info = env.reset(options={"task": f"{page}/{seed}"})
-            for action in script(page, info["goal"], shown):
-                _, reward, terminated, _, info = env.step(action)
-                if terminated:
-                    break
-            assert info["success"] is (reward > 0) and "error" not in info
-            solved[page] += info["success"]
-    assert sum(solved.values()) >= 20, solved
+    solved = []
+    for number, page in enumerate(SCRIPTED):
+        seed = (0, 9)[number % 2]
+        env = envs["train" if seed in SEEDS["train"] else "valid"]
+        shown, info = env.reset(options={"task": f"{page}/{seed}"})
+        for action in script(page, info["goal"], shown):
+            _, reward, terminated, _, info = env.step(action)
+            if terminated:
+                break
+
+        assert info["success"] is (reward > 0) and "error" not in info
+        if info["success"]:
+            solved.append(page)
+    assert len(solved) >= 10, solved
 
 
 TEXTS = """
@@ -89,7 +91,7 @@ for task in {tasks}:
     shown, info = env.reset(options={{"task": task}})
     print(info["goal"], shown, *(env.step("click [3]")[0], env.step("wait")[0]), sep="\\n")
 """
-TASKS = ["choose-date/1", "email-inbox/3", "unicode-test/0"]
+TASKS = ["choose-date/1", "unicode-test/0"]
 
 
 def test_the_same_text_in_every_process(envs: dict[str, Any]) -> None:

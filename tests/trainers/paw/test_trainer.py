@@ -54,7 +54,7 @@ def gradient(config, model, out, **options):
     return trained(changed(config, clip=1e9), model, out, **options)[2]
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ["gigpo", "ppo"])
 def test_the_gradient_does_not_depend_on_micro_batches(algorithm, model, tmp_path):
     """Exact normalization, whatever a micro-batch holds."""
     config = settings(algorithm=algorithm, save_updates=0)
@@ -146,8 +146,9 @@ def test_observations_behind_actions_leave_their_gradient_alone(algorithm, model
     assert apart(plain, read) < 1e-6
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("kind", ["cmae", "ce"])
+@pytest.mark.parametrize(
+    ("kind", "algorithm"), [*(("cmae", algorithm) for algorithm in ALGORITHMS), ("ce", "grpo")]
+)
 def test_the_gradient_is_that_of_both_losses(algorithm, kind, model, tmp_path):
     """Against a forward pass of our own of each row by itself."""
     config = settings(algorithm=algorithm, save_updates=0, wm_loss=kind, rho=0.004)
@@ -356,7 +357,7 @@ def test_sampled_log_probabilities_save_a_pass(model, tmp_path):
     ]
 
 
-@pytest.mark.parametrize("algorithm", ["gigpo", "ppo", "rloo"])
+@pytest.mark.parametrize("algorithm", ["gigpo", "ppo"])
 def test_a_stopped_training_ends_as_one_that_was_not(algorithm, model, tmp_path):
     config = settings(algorithm=algorithm, mini_batch_rows=12, micro_batch_rows=5, save_updates=1)
     straight, lines, _ = trained(config, model, tmp_path / "straight", updates=4)
