@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import keyword
+import os
 import re
 import shlex
 import sys
@@ -203,6 +204,7 @@ class Validate(EnvOptions):
             file = Path(folder, "test_environment.py")
             file.write_text(_TEST.format(env=self.env, kwargs=self.env_options()), "utf-8")
             printer = _OutcomePrinter()
+            os.environ.pop("PYTEST_ADDOPTS", None)  # meant for the tests of the user's project
             quiet = ("-p", "no:terminal", "-p", "no:cacheprovider", f"--rootdir={folder}")
             status = int(pytest.main([*quiet, "-c", "/dev/null", str(file)], plugins=[printer]))
 

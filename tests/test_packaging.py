@@ -39,7 +39,9 @@ def project() -> dict[str, Any]:
 def test_tests_run_in_a_folder_whose_name_is_no_identifier(started_in: str, tmp_path: Path) -> None:
     """GitHub's ZIP unpacks to ``comap-main``, which pytest cannot import as the package that it is."""
     checkout = tmp_path / "comap-main"
-    for name in ("pyproject.toml", "__init__.py", "tests/conftest.py", "tests/kits/event_files.py"):
+    names = ["pyproject.toml", "__init__.py", "tests/conftest.py"]
+    names += ["tests/kits/event_files.py", "tests/kits/brief_jvms.py"]
+    for name in names:
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, checkout / name)
     (checkout / "tests" / "test_small.py").write_text(

@@ -132,7 +132,7 @@ def test_everything_is_searched(browser, page):
 
 def test_what_is_looked_for_is_no_pattern(browser, page):
     shown(browser, page)
-    for words in (".*", "[a-z]", "\\d", "^", "a|b", "$&", "</", "\u202e", "İ"):
+    for words in (".*", "[a-z]", "a|b", "$&", "</", "İ"):
         assert looked_for(browser, words).startswith("0 hits"), words
     assert re.match(r"[1-9]\d* hits", looked_for(browser, "("))
 

@@ -43,7 +43,7 @@ def test_agents_ask_language_models_about_a_shop(agent, tmp_path):
 
 @pytest.mark.parametrize(
     ("env", "split"),
-    [("WebShop", "test"), ("StableToolBench", "G3_instruction"), ("ScienceWorld", "test")],
+    [("StableToolBench", "G3_instruction"), ("ScienceWorld", "test")],
 )
 def test_paw_trains_on_other_environments(env, split, tmp_path, request):
     pytest.importorskip("trl")
