@@ -6,6 +6,7 @@ import inspect
 import json
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -129,11 +130,19 @@ _EVERY = 8  # steps between two lists of all actions, which would else outweigh 
 
 def corpus(env_id: str = "comap/ALFWorld-v0", episodes: int | None = None) -> list[str]:
     r"""Return text of a benchmark: prompts, goals, observations, actions and beliefs in words."""
-    cls = env_class(env_id)
+    episodes = played_for_words(env_id) if episodes is None else episodes
+    return list(_corpus(env_id, env_class(env_id), episodes))
+
+
+@cache
+def _corpus(env_id: str, cls: type[TextEnv], episodes: int) -> tuple[str, ...]:
+    """Return the texts of `corpus`, which a process that builds several models plays once.
+
+    The class is an argument, as another one may be registered under the same id.
+    """
     env = gymnasium.make(env_id, split="train", **cls.generated_options, **cls.listed_actions())
     inner = env.unwrapped
     assert isinstance(inner, TextEnv)
-    episodes = played_for_words(env_id) if episodes is None else episodes
     ids = inner.tasks.ids
     count = min(episodes, len(ids))
     prompts = [Path(__file__).parents[1] / part / "prompts" for part in ("agents", "worldmodel")]
@@ -144,7 +153,7 @@ def corpus(env_id: str = "comap/ALFWorld-v0", episodes: int | None = None) -> li
             episode = run_episode(env, agent, task=ids[number * len(ids) // count])
             texts += _text_of(episode, inner)
     env.close()
-    return texts
+    return tuple(texts)
 
 
 def played_for_words(env_id: str) -> int:

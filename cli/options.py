@@ -164,7 +164,7 @@ class Options(jsonargparse.ArgumentParser):
         self.explain_all = "--help-all" in words
         # Docstrings of settings are parsed from source code, which takes longer than many a command.
         self.help_is_wanted = bool({"--help", "-h", "--help-all"} & set(words))
-        self.hints: dict[str, Any] = get_type_hints(command)
+        self.hints: dict[str, Any] = type_hints(command)
         self.own = {part.name: part for part in fields(command) if "settings" not in part.metadata}
         self.pairs: dict[str, Any] = {}
         self._add_own()
@@ -426,7 +426,7 @@ def _takes_null(action: Any) -> bool:
 
 def written(command: Command) -> dict[str, Any]:
     """Return a command's options as a file for ``--config`` has them."""
-    hints = get_type_hints(type(command))
+    hints = type_hints(type(command))
     own = {
         part.name: _as_written(getattr(command, part.name), hints[part.name])
         for part in fields(command)
@@ -436,7 +436,7 @@ def written(command: Command) -> dict[str, Any]:
     config = getattr(command, "config", None) or {}
     settings: Mapping[str, Any] = config
     if is_dataclass(config):
-        hints = get_type_hints(type(config))
+        hints = type_hints(type(config))
         settings = {
             name: _as_written(value, hints[name])
             for name, value in asdict(config).items()  # type: ignore[arg-type]
@@ -478,6 +478,9 @@ def _field_help(settings_class: Any) -> dict[str, str]:
             }
     return {part.name: help_text.get(part.name, "") for part in fields(settings_class)}
 
+
+# Annotations are text, which is evaluated.
+type_hints: Callable[[Any], dict[str, Any]] = cache(get_type_hints)
 
 field_help: Callable[[Any], dict[str, str]] = cache(_field_help)  # it parses a class's source
 
@@ -565,7 +568,7 @@ def leaves(
 
     Without help its texts are empty.
     """
-    hints = get_type_hints(type(settings))
+    hints = type_hints(type(settings))
     help_texts = field_help(type(settings)) if with_help else {}
     for part in fields(settings):
         value = getattr(settings, part.name)

@@ -47,6 +47,7 @@ from kits.scripted import HashedModel, converse_with, drive, view
 ENVS = sorted(name for name, spec in gym.registry.items() if spec.namespace == comap.__name__)
 NAMES = sorted(name for name in AGENTS if agent_options(name) is not None)
 STEPS = 3
+SEED = 4  # of a task whose expert's plan ScienceWorld finds soon
 SMALL: dict[str, dict[str, Any]] = {
     "rap": {"candidates": 2, "depth": 2, "rollouts": 3},
     "comap": {"p_source": "verbalizer"},
@@ -74,13 +75,13 @@ def played(
     lm = chosen.pop("lm", HashedModel)()
     try:
         env = gym.make(env_id, max_episode_steps=STEPS, **chosen)
-        env.reset(seed=3)
+        env.reset(seed=SEED)
     except (MissingExtra, DataNotFound) as error:
         pytest.skip(str(error))
     slot: Any = ImaginedEnv(env, "null", horizon=STEPS) if imagined else env
     options = SMALL.get(name, {}) | style if agent_options(name) is not None else {}
     agent = create_agent(name, **options)
-    found = run_episode(slot, agent, seed=3, world_model="null", lm=lm)
+    found = run_episode(slot, agent, seed=SEED, world_model="null", lm=lm)
     slot.close()
     return found
 

@@ -51,6 +51,7 @@ def import_trainers() -> None:
     torch.set_num_threads(1)
     for name in TRAINERS:
         importlib.import_module(name)
+    importlib.import_module("comap.agents.create").corpus()  # of which tiny models are made
     gc.freeze()
     gc.enable()
 

@@ -56,13 +56,13 @@ def any_action(shown: str, rng: random.Random) -> str:
     return rng.choice(["goback", "restart", "scroll [down]", "wait", f"goto [{rng.choice(HOSTS)}]"])
 
 
-def test_a_hundred_actions_side_by_side(browser: str) -> None:
+def test_actions_side_by_side(browser: str) -> None:
     real, twin, rng, taken = Chromium(browser), Twin(), random.Random(0), 0
     for number, task_id in enumerate(evenly(panel_of("test").ids, 7)):
         task = load(task_id)
         for engine in (real, twin):
             engine.open(task.world, task.draft.start)
-        plan = list(task.plan[:-1]) if number % 2 else [""] * 25
+        plan = list(task.plan[:-1]) if number % 2 else [""] * 15
         for action in plan:
             action = action or any_action(twin.text(), rng)
             move = read_action(action)
@@ -72,7 +72,7 @@ def test_a_hundred_actions_side_by_side(browser: str) -> None:
             assert real.text() == twin.text(), (task_id, action)
             assert effects[0] == effects[1] and real.save() == twin.save(), (task_id, action)
     real.close()
-    assert taken > 100
+    assert taken > 70
 
 
 def test_moments_come_back_and_fit_both_engines(browser: str, world: Any) -> None:

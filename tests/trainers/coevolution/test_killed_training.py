@@ -17,7 +17,6 @@ from kits import processes, trainings
 
 BOUNDARIES = (  # one of each kind
     "stages/*-warmup-policy/checkpoints/checkpoint-1",  # being written
-    "stages/*-warmup-policy/agent.safetensors",  # trained, but the stage has not ended
     "stages/*-round-1-rollouts/episodes/*/trajectories.jsonl",
     "stages/*-round-1-world-model/predictions-0/*.jsonl",
 )
