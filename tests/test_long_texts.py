@@ -90,7 +90,7 @@ def check_linear(
 
 @pytest.mark.parametrize("name", _ENVIRONMENTS)
 def test_actions(name: str) -> None:
-    check_linear(class_of(f"comap/{name}-v0").canonicalizer.action)  # type: ignore[union-attr]
+    check_linear(class_of(f"comap/{name}-v0").canonicalizer.action, step=3)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("name", _ENVIRONMENTS)

@@ -163,8 +163,13 @@ def test_each_form_that_is_told_can_be_taken(row: dict[str, Any], make: Any) -> 
         assert file_of(row, "instructions") == "instructions", "its forms are those of another row"
         return
     assert list(row["forms"]) == forms_of(row)
+    known: set[str] = set()
+    if row["variant"] == "walk":  # a simulator takes its time, and takes these however one walks
+        known.update(ROWS[[name_of(other) for other in ROWS].index("scienceworld")]["forms"])
 
     for form, played in row["forms"].items():
+        if form in known:
+            continue
         env = make(row, **played.get("options", {}))
         start(env, played["task"])
         for action in played["actions"]:

@@ -84,7 +84,7 @@ class TestScienceWorld(suite("ScienceWorld", 6, split="dev")):
     """Less is played than elsewhere, as each step costs more."""
 
     seeds = (11, 7)  # of dev's tasks these load, and are solved, soonest
-    steps = 3
+    steps = 2
     # Vectors of our own are tested: the others differ in nothing that a task sees.
     test_async_vector_equals_sync = test_make_vec_async_equals_sync = None
     test_async_vector_with_shared_memory_equals_sync = None

@@ -83,7 +83,7 @@ def check_expert(engine, seed, count):
 
 
 @pytest.mark.parametrize(
-    ("split", "every"), [("train", 12), ("valid_seen", 1), ("valid_unseen", 1)]
+    ("split", "every"), [("train", 36), ("valid_seen", 3), ("valid_unseen", 1)]
 )
 def test_expert_wins_official_games(official, split, every):
     count = Counter()
@@ -97,9 +97,9 @@ def test_expert_wins_official_games(official, split, every):
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_expert_wins_generated_games(dialect):
     count = Counter()
-    for number, engine in enumerate(generated(12, dialect)):
+    for number, engine in enumerate(generated(6, dialect)):
         check_expert(engine, f"generated {number}", count)
-    assert count["games"] == 36
+    assert count["games"] == 18
 
 
 class Exploration:
