@@ -29,7 +29,7 @@ class List(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Get(Command):
-    """Download a data set. Give the same command again to resume a download that was interrupted."""
+    """Download a data set, and compare its content with what it should be."""
 
     example: ClassVar[str] = "comap data get alfworld"
 

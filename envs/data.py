@@ -1,37 +1,23 @@
-"""The data sets that comap downloads: the catalogue, `get` and `verify`."""
+"""The data sets that comap downloads: the catalogue, `get` and `verify`.
+
+pooch downloads, the standard library unpacks; what is checked here is the content, split by split, since
+only that says whether an environment will play the benchmark's own tasks.
+"""
 
 from __future__ import annotations
 
 import functools
-import gzip
 import hashlib
-import itertools
-import lzma
 import os
-import re
 import shutil
-import stat
-import struct
-import tarfile
-import time
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol
+from typing import NamedTuple
 
-from ..errors import (
-    CoMapError,
-    DataCorrupt,
-    DataNotFound,
-    DownloadError,
-    OptionError,
-    check_url,
-    suggest,
-)
+from ..errors import DataCorrupt, DataNotFound, DownloadError, OptionError, check_url, suggest
 from ..jsonl import sha256_of
 from .storage import (
     Listener,
@@ -46,8 +32,14 @@ from .storage import (
     write_json,
 )
 
-_PIECE = 1 << 18
-_OFFICIAL = "get the archive from its official address"
+MANIFEST = ".comap-manifest.json"
+"""Name of the file with the SHA-256 of every item; it is written last, so where it is, all is."""
+
+_RETRIES = 3  # of a download, some seconds apart
+_CHUNK = 1 << 16  # bytes between two reports of progress
+_LOCK_SECONDS = 3600.0  # to wait for another process that downloads the same
+_BROKEN_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError)
+_REMEDY = "check the address, or name another server with --mirror"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,178 +49,6 @@ class Limits:
     download_bytes: int
     entries: int
     unpacked_bytes: int
-
-
-# What the standard library raises on broken archives.
-_BROKEN = (
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    gzip.BadGzipFile,
-    struct.error,
-    EOFError,
-    ValueError,
-    OverflowError,
-    RuntimeError,
-)
-
-
-class _Readable(Protocol):
-    def read(self, size: int = -1, /) -> bytes: ...
-
-
-class _Entry(NamedTuple):
-    name: str
-    kind: str  # "a file", "a folder", or in words what else it is
-    size: int
-    open: Callable[[], _Readable | None]
-
-
-def unpack(archive: Path, into: Path, limits: Limits, progress: Listener = silent) -> None:
-    """Unpack a .zip, .tar, .tar.gz or .tar.xz, recognized by content, into a new or empty folder."""
-    written, files = 0, 0
-    seen: dict[tuple[str, ...], str] = {(): "a folder"}
-    with on_disk(archive), archive.open("rb") as file, _broken_is_corrupt(archive):
-        for number, entry in enumerate(_entries(file, archive.name, limits)):
-            parts = safe_parts(entry.name)
-            if number == limits.entries:
-                raise _refusal(archive.name, f"at most {number} entries", "more")
-            if parts is None:
-                raise _refusal(archive.name, "names of files inside the folder", repr(entry.name))
-            if entry.kind not in ("a file", "a folder"):
-                found = f"{entry.kind}: {entry.name!r}"
-                raise _refusal(archive.name, "files and folders only", found)
-            for end in range(len(parts) + 1):
-                kind = entry.kind if end == len(parts) else "a folder"
-                if seen.setdefault(parts[:end], "new") not in ("new", kind) or (
-                    kind == "a file" and seen[parts[:end]] != "new"
-                ):
-                    twice = f"{'/'.join(parts[:end])!r} twice"
-                    raise _refusal(archive.name, "each name once", twice)
-                seen[parts[:end]] = kind
-            path = into.joinpath(*parts)
-            folder = path if entry.kind == "a folder" else path.parent
-            with on_disk(folder):
-                folder.mkdir(parents=True, exist_ok=True)
-            if entry.kind == "a folder":
-                continue
-            if written + entry.size > limits.unpacked_bytes:
-                raise _refusal(archive.name, f"at most {limits.unpacked_bytes} bytes", "more")
-            written += _write(entry, path, limits.unpacked_bytes - written, archive.name)
-            files += 1
-            progress(Progress("unpacking", files))
-        if not files:
-            raise _refusal(archive.name, "at least one file", "none")
-        progress(Progress("unpacking", files, files))
-
-
-def safe_parts(name: str) -> tuple[str, ...] | None:
-    r"""Return the parts of a name in an archive, or None if it may lead out of the folder."""
-    if name.startswith("/") or "\\" in name or "\0" in name:
-        return None
-    parts = tuple(part for part in name.split("/") if part not in ("", "."))
-    return None if any(part == ".." or re.match("[A-Za-z]:", part) for part in parts) else parts
-
-
-def _write(entry: _Entry, path: Path, most: int, archive: str) -> int:
-    """Write one file and return its size; sizes that archives announce may be lies."""
-    source, size = entry.open(), 0
-    assert source is not None  # tarfile's type says more than a regular file needs
-    with on_disk(path):
-        target = path.open("xb")
-    with target:
-        while chunk := source.read(_PIECE):
-            size += len(chunk)
-            if size > most:
-                raise _refusal(archive, f"at most {most} more bytes", "more")
-            with on_disk(path):
-                target.write(chunk)
-                target.flush()
-    return size
-
-
-def _entries(file: IO[bytes], archive: str, limits: Limits) -> Iterator[_Entry]:
-    magic = file.read(6)
-    file.seek(0)
-    if magic[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
-        yield from _zip_entries(file)
-    else:
-        stream: Any = file
-        if magic[:2] == b"\x1f\x8b":
-            stream = gzip.GzipFile(fileobj=file)
-        elif magic == b"\xfd7zXZ\x00":
-            stream = lzma.LZMAFile(file)  # noqa: SIM115 (closed with the file)
-        # Headers count too: 512 bytes an entry, some more for long names, and tar's own padding.
-        ceiling = limits.unpacked_bytes + 4096 * (limits.entries + 8)
-        refusal = _refusal(archive, f"at most {limits.unpacked_bytes} bytes", "more")
-        yield from _tar_entries(_Bounded(stream, ceiling, refusal))
-
-
-def _zip_entries(file: IO[bytes]) -> Iterator[_Entry]:
-    with zipfile.ZipFile(file) as archive:
-        for entry in archive.infolist():
-            mode = stat.S_IFMT(entry.external_attr >> 16)
-            kind = "a folder" if entry.is_dir() else "a file"
-            if mode not in (0, stat.S_IFREG, stat.S_IFDIR):
-                kind = "a link" if mode == stat.S_IFLNK else "a special file"
-            elif entry.flag_bits & 1:
-                kind = "an encrypted one"
-            # The raw name: zipfile cuts the other one at a NUL, and turns separators into slashes.
-            yield _Entry(entry.orig_filename, kind, entry.file_size, partial(archive.open, entry))
-
-
-def _tar_entries(stream: Any) -> Iterator[_Entry]:
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
-        for member in archive:
-            kind = "a folder" if member.isdir() else "a file"
-            if member.issym() or member.islnk():
-                kind = "a link"
-            elif not (member.isdir() or member.isreg()) or member.issparse():
-                kind = "a special file"
-            yield _Entry(member.name, kind, member.size, partial(archive.extractfile, member))
-
-
-class _Bounded:
-    """A stream that ends with an error where it should have ended."""
-
-    def __init__(self, stream: _Readable, most: int, refusal: DataCorrupt):
-        self._stream, self._left, self._refusal = stream, most, refusal
-
-    def read(self, size: int = -1) -> bytes:
-        chunk = self._stream.read(size)
-        self._left -= len(chunk)
-        if self._left < 0:
-            raise self._refusal
-        return chunk
-
-
-@contextmanager
-def _broken_is_corrupt(archive: Path) -> Iterator[None]:
-    try:
-        yield
-    except CoMapError:
-        raise
-    except _BROKEN as error:
-        raise DataCorrupt(
-            f"expected a whole zip or tar archive in {archive.name}, found one that cannot be "
-            f"read ({type(error).__name__}: {error}); {_OFFICIAL}"
-        ) from error
-
-
-def _refusal(archive: str, expected: str, found: str) -> DataCorrupt:
-    return DataCorrupt(f"expected {expected} in the archive {archive}, found {found}; {_OFFICIAL}")
-
-
-MANIFEST = ".comap-manifest.json"
-"""Name of the file with the SHA-256 of every item; it is written last, so where it is, all is."""
-
-_ATTEMPTS = 5  # failures in a row, with less than a mebibyte gained in each
-_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds; doubled after each further failure
-_LOCK = 3600.0  # seconds to wait for another process that downloads the same
-_CHUNK = 1 << 14  # of which up to one is lost where a connection is cut
-_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-_REMEDY = "check the address, or name another server with --mirror"
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +63,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """One data set of the catalogue: an archive, and in its folder `root` a folder for each split."""
+    """One data set of the catalogue: a zip archive, and in its folder `root` a folder for each split."""
 
     name: str
     title: str
@@ -262,7 +82,7 @@ class DataSet:
 
 @functools.cache
 def catalogue() -> dict[str, DataSet]:
-    found = {}
+    data_sets = {}
     for name, entry in packaged(__package__, "datasets").items():
         splits = tuple(Split(split, **rest) for split, rest in entry["splits"].items())
         parts = {
@@ -270,20 +90,21 @@ def catalogue() -> dict[str, DataSet]:
             "skip": tuple(entry["skip"]),
             "splits": splits,
         }
-        found[name] = DataSet(name=name, **entry | parts)
-    return found
+        data_sets[name] = DataSet(name=name, **entry | parts)
+    return data_sets
 
 
 def find(data_set: str | DataSet) -> DataSet:
     if isinstance(data_set, DataSet):
         return data_set
-    known = catalogue()
-    if data_set not in known:
+    data_sets = catalogue()
+    if data_set not in data_sets:
         raise OptionError(
             f"expected the name of a data set to download, found {data_set!r}; "
-            f"{suggest(data_set, known)} (all: comap data list; webshop, searchqa: comap data build)"
+            f"{suggest(data_set, data_sets)} "
+            "(all: comap data list; webshop, searchqa: comap data build)"
         )
-    return known[data_set]
+    return data_sets[data_set]
 
 
 def is_installed(data_set: str | DataSet) -> bool:
@@ -305,33 +126,32 @@ def get(
     `mirror` is the address of a folder that has the archive; `timeout` are the seconds without a byte
     after which a connection counts as cut; `allow_changed` accepts other content than the catalogue's.
     """
-    wanted = find(data_set)
-    url = wanted.url
-    check_url("the archive's address", url, "https://host/file")
+    data_set = find(data_set)
+    check_url("the archive's address", data_set.url, "https://host/file")
+    server, _, file_name = data_set.url.rpartition("/")
     if mirror is not None:
         check_url("mirror", mirror, "https://host/folder")
-        url = f"{mirror.rstrip('/')}/{url.rsplit('/', 1)[-1]}"
+        server = mirror.rstrip("/")
     if not timeout > 0:
         raise OptionError(f"expected a timeout above 0, found {timeout}; give it in seconds")
-    target = data_path(wanted.name)
-    part, archive = (target.with_name(f".{wanted.name}.{role}") for role in ("part", "archive"))
+
+    target = data_path(data_set.name)
     with on_disk(target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)
-    with locked(target.with_name(f".{wanted.name}.lock"), wait=_LOCK, progress=progress):
+
+    lock = target.with_name(f".{data_set.name}.lock")
+    with locked(lock, wait=_LOCK_SECONDS, progress=progress):
         _clean(target)
-        if not force and _already_there(wanted, target):
+        if not force and _is_there(data_set, target):
             return target
-        try:
-            if not archive.exists():  # a killed run may have left it
-                _download(url, part, wanted.limits.download_bytes, timeout, progress)
-                with on_disk(archive):
-                    part.replace(archive)
-            _install(wanted, archive, url, target, allow_changed, progress)
-        except DataCorrupt:
-            part.unlink(missing_ok=True)
-            archive.unlink(missing_ok=True)
-            raise
-        archive.unlink()
+        with on_disk(target), replacing(target) as draft:
+            archive = draft.with_name("archive")
+            _download(data_set, f"{server}/{file_name}", archive, timeout, progress)
+            unpack(archive, draft, data_set.limits, progress)
+            items = _checked(data_set, draft, server, allow_changed, progress)
+            origin = {"url": f"{server}/{file_name}", "sha256": sha256_of(archive)}
+            manifest = {"name": data_set.name, "archive": origin, "items": items}
+            write_json(draft / MANIFEST, manifest)
     return target
 
 
@@ -344,7 +164,7 @@ def _clean(target: Path) -> None:
             shutil.rmtree(draft)
 
 
-def _already_there(data_set: DataSet, target: Path) -> bool:
+def _is_there(data_set: DataSet, target: Path) -> bool:
     """Return whether the data set is in its place; anything else there is an error."""
     if is_installed(data_set):
         return True
@@ -360,121 +180,124 @@ def _already_there(data_set: DataSet, target: Path) -> bool:
     )
 
 
-def _install(
-    data_set: DataSet,
-    archive: Path,
-    url: str,
-    target: Path,
-    allow_changed: bool,
-    progress: Listener,
+# -- downloading and unpacking -------------------------------------------------------------------
+
+
+class _Download:
+    """A progress bar, as pooch writes to one; a download that grows too large is ended here."""
+
+    def __init__(self, url: str, most: int, progress: Listener):
+        self._url = url
+        self._most = most
+        self._progress = progress
+        self._done = 0
+        self._total = 0
+
+    @property
+    def total(self) -> int:
+        """How many bytes the server has announced; 0 where it has not."""
+        return self._total
+
+    @total.setter
+    def total(self, size: int) -> None:
+        self._total = size
+        self._done = 0  # each attempt begins with its total
+        self.update(0)
+
+    def update(self, size: int) -> None:
+        self._done += size
+        # A DownloadError, as pooch tries again after a ValueError, which DataCorrupt is.
+        if max(self._total, self._done - _CHUNK) > self._most:
+            raise DownloadError(f"expected at most {self._most} bytes at {self._url}; {_REMEDY}")
+        done = min(self._done, self._total) if self._total else self._done
+        self._progress(Progress("downloading", done, self._total or None))
+
+    def reset(self) -> None:
+        self._done = 0
+
+    def close(self) -> None:
+        pass
+
+
+def _download(
+    data_set: DataSet, url: str, archive: Path, timeout: float, progress: Listener
 ) -> None:
-    """Unpack the archive, compare its content, and move it into place."""
-    with on_disk(archive):
-        digest = sha256_of(archive)
-    if data_set.sha256 not in (None, digest):
+    """Download the archive, several times if need be, and compare its SHA-256 where that is known."""
+    import pooch
+    from requests import RequestException
+
+    pooch.get_logger().setLevel("WARNING")  # progress is told otherwise
+    server = pooch.create(
+        path=archive.parent,
+        base_url="",
+        registry={archive.name: data_set.sha256},
+        urls={archive.name: url},
+        retry_if_failed=_RETRIES,
+    )
+    bar = _Download(url, data_set.limits.download_bytes, progress)
+    downloader = pooch.HTTPDownloader(progressbar=bar, timeout=timeout, chunk_size=_CHUNK)
+    try:
+        server.fetch(archive.name, downloader=downloader)
+    except RequestException as error:
+        raise DownloadError(f"expected the file at {url}, found: {error}; {_REMEDY}") from error
+    except ValueError as error:  # pooch's word for another SHA-256
         raise DataCorrupt(
-            f"expected SHA-256 {data_set.sha256} of {url}, found {digest}; the file was removed: "
+            f"expected SHA-256 {data_set.sha256} of {url}, found another; the file was removed: "
             f"run comap data get {data_set.name} again, or name another server with --mirror"
-        )
-    with on_disk(target), replacing(target) as fresh:
-        unpack(archive, fresh, data_set.limits, progress)
-        found = _survey(data_set, fresh, progress)
-        reports = [_compare(split, found[split.name], {}) for split in data_set.splits]
-        wrong = [f"{name}: {text}" for name, ok, text in reports if not ok]
-        if wrong and not allow_changed:
-            raise DataCorrupt(
-                f"expected the data set {data_set.name!r} from {url}, found other content "
-                f"({'; '.join(wrong)}); name another server with "
-                "--mirror, or take it so with --allow-changed"
-            )
-        items = {name: value for split in found.values() for name, value in split.items()}
-        origin = {"url": url, "sha256": digest}
-        write_json(fresh / MANIFEST, {"name": data_set.name, "archive": origin, "items": items})
+        ) from error
 
 
-class _CutOff(Exception):
-    """A failure that another try may mend."""
+def unpack(archive: Path, folder: Path, limits: Limits, progress: Listener = silent) -> None:
+    """Unpack a zip archive into a new or empty folder.
 
+    `zipfile` keeps every name within the folder, makes no links, and reads no more of an entry than
+    the size that it announces, so that the sum of those is what will be written at most.
 
-def _download(url: str, part: Path, most: int, timeout: float, progress: Listener) -> None:
-    """Download into the file `part`, continuing what an earlier attempt left there."""
-    from requests import exceptions
-
-    failures, best = 0, 0
-    with on_disk(part):
-        part.touch()
-    while True:
-        try:
-            return _attempt(url, part, most, timeout, progress)
-        except CoMapError:
-            raise
-        except (exceptions.SSLError, exceptions.InvalidSchema, ValueError) as error:
-            raise DownloadError(
-                f"expected {url} to lead to a server that proves who it is, found: {error}; check "
-                "this machine's clock and certificates, and where the address redirects to"
-            ) from error
-        except (_CutOff, exceptions.RequestException) as error:
-            reason, size = str(error), part.stat().st_size
-            if isinstance(error, exceptions.ConnectionError) and not size:
-                reason = f"no answer ({error})"
-            failures = 1 if size >= best + (1 << 20) else failures + 1
-            best = max(best, size)
-            if failures >= _ATTEMPTS:
-                raise DownloadError(
-                    f"expected the file at {url}, found after {failures} failures in a row: "
-                    f"{reason}; run the command again to continue from {size} bytes, or name "
-                    "another server with --mirror"
-                ) from error
-            progress(Progress("retrying", size, note=reason))
-            time.sleep(min(_PAUSE * 2 ** (failures - 1), _LONGEST_PAUSE))
-
-
-def _attempt(url: str, part: Path, most: int, timeout: float, progress: Listener) -> None:
-    """Ask the server once, for the file or for its rest, and write what it sends."""
-    import requests
-
-    size = part.stat().st_size
-    # Without a version mark: an archive whose parts differ fails its checks, and is removed.
-    rest = {"Range": f"bytes={size}-"} if size else {}
-    given: dict[str, Any] = {"headers": {"Accept-Encoding": "identity", **rest}, "stream": True}
-    given |= {"timeout": timeout, "hooks": {"response": _refuse_downgrade}}
-    with requests.get(url, **given) as response, part.open("r+b", buffering=0) as file:
-        status, headers = response.status_code, response.headers
-        if status in _PASSING:
-            raise _CutOff(f"HTTP {status}")
-        starts = re.match(r"bytes (\d+)-", headers.get("content-range", ""))
-        if status == 416 or (status == 206 and not (starts and int(starts[1]) == size)):
-            file.truncate(0)
-            raise _CutOff("the server has no such rest of the file; starting anew")
-        if status not in (200, 206):
-            raise DownloadError(
-                f"expected the file at {url}, found HTTP {status} ({response.reason}); {_REMEDY}"
-            )
-        if status == 200 and size:
-            size = file.truncate(0)
-        file.seek(size)
-        length = headers.get("content-length", "")
-        total = size + int(length) if length.isdecimal() else None
-        for chunk in itertools.chain([b""], response.iter_content(_CHUNK)):
-            size += len(chunk)
-            if (announced := max(size, total or 0)) > most:
+    Raises:
+        DataCorrupt: It is none, is broken, or exceeds the limits.
+    """
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            entries = opened.infolist()
+            size = sum(entry.file_size for entry in entries)
+            if len(entries) > limits.entries or size > limits.unpacked_bytes:
                 raise DataCorrupt(
-                    f"expected at most {most} bytes at {url}, found {announced}; {_REMEDY}"
+                    f"expected at most {limits.entries} entries and {limits.unpacked_bytes} bytes in "
+                    f"the archive, found {len(entries)} and {size}; {_REMEDY}"
                 )
-            with on_disk(part):
-                file.write(chunk)
-            progress(Progress("downloading", size, total))
-    if total is not None and size != total:
-        raise _CutOff(f"the connection was cut after {size} of {total} bytes")
+            for number, entry in enumerate(entries, 1):
+                opened.extract(entry, folder)
+                progress(Progress("unpacking", number, len(entries)))
+    except DataCorrupt:
+        raise
+    except _BROKEN_ARCHIVE as error:
+        raise DataCorrupt(
+            f"expected a whole zip archive, found one that cannot be read "
+            f"({type(error).__name__}: {error}); {_REMEDY}"
+        ) from error
 
 
-def _refuse_downgrade(response: Any, **_: Any) -> None:
-    target = response.headers.get("location", "")
-    if response.is_redirect and response.url.startswith("https:") and target.startswith("http:"):
-        raise DownloadError(
-            f"expected {response.url} to lead to an address no less safe, found a redirect to "
-            f"{target}; {_REMEDY}"
+def _checked(
+    data_set: DataSet, folder: Path, server: str, allow_changed: bool, progress: Listener
+) -> dict[str, str]:
+    """Return the SHA-256 of every item; refuse other content than the catalogue's."""
+    items_of_split = _survey(data_set, folder, progress)
+    reports = [_compare(split, items_of_split[split.name], {}) for split in data_set.splits]
+    wrong = [f"{report.split}: {report.text}" for report in reports if not report.ok]
+    if wrong and not allow_changed:
+        raise DataCorrupt(
+            f"expected the data set {data_set.name!r} from {server}, found other content "
+            f"({'; '.join(wrong)}); name another server with --mirror, or take it so with "
+            "--allow-changed"
         )
+
+    items: dict[str, str] = {}
+    for items_of_one in items_of_split.values():
+        items |= items_of_one
+    return items
+
+
+# -- verifying -----------------------------------------------------------------------------------
 
 
 class SplitReport(NamedTuple):
@@ -508,27 +331,35 @@ def verify(
     data_set: str | DataSet, path: str | Path | None = None, *, progress: Listener = silent
 ) -> Report:
     """Compare a folder with what the data set should be. Changes nothing, needs no network."""
-    wanted = find(data_set)
-    directory = data_path(wanted.name) if path is None else Path(path)
+    data_set = find(data_set)
+    directory = data_path(data_set.name) if path is None else Path(path)
     with on_disk(directory):
-        if not (directory / wanted.root).is_dir():
-            remedy = f"run: comap data get {wanted.name}"
-            if directory.name == wanted.root:
-                remedy = f"give the folder that {wanted.root!r} is in: {directory.parent}"
-            there = "no such folder"
-            if directory.is_dir():
-                names = sorted(path.name for path in directory.iterdir())
-                there = f"{', '.join(map(repr, names)):.120}" or "an empty folder"
-            raise DataNotFound(
-                f"expected the data set {wanted.name!r} in {directory} (the folder "
-                f"{wanted.root!r}), found {there}; {remedy}"
-            )
-        found = _survey(wanted, directory, progress)
+        if not (directory / data_set.root).is_dir():
+            raise DataNotFound(_not_found(data_set, directory))
+        items_of_split = _survey(data_set, directory, progress)
+
     manifest = read_json(directory / MANIFEST)
-    known = manifest.get("items") if isinstance(manifest, dict) else None
-    known = known if isinstance(known, dict) else {}
-    reports = tuple(_compare(split, found[split.name], known) for split in wanted.splits)
-    return Report(wanted.name, directory, reports)
+    listed = manifest.get("items") if isinstance(manifest, dict) else None
+    if not isinstance(listed, dict):
+        listed = {}
+    reports = [_compare(split, items_of_split[split.name], listed) for split in data_set.splits]
+    return Report(data_set.name, directory, tuple(reports))
+
+
+def _not_found(data_set: DataSet, directory: Path) -> str:
+    """Return what was expected in a folder, what is there, and what to do."""
+    remedy = f"run: comap data get {data_set.name}"
+    if directory.name == data_set.root:
+        remedy = f"give the folder that {data_set.root!r} is in: {directory.parent}"
+
+    there = "no such folder"
+    if directory.is_dir():
+        names = sorted(path.name for path in directory.iterdir())
+        there = f"{', '.join(map(repr, names)):.120}" or "an empty folder"
+    return (
+        f"expected the data set {data_set.name!r} in {directory} (the folder {data_set.root!r}), "
+        f"found {there}; {remedy}"
+    )
 
 
 def fingerprint(items: Mapping[str, str]) -> str:
@@ -539,10 +370,12 @@ def fingerprint(items: Mapping[str, str]) -> str:
 
 def _survey(data_set: DataSet, directory: Path, progress: Listener) -> dict[str, dict[str, str]]:
     """Return the items of each split that are in `directory`, each with its SHA-256."""
-    found: dict[str, dict[str, str]] = {}
-    total, done = sum(split.items for split in data_set.splits), 0
+    items_of_split: dict[str, dict[str, str]] = {}
+    total = sum(split.items for split in data_set.splits)
+    done = 0
+
     for split in data_set.splits:
-        items = found[split.name] = {}
+        items = items_of_split[split.name] = {}
         folder = directory / data_set.root / split.name
         for path in sorted(folder.glob(data_set.items)):
             name = (Path(split.name) / path.relative_to(folder).parent).as_posix()
@@ -553,30 +386,36 @@ def _survey(data_set: DataSet, directory: Path, progress: Listener) -> dict[str,
                 items[name] = hashlib.sha256(content).hexdigest()
                 done += 1
                 progress(Progress("checking", done, max(done, total)))
+
     progress(Progress("checking", done, done))
-    return found
+    return items_of_split
 
 
-def _compare(split: Split, found: dict[str, str], listed: Mapping[str, str]) -> SplitReport:
-    known = {name: value for name, value in listed.items() if name.split("/")[0] == split.name}
-    if split.optional and not found:
+def _compare(split: Split, items: Mapping[str, str], listed: Mapping[str, str]) -> SplitReport:
+    """Compare a split's items, each with its SHA-256, with its number, its fingerprint and a manifest."""
+    if split.optional and not items:
         return SplitReport(split.name, True, "not there (optional)")
+
+    # Without a manifest of this split, only numbers are known.
+    counts = {"missing": split.items - len(items), "extra": len(items) - split.items}
     names: dict[str, list[str]] = {}
-    counts = {"missing": split.items - len(found), "extra": len(found) - split.items}
-    if len(known) == split.items:
+    wanted = {name: sha for name, sha in listed.items() if name.split("/")[0] == split.name}
+    if len(wanted) == split.items:
+        in_both = wanted.keys() & items.keys()
         names = {
-            "missing": sorted(known.keys() - found.keys()),
-            "extra": sorted(found.keys() - known.keys()),
-            "changed": sorted(n for n in known.keys() & found.keys() if known[n] != found[n]),
+            "missing": sorted(wanted.keys() - items.keys()),
+            "extra": sorted(items.keys() - wanted.keys()),
+            "changed": sorted(name for name in in_both if wanted[name] != items[name]),
         }
-        counts = {word: len(some) for word, some in names.items()}
+        counts = {difference: len(differing) for difference, differing in names.items()}
+
     content = "not known"
     if split.sha256 is not None:
-        content = "matches" if fingerprint(found) == split.sha256 else "differs"
-    wrong = [f"{count} {word}" for word, count in counts.items() if count > 0]
-    text = ", ".join([f"{len(found)} of {split.items}", *wrong, f"content {content}"])
-    for word, some in names.items():
-        if some:
-            more = f" and {len(some) - 1} more" if len(some) > 1 else ""
-            text += f"\n    {word}: {some[0]}{more}"
+        content = "matches" if fingerprint(items) == split.sha256 else "differs"
+    wrong = [f"{count} {difference}" for difference, count in counts.items() if count > 0]
+    text = ", ".join([f"{len(items)} of {split.items}", *wrong, f"content {content}"])
+    for difference, differing in names.items():
+        if differing:
+            more = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
+            text += f"\n    {difference}: {differing[0]}{more}"
     return SplitReport(split.name, not wrong and content != "differs", text)

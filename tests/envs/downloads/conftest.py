@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pooch
 import pytest
 
 from comap.envs import data
@@ -40,7 +42,6 @@ class Fault:
     hang: bool = False
     no_length: bool = False
     redirect: str = ""
-    then: bytes | None = None  # the file becomes this after the answer
 
 
 @dataclass
@@ -50,7 +51,6 @@ class Site:
     body: bytes = b""
     faults: list[Fault] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
-    paths: list[str] = field(default_factory=list)
     released: threading.Event = field(default_factory=threading.Event)
     url: str = ""
     files: dict[str, bytes] = field(default_factory=lambda: dict(FILES))
@@ -71,8 +71,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         site = self.site
-        site.requests.append(self.headers.get("Range", ""))
-        site.paths.append(self.path)
+        site.requests.append(self.path)
         fault = site.faults.pop(0) if site.faults else Fault()
         self.close_connection = True
         if fault.hang:
@@ -85,26 +84,15 @@ class Handler(BaseHTTPRequestHandler):
             self.end_headers()
         else:
             self.answer(fault)
-        if fault.then is not None:
-            site.body = fault.then
 
     def answer(self, fault: Fault) -> None:
         body = self.site.body
-        tag = f'"{hashlib.sha256(body).hexdigest()[:8]}"'
-        start = 0
-        asked = self.headers.get("Range", "")
-        if asked and self.headers.get("If-Range") in (None, tag):
-            start = int(asked.removeprefix("bytes=").rstrip("-"))
-            self.send_response(206)
-            self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
-        else:
-            self.send_response(200)
+        self.send_response(200)
         self.send_header("Connection", "close")
-        self.send_header("ETag", tag)
         if not fault.no_length:
-            self.send_header("Content-Length", str(len(body) - start))
+            self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body[start:][: fault.cut])
+        self.wfile.write(body[: fault.cut])
 
 
 @pytest.fixture
@@ -125,9 +113,8 @@ def site() -> Iterator[Site]:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COMAP_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(data, "_ATTEMPTS", 3)
-    monkeypatch.setattr(data, "_PAUSE", 0.01)
     monkeypatch.setattr(data, "_CHUNK", 1000)
+    monkeypatch.setattr(pooch.core, "time", SimpleNamespace(sleep=lambda seconds: None))
     return tmp_path / "home"
 
 

