@@ -1,4 +1,4 @@
-"""The examples of CONTRIBUTING.md run as they stand."""
+"""The examples of what is added to comap itself, docs/guides/inside.md, run as they stand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from comap.errors import DataNotFound
 from comap.trajectory import write_trajectories
 from comap.worldmodel import ImaginedEnv
 
-TEXT = (Path(comap.__file__).parent / "CONTRIBUTING.md").read_text("utf-8")
+PAGE = Path(comap.__file__).parent / "docs" / "guides" / "inside.md"
+TEXT = PAGE.read_text("utf-8")
 PAGES = {
     found[1]: found[2]
     for found in re.finditer(r"^```python\n# (\S+\.py)\n(.*?)^```", TEXT, re.S | re.M)

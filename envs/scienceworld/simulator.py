@@ -249,7 +249,7 @@ class ClassFile:
 
 
 OURS = Path(__file__).parent / "data" / "comap"
-"""Our own classes, and what they were compiled from (for Java 8; see CONTRIBUTING.md)."""
+"""Our own classes, and what they were compiled from (for Java 8; see docs/guides/inside.md)."""
 
 _KNOWN = "f4e1fdce0cdabe1bab7128a7e78ea820210d9db3c28d7272bcbbc3f3a1c5f0d7"  # scienceworld 1.2.3
 _OLD = "comap$"  # before the names of the methods that got something in front
