@@ -4,8 +4,7 @@
 which metric they show. A method names a recipe; ``recipes.json`` says which kind of job measures it, after
 which other jobs, and with which settings (`Recipe`). ``scales/NAME.json`` says models, environments,
 settings of each kind of job, seeds and expected costs (`Scale`). ``cited/ID.json`` holds published numbers
-(`cited.CitedTable`). A new file is all that a new table needs; docs/guides/inside.md, "A new experiment", adds
-one step by step.
+(`cited.CitedTable`). A new file is all that a new table needs; docs/guides/inside.md adds one step by step.
 """
 
 from __future__ import annotations
