@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from .base import Agent, Decision, Imagine, Probe, ProbeResult, Reply, Request, Retrying, View
 from .comap import CoMapAgent, CoMapConfig
-from .comap_selective import GateHistory, SelectiveCoMapAgent, SelectiveCoMapConfig
 from .config import AgentConfig, check_capabilities
 from .convert import from_sharegpt, to_dataset, to_sharegpt
 from .create import AGENTS, agent_options, create_agent
@@ -39,7 +38,6 @@ __all__ = [
     "CoMapConfig",
     "Decision",
     "ExpertAgent",
-    "GateHistory",
     "ITPAgent",
     "ITPConfig",
     "IWMAgent",
@@ -70,8 +68,6 @@ __all__ = [
     "Request",
     "Retrying",
     "Run",
-    "SelectiveCoMapAgent",
-    "SelectiveCoMapConfig",
     "View",
     "WKMAgent",
     "WKMConfig",

@@ -285,7 +285,6 @@ class LookAhead(NamedTuple):
     text: str = ""
     imagined: Imagined | None = None
     notes: Mapping[str, Any] = {}
-    reflect: bool = True
 
 
 def step_notes(
@@ -470,31 +469,39 @@ class CoMapAgent:
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Draft, look ahead, reflect and choose; the notes record all of it."""
-        config, replies = self.config, replies_in(view)
+        config = self.config
+        replies = replies_in(view)
         draft = yield from draft_action(view, config, converse(view, config, replies))
-        if not draft.parsed:
+        if not draft.parsed:  # there is nothing to imagine, nor to reflect on
             replies[view.step] = draft.shown
             notes = step_notes(draft, "draft_only_fallback", draft.shown)
             return Decision(draft.action, notes=notes)
+
         ahead = yield from self.look_ahead(view, draft)
         messages = self.question(view, replies, draft, ahead.text)
-        reply, p, q = None, None, None
-        if ahead.reflect:
-            p = yield from self._early_probability(messages)
-        closed = p is not None and p <= config.tau_p and config.action_gate
-        if ahead.reflect and (config.reflect_when_closed or not closed):
-            free = config.decoding == "free" or not view.admissible_actions
-            reply = yield from (_written if free else _chosen)(view, config, messages)
-            p, q = yield from weigh(config, messages, reply, p)
-        verdict = self._verdict(view, draft, reply, p, q)
+
+        # A head tells p before the reflection is written; where it closes the gate that may be spared.
+        reflection = None
+        q = None
+        p = yield from self._early_probability(messages)
+        is_closed = p is not None and p <= config.tau_p and config.action_gate
+        if config.reflect_when_closed or not is_closed:
+            is_free = config.decoding == "free" or not view.admissible_actions
+            reflection = yield from (_written if is_free else _chosen)(view, config, messages)
+            p, q = yield from weigh(config, messages, reflection, p)
+
+        verdict = self._verdict(view, draft, reflection, p, q)
         action: str = verdict["exec_action"]
-        thought = first_line((reply and reply.said.text) or draft.thought or "")
+
+        # What later prompts show of this step: its last thought and the action that was taken.
+        thought = first_line((reflection and reflection.said.text) or draft.thought or "")
         shown = f"Thought: {thought}\nAction: {action}" if thought else f"Action: {action}"
         replies[view.step] = shown
-        path = "reflection_skipped" if reply is None else "reflected"
-        notes = step_notes(draft, path, shown, ahead.text, reply)
-        kept = ahead.imagined if action == draft.action else None  # it is of no other action
-        return Decision(action, kept, {**notes, **ahead.notes, **verdict})
+
+        path = "reflection_skipped" if reflection is None else "reflected"
+        notes = step_notes(draft, path, shown, ahead.text, reflection)
+        prediction = ahead.imagined if action == draft.action else None  # it is of the draft
+        return Decision(action, prediction, {**notes, **ahead.notes, **verdict})
 
     def look_ahead(self, view: View, draft: Draft) -> Generator[Request, Reply, LookAhead]:
         """Return the future that the reflection reads: the world model's prediction for the draft."""

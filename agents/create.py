@@ -25,7 +25,6 @@ from .scripted import ExpertAgent, RandomAgent
 
 AGENTS = {
     "comap": "comap.agents.comap:CoMapAgent",
-    "comap-selective": "comap.agents.comap_selective:SelectiveCoMapAgent",
     "expert": "comap.agents.scripted:ExpertAgent",
     "imagine-and-act": "comap.agents.imagine_and_act:ImagineAndActAgent",
     "itp": "comap.agents.itp:ITPAgent",

@@ -78,7 +78,6 @@ _IN_PYTHON = {
     "cached": "name the world model, and add --world-model-cache query",
 }
 """The ids of `create_world_model` that are none of the command line's, and what to give instead."""
-_COMAP = ("comap", "comap-selective")
 _SHARED = frozenset(part.name for part in fields(AgentConfig))
 _MANY_UNREAD = 0.1  # share of replies without an action at which it is said what to try
 _SMALL = 100  # tasks: of so many the prompts are recorded, unless --keep says what is
@@ -549,7 +548,7 @@ class Play(ModelOptions):
                     "generated tasks; --model for yours)",
                     flush=True,
                 )
-        if model == _SHIPPED_AGENT and self.agent in _COMAP and world is None:
+        if model == _SHIPPED_AGENT and self.agent == "comap" and world is None:
             world = SHIPPED_WORLD
         return replace(self, model=model, world_model=world)
 
@@ -558,7 +557,7 @@ class Play(ModelOptions):
         chosen: dict[str, Any] = {}
         if self.model == _SHIPPED_AGENT:  # it plays as it was trained, whatever the agent
             settings = shipped_models().settings["agent"]
-            if self.agent in _COMAP:
+            if self.agent == "comap":
                 chosen = {**settings}
             elif asks and self.agent != "paw":  # which has prompts of its own
                 chosen = {name: value for name, value in settings.items() if name in _SHARED}

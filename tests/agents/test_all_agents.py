@@ -23,7 +23,6 @@ import pytest
 import comap
 from comap.agents import (
     AGENTS,
-    GateHistory,
     KHead,
     RefinementHead,
     agent_options,
@@ -36,7 +35,7 @@ from comap.agents.config import AgentConfig
 from comap.agents.prompting import choose_action, converse
 from comap.agents.wkm import Knowledge
 from comap.envs.registry import class_of, env_class
-from comap.errors import DataCorrupt, DataNotFound, LanguageModelError, MissingExtra
+from comap.errors import DataNotFound, LanguageModelError, MissingExtra
 from comap.facts import State
 from comap.lm import Completion, Encode, Generate, NextWord, Score, WordProbabilities
 from comap.lm.prompts import OVERHEAD
@@ -259,7 +258,7 @@ def size_of(request: Any, seen: Any) -> int:
 
 
 @pytest.mark.parametrize("decoding", ["free", "masked", "scored"])
-@pytest.mark.parametrize("name", sorted({*NAMES} - {"paw", "comap-selective"}))
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"paw"}))
 def test_all_that_is_asked_fits(name: str, decoding: str) -> None:
     for style, state, number in itertools.product(LENGTH, ("history", "belief"), range(3)):
         rng = random.Random(f"{name} {decoding} {style} {state} {number}")
@@ -394,9 +393,7 @@ PREDICTIONS = (
 
 
 @pytest.mark.parametrize("text", PREDICTIONS, ids=range(len(PREDICTIONS)))
-@pytest.mark.parametrize(
-    "name", ["comap", "comap-selective", "imagine-and-act", "rap", "itp", "webevolver"]
-)
+@pytest.mark.parametrize("name", ["comap", "imagine-and-act", "rap", "itp", "webevolver"])
 def test_hostile_predictions_are_only_text(name: str, text: str) -> None:
     actions = itertools.cycle(("go to desk 1", "go to safe 1", "look"))
 
@@ -411,7 +408,7 @@ def test_hostile_predictions_are_only_text(name: str, text: str) -> None:
             return REVISED
         return "2" if request.purpose == "depth" else f"Thought: So.\nAction: {next(actions)}"
 
-    options = {"p_source": "verbal"} if name.startswith("comap") else SMALL.get(name, {})
+    options = {"p_source": "verbal"} if name == "comap" else SMALL.get(name, {})
     seen = view(("look", "You see nothing."), ("look", "You see nothing."))
     talk = converse_with(create_agent(name, **options), seen, reply)
     assert {"Imagine"} & set(talk.kinds) or "imagine" in talk.purposes
@@ -424,20 +421,3 @@ def test_hostile_predictions_are_only_text(name: str, text: str) -> None:
         assert roles.count("system") <= 1 and roles[-1] == "user"
         count = sum(seen.count_tokens(m.content) + OVERHEAD for m in request.messages)
         assert count <= 2048 and any(seen.goal in m.content for m in request.messages)
-
-
-HISTORY = {"format": "comap gate history 1", "seen": {"go": 2}, "opened": {"go": 1}}
-DAMAGES: tuple[dict[str, Any], ...] = (
-    {"seen": [1]}, {"seen": {"go": -1}}, {"opened": {"go": 3}}, {"format": "other"},
-)  # fmt: skip
-DAMAGED = ["", "[]", "{}", "\xff", *(json.dumps(HISTORY | damage) for damage in DAMAGES)]
-
-
-@pytest.mark.parametrize("text", DAMAGED)
-def test_damaged_gate_histories(text: str, tmp_path: Path) -> None:
-    file = tmp_path / "history.json"
-    with pytest.raises(DataNotFound):
-        GateHistory.load(file)
-    file.write_text(text, "latin-1")
-    with pytest.raises(DataCorrupt, match="gate history"):
-        GateHistory.load(file)

@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
-from comap.agents import check_capabilities, create_agent, run_episodes
+from comap.agents import check_capabilities, create_agent
 from comap.agents.base import Imagine
 from comap.agents.comap import CoMapAgent, CoMapConfig, agreement, world_state_gate
-from comap.agents.comap_selective import GateHistory, SelectiveCoMapAgent, SelectiveCoMapConfig
 from comap.agents.heads import RefinementHead
 from comap.errors import DataCorrupt, DataNotFound, LanguageModelError, OptionError
 from comap.facts import Delta, Fact
@@ -295,15 +293,10 @@ def test_sources_that_nobody_chose_are_those_that_work(
 
 @pytest.mark.parametrize("options", [{"p_source": "head"}, {"tau_p": 1}, {"tau_q": 1.0}])
 def test_a_gate_that_can_never_open_is_refused(options: dict[str, Any]) -> None:
-    agents = (
-        CoMapAgent(CoMapConfig(**options)),
-        SelectiveCoMapAgent(SelectiveCoMapConfig(**options)),
-    )
-    for one in agents:
-        with pytest.raises(OptionError, match="expected a gate that can open"):
-            check_capabilities(one, HashedModel())
-        with pytest.raises(OptionError, match="expected a gate that can open"):
-            create_agent(one.name, **options)
+    with pytest.raises(OptionError, match="expected a gate that can open"):
+        check_capabilities(CoMapAgent(CoMapConfig(**options)), HashedModel())
+    with pytest.raises(OptionError, match="expected a gate that can open"):
+        create_agent("comap", **options)
 
 
 def test_the_defaults_are_enough_for_a_model_that_only_writes() -> None:
@@ -543,115 +536,3 @@ def test_replies_go_on_after_the_words_that_are_given() -> None:
     assert notes["draft_response"] == "Action: go to desk 1"
     assert notes["reflect_response"] == "Decision: REVISE\nFinal Action: go to safe 1"
     assert talk.decision.action == "go to safe 1"
-
-
-# CoMap that looks ahead only where it pays.
-
-OFTEN, SELDOM = GateHistory({"go": 50}, {"go": 40}), GateHistory({"go": 50}, {"go": 1})
-
-
-def selective(history: GateHistory | None = None, **options: Any) -> SelectiveCoMapAgent:
-    config = SelectiveCoMapConfig(**{"p_source": "verbal", **options})
-    return SelectiveCoMapAgent(config, history=history)
-
-
-def drafted(*logprobs: float) -> Completion:
-    return Completion(DRAFT, tuple(range(len(logprobs))), logprobs, "stop", 7, len(logprobs))
-
-
-def test_without_a_criterion_it_is_comap() -> None:
-    mine = converse_with(selective(), view(), [DRAFT, DESK, SAFE, SURE])
-    plain = converse_with(agent(), view(), [DRAFT, DESK, SAFE, SURE])
-    assert mine.requests == plain.requests and mine.decision.action == plain.decision.action
-    notes = dict(mine.decision.notes)
-    assert notes.pop("look_ahead") == {"asked": True}
-    assert notes == plain.decision.notes
-
-
-@pytest.mark.parametrize(("surprisal", "asks"), [(0.19, True), (0.2, False), (0.5, False)])
-def test_a_draft_that_the_policy_is_sure_of_is_taken(surprisal: float, asks: bool) -> None:
-    replies = [drafted(-0.1, -0.3), *((DESK, SAFE, SURE) if asks else ())]
-    talk = converse_with(selective(surprisal=surprisal), view(), replies)
-    assert talk.decision.action == ("go to safe 1" if asks else "go to desk 1")
-    assert talk.decision.notes["look_ahead"] == {"surprisal": 0.2, "asked": asks}
-    if not asks:
-        assert talk.kinds == ["Generate"] and talk.decision.imagined is None
-        assert talk.decision.notes["path"] == "reflection_skipped"
-        assert talk.decision.notes["predicted_next_state"] is None
-        assert not talk.decision.notes["gate"]
-
-
-@pytest.mark.parametrize(("history", "asks"), [(OFTEN, True), (SELDOM, False), (None, True)])
-def test_a_draft_whose_like_was_never_revised_is_taken(
-    history: GateHistory | None, asks: bool
-) -> None:
-    replies = [DRAFT, *((DESK, SAFE, SURE) if asks else ())]
-    talk = converse_with(selective(history, adoption=0.1), view(), replies)
-    assert talk.decision.notes["look_ahead"]["asked"] == asks
-    assert talk.decision.action == ("go to safe 1" if asks else "go to desk 1")
-
-
-@pytest.mark.parametrize(
-    ("when", "logprob", "history", "asks"),
-    [
-        ("any", -0.5, SELDOM, True),
-        ("any", -0.01, OFTEN, True),
-        ("any", -0.01, SELDOM, False),
-        ("all", -0.5, SELDOM, False),
-        ("all", -0.01, OFTEN, False),
-        ("all", -0.5, OFTEN, True),
-    ],
-)
-def test_one_of_both_criteria_or_both(
-    when: Any, logprob: float, history: GateHistory, asks: bool
-) -> None:
-    made = selective(history, surprisal=0.1, adoption=0.1, when=when)
-    talk = converse_with(made, view(), [drafted(logprob), *((DESK, SAFE, SURE) if asks else ())])
-    assert talk.decision.notes["look_ahead"]["asked"] == asks
-
-
-def test_what_the_gate_did_in_this_task_counts() -> None:
-    memory: dict[str, Any] = {}
-    made = selective(GateHistory({"go": 3}, {"go": 0}), adoption=0.0, tried=2)
-    keep = "Reflection: Good.\nDecision: KEEP\nFinal Action: go to desk 1\nRevise Probability: 0.1"
-    for said in (keep, SAFE):  # as often as is tried in any case
-        converse_with(made, view(memory=memory), [DRAFT, DESK, said, SURE])
-    talk = converse_with(made, view(memory=memory), [DRAFT, DESK, keep, SURE])
-    share = GateHistory({"go": 5}, {"go": 1}).share("go to desk 1")
-    assert talk.decision.notes["look_ahead"]["adoption"] == pytest.approx(share, abs=1e-6)
-    assert memory["gate outcomes"] == [["go", False], ["go", True], ["go", False]]
-    elsewhere = converse_with(made, view(memory={"gate outcomes": [["go", False]] * 2}), [DRAFT])
-    assert not elsewhere.decision.notes["look_ahead"]["asked"]
-
-
-def test_what_comes_of_a_task_does_not_depend_on_the_others() -> None:
-    def make() -> gym.Env[str, str]:
-        return gym.make(
-            "comap/ALFWorld-v0", split="valid_seen", source="generated", max_episode_steps=5
-        )
-
-    tasks = make().unwrapped.tasks.ids[:6]  # type: ignore[attr-defined]
-    made = selective(SELDOM, adoption=0.02, surprisal=0.4, tried=1, q_source="proxy")
-    one, six = (
-        run_episodes(
-            make, made, tasks, lm=HashedModel(), world_model="null", concurrency=concurrency
-        )
-        for concurrency in (1, 6)
-    )
-    assert [t.to_json() for t in one] == [t.to_json() for t in six]
-    asked = [s.notes["look_ahead"]["asked"] for t in one for s in t.steps if s.notes["gate_parts"]]
-    assert True in asked and False in asked
-    history = GateHistory.of(one)
-    reflected = sum(s.notes["path"] == "reflected" for t in one for s in t.steps)
-    assert history.reflections == reflected > 0
-    assert sum(history.opened.values()) == sum(s.notes["gate"] for t in one for s in t.steps)
-
-
-def test_a_history_is_saved_and_loaded(tmp_path: Path) -> None:
-    file = tmp_path / "new" / "history.json"
-    OFTEN.save(file)
-    assert GateHistory.load(file) == OFTEN
-    assert SelectiveCoMapAgent(history=file).history == OFTEN
-    assert [path.name for path in file.parent.iterdir()] == ["history.json"]
-    with pytest.raises(DataNotFound):
-        GateHistory.load(tmp_path / "none.json")

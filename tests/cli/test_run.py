@@ -204,7 +204,6 @@ def test_hostile_episodes_are_viewed(tmp_path, capsys):
 def test_each_agent_has_its_own_settings(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     further = {"comap": "head", "random": "mixed", "itp": "k_head", "wkm": "knowledge"}
-    further["comap-selective"] = "history"
     for agent in AGENTS:
         assert main(["run", "--agent", agent, "--help-all"]) == 0
         told = capsys.readouterr().out

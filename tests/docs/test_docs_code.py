@@ -76,9 +76,6 @@ SMALLER = {
         "members=4": "members=2",
         "evaluation_tasks=2": "evaluation_tasks=1",
     },
-    "agents/comap-selective.md": {
-        "--episodes 2": "--episodes 1 --env-option max_episode_steps=2",
-    },
 }
 """What of a page is run with smaller numbers than a reader's."""
 
