@@ -393,27 +393,6 @@ class Speed(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shipped(Command):
-    """Train the small models that comap ships, and measure them: an hour of one core."""
-
-    out: Path = Path("runs/experiments-lab")
-    """Folder of the jobs."""
-    target: Path | None = None
-    """Folder for the models (default: comap's own)."""
-
-    def run(self) -> int:
-        from ..benchmarks.shipped import make
-        from ..lm.create import model_folder
-        from .main import main
-
-        target = self.target or model_folder()
-        if make(self.out, target, main) is None:
-            return 1
-        print(f"models: {target}")
-        return 0
-
-
-@dataclass(frozen=True, kw_only=True)
 class NoiseGradients(Command):
     """Measure how much gradient of each of PaW's losses falls on noise."""
 

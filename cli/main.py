@@ -56,7 +56,6 @@ COMMANDS = {
     "bench run": ("bench:Run", "run tables and figures of both papers"),
     "bench report": ("bench:Report", "write the reports of tables and figures"),
     "bench speed": ("bench:Speed", "measure the time of a step"),
-    "bench shipped": ("bench:Shipped", "train the small models that comap ships"),
     "bench noise-gradients": ("bench:NoiseGradients", "measure PaW's gradients on noise"),
     "init env": ("scaffold:InitEnv", "write a package for an environment of your own"),
     "init world-model": (
@@ -69,7 +68,7 @@ COMMANDS = {
     "hub push": ("serve:Push", "push trajectories or models to the Hub"),
     "hub load": ("serve:Load", "load what comap pushed to the Hub"),
 }
-FOR_MAINTAINERS = ("bench shipped", "bench noise-gradients")
+FOR_MAINTAINERS = ("bench noise-gradients",)
 """Commands that only ``--help-all`` lists."""
 
 _INSTEAD = {

@@ -258,7 +258,7 @@ def test_without_packages_or_models_a_line_says_what_adds_it(
     stand_ins, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(create, "_package_folder", lambda: tmp_path)
-    with pytest.raises(DataNotFound, match="comap bench shipped"):
+    with pytest.raises(DataNotFound, match="benchmarks/measure/shipped"):
         learned_models(ENV)
     monkeypatch.setattr(create, "_package_folder", lambda: stand_ins)
     with monkeypatch.context() as patch:

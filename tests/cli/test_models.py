@@ -156,4 +156,4 @@ def test_without_shipped_models_a_model_must_be_named(tmp_path, capsys, monkeypa
         assert run("--agent", agent, "--out", str(tmp_path / "run")) == 2
         assert "--model" in capsys.readouterr().err
     assert run("--agent", "react", "--model", "shipped", "--out", str(tmp_path / "run")) == 2
-    assert "comap bench shipped" in capsys.readouterr().err
+    assert "python benchmarks/measure/shipped.py" in capsys.readouterr().err

@@ -36,8 +36,8 @@ def stand_in(root: Path, **agent: Any) -> Path:
         "env_options": {"difficulty": "r6-6.o3-3.f1", "max_episode_steps": 4},
         "agent": AGENT | agent,
         "world_model": WORLD_MODEL,
-        "made_by": "comap bench shipped",
+        "made_by": "python benchmarks/measure/shipped.py",
     }
     (folder / "settings.json").write_text(json.dumps(settings), "utf-8")
-    (folder / "CARD.md").write_text("comap bench shipped\n", "utf-8")
+    (folder / "CARD.md").write_text("python benchmarks/measure/shipped.py\n", "utf-8")
     return root

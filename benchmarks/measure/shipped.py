@@ -1,22 +1,27 @@
-"""Makes the small models that comap ships, by the recipe of the lab: ``comap bench shipped``."""
+"""Makes the small models that comap ships, by the recipe of the lab: an hour of one core.
+
+``python benchmarks/measure/shipped.py``. Jobs that are done are not done again.
+"""
 
 from __future__ import annotations
 
+import argparse
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..jsonl import read_json
-from ..lm.create import parameters_in
-from .experiments.definition import experiment, read_rows, scale_named
-from .experiments.plan import Job, plan
-from .experiments.runner import Main
-from .experiments.session import ROWS, run_experiments
-from .record import circumstances, write_result
-from .training_record import read_training
+from comap.benchmarks.experiments.definition import experiment, read_rows, scale_named
+from comap.benchmarks.experiments.plan import Job, plan
+from comap.benchmarks.experiments.session import ROWS, run_experiments
+from comap.benchmarks.record import circumstances, write_result
+from comap.benchmarks.training_record import read_training
+from comap.cli import main
+from comap.jsonl import read_json
+from comap.lm.create import model_folder, parameters_in
 
-COMMAND = "comap bench shipped"
+COMMAND = "python benchmarks/measure/shipped.py"
 _EXPERIMENT, _SCALE = "lab-shipped", "lab"
 _LAST = "lab-shipped-masked"  # the recipe of the last training, whose models are shipped
 _PACKAGES = ("torch", "transformers", "tokenizers", "gymnasium", "numpy", "trl")
@@ -26,12 +31,18 @@ _ASKED = (
 )
 
 
-def make(out: Path, target: Path, main: Main) -> dict[str, Any] | None:
-    """Train and measure the models, unless that was done, and ship them; return their record.
+def make() -> int:
+    """Train and measure the models, unless that was done, and ship them; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("runs/experiments-lab"), help="the jobs")
+    parser.add_argument("--target", type=Path, default=model_folder(), help="the models")
+    options = parser.parse_args()
 
-    It is None where a job failed, which is told.
-    """
-    return ship(out, target) if run_experiments([_EXPERIMENT], _SCALE, out, main) else None
+    if not run_experiments([_EXPERIMENT], _SCALE, options.out, main):
+        return 1  # a job failed, which was told
+    ship(options.out, options.target)
+    print(f"models: {options.target}")
+    return 0
 
 
 def training() -> Job:
@@ -100,7 +111,11 @@ def _card(record: Mapping[str, Any]) -> str:
         f"| {name} | {one['value']:.1f} [{one['low']:.1f}, {one['high']:.1f}] | {one['n']} |"
         for name, one in record["success"].items()
     )
-    template = Path(__file__).parent / "templates" / "shipped_card.md"
+    template = Path(__file__).with_name("shipped_card.md")
     return template.read_text("utf-8").format(
         **{**record, "success": success}, day=record["date"][:10]
     )
+
+
+if __name__ == "__main__":
+    sys.exit(make())
