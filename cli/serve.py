@@ -213,7 +213,7 @@ class Tools(Address):
 
 @dataclass(frozen=True, kw_only=True)
 class Push(Command):
-    """Push a run's trajectories as a data set, adapters and small models, or an environment as a Space.
+    """Push a run's trajectories as a data set, or adapters and small models.
 
     The environment variable HF_TOKEN holds the token.
     """
@@ -221,10 +221,10 @@ class Push(Command):
     example: ClassVar[str] = "comap hub push trajectories runs/first me/first --license cc-by-4.0"
     former: ClassVar[Mapping[str, str]] = {"license": "--licence"}
 
-    kind: Literal["trajectories", "models", "environment"] = field(metadata=WORD)
-    """What to push: trajectories, models or environment."""
+    kind: Literal["trajectories", "models"] = field(metadata=WORD)
+    """What to push: trajectories or models."""
     source: Path = field(metadata=WORD)
-    """Folder of a run; for models, of the models or of their training; of an OpenEnv package."""
+    """Folder of a run; for models, of the models or of their training."""
     target: str = field(metadata=WORD)
     """OWNER/NAME on the Hub, or local:DIR for a folder."""
     license: str
@@ -237,17 +237,18 @@ class Push(Command):
     """For models: folder of a run that they played, for the card."""
 
     def run(self) -> int:
-        from ..integrations.hub import push_environment, push_model, push_trajectories
+        from ..integrations.hub import push_model, push_trajectories
 
-        given = dict(vars(self))
-        kind, evaluation = given.pop("kind"), given.pop("evaluation")
+        options = dict(vars(self))
+        kind = options.pop("kind")
+        evaluation = options.pop("evaluation")
         if kind == "models":
-            pushed = push_model(**given, evaluation=evaluation)
+            pushed = push_model(**options, evaluation=evaluation)
         elif evaluation is not None:
             raise OptionError("--evaluation is about models; leave it out")
         else:
-            push = push_trajectories if kind == "trajectories" else push_environment
-            pushed = push(**given)
+            pushed = push_trajectories(**options)
+
         if pushed.skipped:
             print(f"left out: {', '.join(pushed.skipped)}"[:2000], file=sys.stderr)
         print(f"{pushed.location}: {pushed.files} files, {pushed.size:,} bytes")

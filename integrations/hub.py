@@ -1,4 +1,4 @@
-"""The Hugging Face Hub: trajectories, models and environments go there, checked, with cards.
+"""The Hugging Face Hub: trajectories and models go there, checked, with cards.
 
 What goes to the Hub can go to a folder instead (``local:DIR``), in the same layout. Weights are safe
 tensors, all else is JSON, Parquet or plain text; nothing is ever unpickled.
@@ -17,8 +17,6 @@ from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Literal
-
-import yaml  # type: ignore[import-untyped]
 
 from ..agents.config import AgentConfig
 from ..agents.convert import conversation_of
@@ -45,7 +43,7 @@ _REVISION = re.compile(r"[A-Za-z0-9][\w./-]{0,119}", re.ASCII)
 _PATHS = ("base_model_name_or_path", "_name_or_path", "name_or_path")
 _GROUP, _PART = 256, 2**28  # episodes in a row group, bytes of records in a file
 
-_Kind = Literal["dataset", "model", "space"]
+_Kind = Literal["dataset", "model"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,62 +215,6 @@ def load_model(
     return Loaded(Path(out), str(source), commit, size)
 
 
-def push_environment(
-    source: str | Path,
-    target: str | Path,
-    *,
-    license: str,
-    title: str | None = None,
-    private: bool = False,
-) -> Pushed:
-    """Push an OpenEnv package as a Docker Space, which serves it; hidden files and links stay behind.
-
-    Args:
-        source: The package's folder: it has an ``openenv.yaml`` and a Dockerfile, there or in ``server``.
-        target: As for `push_trajectories`, like what follows.
-        license: Under which license others may use it.
-        title: The Space's title; None for the one in the package's README, or the source's name.
-        private: Whether a new repository is to be private.
-    """
-    given = Path(source)
-    dockerfiles = [path for path in (given, given / "server") if (path / "Dockerfile").is_file()]
-    if not (given / "openenv.yaml").is_file() or not dockerfiles:
-        raise OptionError(
-            f"expected a folder with an openenv.yaml and a Dockerfile at {given}, found none; give a "
-            "package of OpenEnv's layout"
-        )
-
-    def fill(draft: Path) -> tuple[str, ...]:
-        skipped: list[str] = []
-
-        def left_out(folder: str, names: list[str]) -> list[str]:
-            paths = [Path(folder, name) for name in sorted(names)]
-            found = [
-                p for p in paths if p.name[0] == "." or p.name == "__pycache__" or p.is_symlink()
-            ]
-            skipped.extend(path.relative_to(given).as_posix() for path in found)
-            return [path.name for path in found]
-
-        shutil.copytree(given, draft, ignore=left_out, dirs_exist_ok=True)
-        shutil.copyfile(dockerfiles[0] / "Dockerfile", draft / "Dockerfile")  # Spaces read this one
-        readme = draft / "README.md"
-        readme.touch()
-        try:
-            card = library("huggingface_hub").SpaceCard(readme.read_text("utf-8"))
-        except (ValueError, yaml.YAMLError) as error:
-            raise OptionError(
-                f"expected YAML between two lines of --- at the head of {given / 'README.md'}, found "
-                f"{' '.join(str(error).split()):.120}; mend it"
-            ) from error
-        card.data.title = title or card.data.title or given.resolve().name
-        card.data.license, card.data.sdk = license, "docker"
-        card.data.app_port = card.data.app_port or 8000
-        card.save(readme)
-        return tuple(skipped)
-
-    return _push(target, "space", license, fill, private)
-
-
 def _folder_of(target: str | Path) -> Path | None:
     """Return the folder that a target names; None where it is a repository on the Hub."""
     if isinstance(target, Path):
@@ -366,8 +308,7 @@ def _upload(name: str, kind: _Kind, folder: Path, private: bool) -> str:
     """Replace what a repository has by one commit; it is made where it is missing."""
     api = library("huggingface_hub").HfApi()
     with _asking("write", name):
-        sdk = "docker" if kind == "space" else None
-        api.create_repo(name, repo_type=kind, private=private or None, exist_ok=True, space_sdk=sdk)
+        api.create_repo(name, repo_type=kind, private=private or None, exist_ok=True)
         done = api.upload_folder(
             repo_id=name,
             repo_type=kind,

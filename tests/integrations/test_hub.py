@@ -362,7 +362,7 @@ class FakeHub:
     refusal = ""
 
     def create_repo(self, name, **about):
-        assert about["space_sdk"] == ("docker" if about["repo_type"] == "space" else None)
+        assert about["repo_type"] in ("dataset", "model")
         if self.refusal:
             raise OSError(self.refusal)
 
@@ -413,36 +413,6 @@ def test_push_and_load(hub, played, tmp_path):
     assert "again" not in (tmp_path / "back" / "README.md").read_text("utf-8")
     hub.commits[-1]["data/part-00000-test.parquet"] = b"another"
     assert main([*loads, str(tmp_path / "other")]) == 1 and not (tmp_path / "other").exists()
-
-
-def test_an_environment_becomes_a_space(hub, tmp_path, capsys):
-    from huggingface_hub import SpaceCard
-
-    package = tmp_path / "homes"
-    push = ["hub", "push", "environment", str(package), "me/homes", "--license", "mit"]
-    (package / "server" / "__pycache__").mkdir(parents=True)
-    (package / ".git").mkdir()
-    (package / "openenv.yaml").write_text("spec_version: 1\nname: homes\n")
-    assert main(push) == 2 and "Dockerfile" in capsys.readouterr().err
-    for name in ("server/Dockerfile", "server/app.py", "server/__pycache__/app.pyc", ".git/config"):
-        (package / name).write_text("FROM python:3.11-slim\n")
-    (package / "hosts").symlink_to("/etc/hosts")
-    (package / "README.md").write_text("---\ntitle: Homes\ncolorFrom: red\n---\n\n# Homes\n")
-    assert main(push) == 0
-    assert "left out: .git, hosts, server/__pycache__" in capsys.readouterr().err
-    (files,) = hub.commits
-    assert {*files} == {
-        *("README.md", "Dockerfile", "comap.json", "openenv.yaml", "server/Dockerfile"),
-        "server/app.py",
-    }
-    data = SpaceCard(files["README.md"].decode()).data
-    assert (data.title, data.sdk, data.app_port, data.license) == ("Homes", "docker", 8000, "mit")
-    assert data.colorFrom == "red" and files["README.md"].endswith(b"# Homes\n")
-    (package / "README.md").write_text("---\n- a\n b: {\n---\n")
-    assert main(push) == 2 and "README.md" in capsys.readouterr().err
-    (package / "README.md").unlink()
-    (package / "server" / "app.py").write_text(f"token = {TOKEN!r}")
-    assert main(push) == 2 and "HF_TOKEN" in capsys.readouterr().err and len(hub.commits) == 1
 
 
 def test_what_the_hub_refuses_is_told_without_the_token(
