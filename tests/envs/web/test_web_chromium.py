@@ -165,6 +165,15 @@ def test_a_crash_of_a_page_or_of_the_browser(pages: Any) -> None:
     assert "Well" in pages.show("<p>Well</p>") and pages.browser is not first
 
 
+def test_a_browser_that_was_just_killed_is_replaced_by_a_reset(browser: str) -> None:
+    """It seems to run until somebody asks it."""
+    env = make(split="test")
+    shown, _ = env.reset(seed=3)
+    os.kill(env.engine.browser.pid, signal.SIGKILL)
+    assert env.reset(seed=3)[0] == shown
+    env.close()
+
+
 def test_an_element_that_is_gone_or_covered_is_refused(pages: Any) -> None:
     pages.show(
         "<button onclick='this.nextSibling.remove()'>Go</button><button>Gone</button>"
