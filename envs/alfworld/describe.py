@@ -10,11 +10,16 @@ from ...facts import Fact, State
 from ...trajectory import Turn
 from .goal import APPLIANCES, NOTHING_HAPPENS, Dialect, Goal, join_names, kind_of, listing
 
+_CONDITIONS = ("clean", "hot", "cool", "sliced")
+_SPOKEN_CONDITIONS = ("hot", "cool", "clean", "sliced")
+"""The conditions in the order in which the game's "This is a hot and clean ..." names them."""
+
 _LENGTHS = dict.fromkeys(("at", "in", "near"), 3) | dict.fromkeys(
-    ("exists", "seen", "open", "closed", "holding", "clean", "hot", "cool", "sliced", "lit"), 2
+    ("exists", "seen", "open", "closed", "holding", "lit", *_CONDITIONS), 2
 )
-_SHORT = re.compile(r"[0-9]{1,9}")
-_WORDS = {"hot": "hot", "cool": "cool", "clean": "clean", "sliced": "sliced"}
+"""How many words a fact of each predicate has; a world model may predict others."""
+
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 def describe(before: State, action: str, after: State, dialect: Dialect = "move") -> str:
@@ -24,105 +29,144 @@ def describe(before: State, action: str, after: State, dialect: Dialect = "move"
     return " ".join(_Description(before, after, dialect).sentences()) or NOTHING_HAPPENS
 
 
+def _well_formed(state: State) -> frozenset[Fact]:
+    return frozenset(fact for fact in state.facts if len(fact) == _LENGTHS.get(fact[0]))
+
+
+def _facts_of(facts: frozenset[Fact], predicate: str) -> list[Fact]:
+    """Return the facts of one predicate, sorted, so that no sentence depends on hashes."""
+    return sorted(fact for fact in facts if fact[0] == predicate)
+
+
 class _Description:
     """The sentences for one change."""
 
     def __init__(self, before: State, after: State, dialect: Dialect):
         self.dialect = dialect
-        self.old, self.new = (
-            frozenset(f for f in state.facts if len(f) == _LENGTHS.get(f[0]))
-            for state in (before, after)
-        )
-        self.added, self.removed = self.new - self.old, self.old - self.new
+        self.old = _well_formed(before)
+        self.new = _well_formed(after)
+        self.added = self.new - self.old
+        self.removed = self.old - self.new
+
         self.contents: defaultdict[str, list[str]] = defaultdict(list)
         for fact in self.new:
             if fact[0] == "in" and len(fact) == 3:
                 self.contents[fact[2]].append(fact[1])
         for things in self.contents.values():
-            things.sort(key=_listed)
+            things.sort(key=_listing_order)
 
     def sentences(self) -> list[str]:
         """Return them in the order in which reading them makes the change."""
-        handling, handled = self._handling()
-        arrival = self._arrival(handled)
-        lamps = [f"You turn on the {f[1]}." for f in self._of(self.added, "lit")]
-        lamps += [f"You turn off the {f[1]}." for f in self._of(self.removed, "lit")]
-        return [*arrival, *handling, *self._views(handled), *self._conditions(), *lamps]
+        handling, handled_places = self._handling()
+        arrival = self._arrival(handled_places)
+        lamps = [f"You turn on the {fact[1]}." for fact in _facts_of(self.added, "lit")]
+        lamps += [f"You turn off the {fact[1]}." for fact in _facts_of(self.removed, "lit")]
+        return [*arrival, *handling, *self._views(handled_places), *self._conditions(), *lamps]
 
-    def _of(self, facts: frozenset[Fact], predicate: str) -> list[Fact]:
-        return sorted(fact for fact in facts if fact[0] == predicate)
+    def _arrival(self, handled_places: set[str]) -> list[str]:
+        """Return the sentence that says where the agent is now, if it must be said."""
+        old_places = {fact[2] for fact in _facts_of(self.old, "at")}
+        new_places = {fact[2] for fact in _facts_of(self.new, "at")}
+        entered = new_places - old_places
 
-    def _arrival(self, handled: set[str]) -> list[str]:
-        old, new = ({f[2] for f in self._of(facts, "at")} for facts in (self.old, self.new))
-        near = sorted(
-            {f[1] for f in self._of(self.added, "near")}
-            - {f[1] for f in self._of(self.added, "lit")}
-        )
-        if near or (new != old and (len(new) != 1 and not new - old <= handled)):
-            if new:
-                places = join_names(sorted(new))
-                return [f"You are facing the {places}. Next to it, you see {listing(near)}."]
-        elif new == old or (old <= new and new - old <= handled):
+        # A lamp that was turned on is read as near; other things need "Next to it, you see".
+        near = {fact[1] for fact in _facts_of(self.added, "near")}
+        beside = sorted(near - {fact[1] for fact in _facts_of(self.added, "lit")})
+
+        # "You pick up ..." and the like place the agent at the receptacle that they name.
+        entry_is_told = entered <= handled_places
+        several = new_places != old_places and len(new_places) != 1 and not entry_is_told
+        if beside or several:
+            if new_places:
+                facing = join_names(sorted(new_places))
+                return [f"You are facing the {facing}. Next to it, you see {listing(beside)}."]
+        elif new_places == old_places or (old_places <= new_places and entry_is_told):
             return []
-        return [f"You arrive at {min(new)}."] if new else ["You are in the middle of a room."]
+
+        if not new_places:
+            return ["You are in the middle of a room."]
+        return [f"You arrive at {min(new_places)}."]
 
     def _handling(self) -> tuple[list[str], set[str]]:
         """Return the sentences for what was picked up or put down, and the receptacles they name."""
-        sentences, named = [], set()
-        picked = {f[1] for f in self._of(self.added, "holding")}
-        dropped = {f[1] for f in self._of(self.removed, "holding")}
-        for _, thing, *place in self._of(self.removed, "in"):
+        sentences = []
+        named_places = set()
+
+        picked = {fact[1] for fact in _facts_of(self.added, "holding")}
+        for _, thing, *place in _facts_of(self.removed, "in"):
             if thing in picked and place:
                 sentences.append(f"You pick up the {thing} from the {place[0]}.")
-                named.add(place[0])
+                named_places.add(place[0])
                 picked.discard(thing)
-        for _, thing, *place in self._of(self.added, "in"):
-            if thing in dropped and place:
-                verb, where = ("move", "to") if self.dialect == "move" else ("put", "in/on")
-                sentences.append(f"You {verb} the {thing} {where} the {place[0]}.")
-                named.add(place[0])
-                dropped.discard(thing)
-        sentences += [f"You are carrying: a {thing}." for thing in sorted(picked)]
-        if dropped and not self._of(self.new, "holding"):
-            sentences.append("You are not carrying anything.")
-        return sentences, named
 
-    def _views(self, handled: set[str]) -> list[str]:
+        dropped = {fact[1] for fact in _facts_of(self.removed, "holding")}
+        for _, thing, *place in _facts_of(self.added, "in"):
+            if thing in dropped and place:
+                if self.dialect == "move":
+                    sentences.append(f"You move the {thing} to the {place[0]}.")
+                else:
+                    sentences.append(f"You put the {thing} in/on the {place[0]}.")
+                named_places.add(place[0])
+                dropped.discard(thing)
+
+        # What came from nowhere, or went nowhere, is said as the inventory says it.
+        sentences += [f"You are carrying: a {thing}." for thing in sorted(picked)]
+        if dropped and not _facts_of(self.new, "holding"):
+            sentences.append("You are not carrying anything.")
+        return sentences, named_places
+
+    def _views(self, handled_places: set[str]) -> list[str]:
+        """Return the sentences about doors and contents that no other sentence implies."""
         changed = self.added | self.removed
-        places = {f[1] for f in changed if f[0] in ("seen", "open", "closed")}
-        moved = {f[2] for f in changed if f[0] == "in" and len(f) == 3} - handled
+        changed_places = {fact[1] for fact in changed if fact[0] in ("seen", "open", "closed")}
+        moved = {fact[2] for fact in changed if fact[0] == "in" and len(fact) == 3}
+        moved -= handled_places
+
         sentences = []
-        for place in sorted(places | moved):
-            shows = place in moved or ("seen", place) in self.added
+        for place in sorted(changed_places | moved):
+            shows_contents = place in moved or ("seen", place) in self.added
             things = listing(self.contents[place])
             if ("open", place) in self.new:
-                sentences.append(f"The {place} is open." + f" In it, you see {things}." * shows)
+                sentence = f"The {place} is open."
+                if shows_contents:
+                    sentence += f" In it, you see {things}."
+                sentences.append(sentence)
             elif ("closed", place) in self.new:
-                if shows:
+                if shows_contents:
+                    # Only an open receptacle shows what is in it; it is closed again at once.
                     sentences.append(f"The {place} is open. In it, you see {things}.")
                 sentences.append(f"The {place} is closed.")
-            elif shows and ("seen", place) in self.new:
+            elif shows_contents and ("seen", place) in self.new:
                 sentences.append(f"On the {place}, you see {things}.")
-            elif shows:  # a container such as a bowl: a thing, not a place that one has seen
+            elif shows_contents:
+                # A container such as a bowl: a thing, not a place that one has seen.
                 sentences.append(f"This is a normal {place}. In it, you see {things}.")
         return sentences
 
     def _conditions(self) -> list[str]:
-        changed = {f[1] for f in self.added | self.removed if f[0] in _WORDS and len(f) == 2}
+        """Return what ``examine`` answers for each thing whose condition changed."""
+        things = set()
+        for fact in self.added | self.removed:
+            if fact[0] in _SPOKEN_CONDITIONS and len(fact) == 2:
+                things.add(fact[1])
+
         sentences = []
-        for thing in sorted(changed):
-            words = [word for word in _WORDS if (word, thing) in self.new]
+        for thing in sorted(things):
+            words = [word for word in _SPOKEN_CONDITIONS if (word, thing) in self.new]
             if not words:
                 sentences.append(f"There's nothing special about {thing}.")
                 continue
-            sliced = "sliced " if "sliced" in words else ""
-            shown = " and ".join(word for word in words if word != "sliced")
-            sentences.append(f"This is a {shown}{' ' if shown else ''}{sliced}{thing}.")
+
+            # "sliced" is a part of the name: "This is a hot and clean sliced apple 1."
+            phrase = " and ".join(word for word in words if word != "sliced")
+            spoken = [phrase] if phrase else []
+            if "sliced" in words:
+                spoken.append("sliced")
+            sentences.append(f"This is a {' '.join([*spoken, thing])}.")
         return sentences
 
 
-_LAST = 2
-_CONDITIONS = ("clean", "hot", "cool", "sliced")
+_LAST_ACTIONS = 2
 
 
 def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None = None) -> str:
@@ -130,38 +174,59 @@ def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None
     belief = _Belief(state)
     lines = [f"goal: {goal}", *belief.self_lines()]
     lines += _survey(belief, goal, history) if action is None else _scene(belief, action)
-    done = [f"{t.action}{' (nothing happened)' * _failed(t)}" for t in history[1:]][-_LAST:]
-    return "\n".join([*lines, *([f"last: {'; '.join(done)}"] if done else [])])
+
+    done = []
+    for turn in history[1:][-_LAST_ACTIONS:]:
+        done.append(f"{turn.action} (nothing happened)" if _is_refused(turn) else f"{turn.action}")
+    if done:
+        lines.append(f"last: {'; '.join(done)}")
+    return "\n".join(lines)
 
 
 def _survey(belief: _Belief, goal: str, history: Sequence[Turn]) -> list[str]:
-    kinds, places = _relevant(Goal.from_sentence(goal))
-    known = []
+    """Return the lines that an agent needs: where things for the goal are, and what is unexplored."""
+    thing_kinds, place_kinds = _relevant_kinds(Goal.from_sentence(goal))
+    contents = []
     for place in sorted(belief.seen, key=_order):
-        things = [t for t in belief.contents.get(place, ()) if kind_of(t) in kinds]
-        if things or kind_of(place) in places:
-            known.append(f"{belief.place(place)} has {belief.things(things)}")
-    refused = [turn.action or "" for turn in history if _failed(turn)]
-    unknown = belief.exists - belief.seen
-    closed = belief.closed & unknown
-    failed = {action[6:] for action in refused if action.startswith("go to ")}
-    new = unknown - (closed | belief.here | failed)
-    lines = [f"known: {'; '.join(known)}"] if known else []
-    lines += [f"closed: {_grouped(closed)}"] if closed else []
-    return lines + ([f"new: {_grouped(new)}"] if new else [])
+        things = [
+            thing for thing in belief.contents.get(place, ()) if kind_of(thing) in thing_kinds
+        ]
+        if things or kind_of(place) in place_kinds:
+            contents.append(f"{belief.place(place)} has {belief.things(things)}")
+
+    # "go to" does nothing at a receptacle that shares the agent's location: it is not new then.
+    refused = [turn.action or "" for turn in history if _is_refused(turn)]
+    refused_goals = {
+        command.removeprefix("go to ") for command in refused if command.startswith("go to ")
+    }
+    unseen = belief.exists - belief.seen
+    closed = belief.closed & unseen
+    new = unseen - (closed | belief.here | refused_goals)
+
+    lines = []
+    if contents:
+        lines.append(f"known: {'; '.join(contents)}")
+    if closed:
+        lines.append(f"closed: {_grouped(closed)}")
+    if new:
+        lines.append(f"new: {_grouped(new)}")
+    return lines
 
 
 def _scene(belief: _Belief, action: str) -> list[str]:
+    """Return the line that a prediction needs: the places here and in the action, and their contents."""
     words = action.split()
-    named = {" ".join(words[i : i + 2]) for i in range(len(words))} & belief.exists
-    scene = []
+    named = {" ".join(words[start : start + 2]) for start in range(len(words))} & belief.exists
+    places = []
     for place in sorted(named | belief.here, key=_order):
-        has = f" has {belief.things(belief.contents.get(place, ()))}"
-        scene.append(belief.place(place) + has * (place in belief.seen))
-    return [f"scene: {'; '.join(scene)}"] if scene else []
+        text = belief.place(place)
+        if place in belief.seen:
+            text += f" has {belief.things(belief.contents.get(place, ()))}"
+        places.append(text)
+    return [f"scene: {'; '.join(places)}"] if places else []
 
 
-def _relevant(goal: Goal | None) -> tuple[set[str], set[str]]:
+def _relevant_kinds(goal: Goal | None) -> tuple[set[str], set[str]]:
     """Return the kinds of things and of receptacles that a goal is about."""
     if goal is None:
         return set(), set()
@@ -180,62 +245,81 @@ class _Belief:
         self.lit: list[str] = []
         self.contents: defaultdict[str, list[str]] = defaultdict(list)
         self.conditions: defaultdict[str, list[str]] = defaultdict(list)
-        sets: dict[str, set[str]] = {name: set() for name in ("exists", "seen", "open", "closed")}
-        self.exists, self.seen, self.open, self.closed = sets.values()
-        for fact in state.facts:
-            name, arguments = fact[0], fact[1:]
-            if name in sets:
-                sets[name].add(arguments[-1])
-            elif name == "in" and len(arguments) == 2:
+        self.exists: set[str] = set()
+        self.seen: set[str] = set()
+        self.open: set[str] = set()
+        self.closed: set[str] = set()
+
+        names_by_predicate = {
+            "exists": self.exists,
+            "seen": self.seen,
+            "open": self.open,
+            "closed": self.closed,
+        }
+        for predicate, *arguments in state.facts:
+            if predicate in names_by_predicate:
+                names_by_predicate[predicate].add(arguments[-1])
+            elif predicate == "in" and len(arguments) == 2:
                 self.contents[arguments[1]].append(arguments[0])
-            elif name == "at":
+            elif predicate == "at":
                 self.here.add(arguments[-1])
-            elif name == "holding":
+            elif predicate == "holding":
                 self.held.append(arguments[-1])
-            elif name == "lit":
+            elif predicate == "lit":
                 self.lit.append(arguments[-1])
-            elif name in _CONDITIONS:
-                self.conditions[arguments[-1]].append(name)
+            elif predicate in _CONDITIONS:
+                self.conditions[arguments[-1]].append(predicate)
 
     def self_lines(self) -> list[str]:
         """Return the lines about the agent itself, and lamps that are on."""
         here = ", ".join(self.place(place) for place in sorted(self.here, key=_order))
         lines = [f"held: {self.things(self.held)}", f"here: {here or 'nowhere'}"]
-        return lines + ([f"lit: {', '.join(sorted(self.lit, key=_order))}"] if self.lit else [])
+        if self.lit:
+            lines.append(f"lit: {', '.join(sorted(self.lit, key=_order))}")
+        return lines
 
     def place(self, name: str) -> str:
-        door = " (open)" if name in self.open else " (closed)" if name in self.closed else ""
-        return f"{name}{door}"
+        """Return a receptacle with the state of its door."""
+        if name in self.open:
+            return f"{name} (open)"
+        if name in self.closed:
+            return f"{name} (closed)"
+        return name
 
     def things(self, names: Iterable[str]) -> str:
         """Return things with their conditions, or ``nothing``."""
-        shown = []
-        for name in sorted(names, key=_listed):
-            conditions = [c for c in _CONDITIONS if c in self.conditions.get(name, ())]
-            shown.append(f"{name} ({' '.join(conditions)})" if conditions else name)
-        return ", ".join(shown) or "nothing"
+        texts = []
+        for name in sorted(names, key=_listing_order):
+            known = self.conditions.get(name, ())
+            conditions = [condition for condition in _CONDITIONS if condition in known]
+            texts.append(f"{name} ({' '.join(conditions)})" if conditions else name)
+        return ", ".join(texts) or "nothing"
 
 
 def _order(name: str) -> tuple[str, int, str]:
     """Return what things are sorted by: kind, then number."""
     kind, _, number = name.rpartition(" ")
-    return kind, int(number) if _SHORT.fullmatch(number) else 0, name
+    return kind, int(number) if _NUMBER.fullmatch(number) else 0, name
 
 
-def _listed(name: str) -> tuple[str, int, str]:
+def _listing_order(name: str) -> tuple[str, int, str]:
     """Return what the game's own lists are sorted by: kind, then numbers downward."""
     kind, number, _ = _order(name)
     return kind, -number, name
 
 
 def _grouped(names: Iterable[str]) -> str:
-    """Return names with each kind told once: ``cabinet 1 2 drawer 1``."""
-    groups: dict[str, list[str]] = {}
+    """Return names with each kind written once: ``cabinet 1 2 drawer 1``."""
+    numbers_by_kind: dict[str, list[str]] = {}
     for name in sorted(names, key=_order):
         kind, _, number = name.rpartition(" ")
-        groups.setdefault(kind or number, []).append(number if kind else "")
-    return " ".join(" ".join([kind, *numbers]).strip() for kind, numbers in groups.items())
+        if kind:
+            numbers_by_kind.setdefault(kind, []).append(number)
+        else:
+            numbers_by_kind.setdefault(number, []).append("")
+    groups = (" ".join([kind, *numbers]).strip() for kind, numbers in numbers_by_kind.items())
+    return " ".join(groups)
 
 
-def _failed(turn: Turn) -> bool:
+def _is_refused(turn: Turn) -> bool:
     return turn.observation.lstrip().startswith(NOTHING_HAPPENS)
