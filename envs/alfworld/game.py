@@ -17,54 +17,83 @@ from ...facts import Fact
 from .goal import FAMILIES, HELP, Dialect, Goal
 
 REMEDY = "compare with the official files: comap data verify alfworld"
-_PREDICATES = {
-    2: "openable opened isreceptacleobject holdsany isclean cleanable ishot heatable iscool coolable "
-    "pickupable moveable toggleable ison istoggled sliceable issliced",
-    3: "atlocation receptacleatlocation objectatlocation inreceptacle inreceptacleobject "
-    "receptacletype cancontain objecttype holds",
-}
-_SHAPES = {name: words for words, names in _PREDICATES.items() for name in names.split()}
+_UNARY = (
+    "openable",
+    "opened",
+    "isreceptacleobject",
+    "holdsany",
+    "isclean",
+    "cleanable",
+    "ishot",
+    "heatable",
+    "iscool",
+    "coolable",
+    "pickupable",
+    "moveable",
+    "toggleable",
+    "ison",
+    "istoggled",
+    "sliceable",
+    "issliced",
+)
+_BINARY = (
+    "atlocation",
+    "receptacleatlocation",
+    "objectatlocation",
+    "inreceptacle",
+    "inreceptacleobject",
+    "receptacletype",
+    "cancontain",
+    "objecttype",
+    "holds",
+)
+_WORD_COUNTS = dict.fromkeys(_UNARY, 2) | dict.fromkeys(_BINARY, 3)
 """Predicates that a problem may state at its start, and how many words such a fact has."""
 
 _KEYS = ("pddl_domain", "grammar", "pddl_problem", "solvable")
 _TASK = re.compile(r"Your task is to: ([^\"\n]*)")
 _HELP = re.compile(r'action help \{.*?feedback :: "([^"]*)"', re.DOTALL)
+
+# The official 4,027 files word their goals by six templates, one a family, and in no other way.
 _THING = r"\(objecttype \?{0} (?P<object>\S+?)type\)"
 _PLACE = r"\(receptacletype \?r (?P<target>\S+?)type\)"
-_ONE = r"\(:goal \(and \(exists \(\?r - receptacle\) \(exists \(\?o - object\) \(and "
+_EXISTS = r"\(:goal \(and \(exists \(\?r - receptacle\) \(exists \(\?o - object\) \(and "
+_SIMPLE_GOAL = _EXISTS + r"\(inreceptacle \?o \?r\) " + _THING.format("o") + " " + _PLACE + r"[ )]*"
+_LIGHT_GOAL = (
+    r"\(:goal \(and \(exists \(\?ot - object \?r - receptacle \?a - agent \?l - location\) "
+    r"\(and \(objecttype \?ot (?P<target>\S+?)type\) \(toggleable \?ot\) "
+    r"\(istoggled \?ot\) \(receptacleatlocation \?r \?l\) \(atlocation \?a \?l\) "
+    r"\(inreceptacle \?ot \?r\) \) \) \(exists \(\?o - object \?a - agent\) \(and "
+    + _THING.format("o")
+    + r" \(holds \?a \?o\)[ )]*"
+)
 _STATE_GOAL = (
-    _ONE
+    _EXISTS
     + r"\({0} \?o\) "
     + _THING.format("o")
     + f" {_PLACE}"
     + r" \({1} \?o\) \(inreceptacle \?o \?r\)[ )]*"
 )
-_GOALS = tuple(
-    (family, re.compile(pattern))
-    for family, pattern in zip(
-        FAMILIES,
-        (
-            _ONE + r"\(inreceptacle \?o \?r\) " + _THING.format("o") + " " + _PLACE + r"[ )]*",
-            r"\(:goal \(and \(exists \(\?ot - object \?r - receptacle \?a - agent \?l - location\) "
-            r"\(and \(objecttype \?ot (?P<target>\S+?)type\) \(toggleable \?ot\) "
-            r"\(istoggled \?ot\) \(receptacleatlocation \?r \?l\) \(atlocation \?a \?l\) "
-            r"\(inreceptacle \?ot \?r\) \) \) \(exists \(\?o - object \?a - agent\) \(and "
-            + _THING.format("o")
-            + r" \(holds \?a \?o\)[ )]*",
-            _STATE_GOAL.format("cleanable", "isclean"),
-            _STATE_GOAL.format("heatable", "ishot"),
-            _STATE_GOAL.format("coolable", "iscool"),
-            r"\(:goal \(and \(exists \(\?r - receptacle\) \(exists \(\?o1 - object\) \(and "
-            + _THING.format("o1")
-            + " "
-            + _PLACE
-            + r" \(inreceptacle \?o1 \?r\) \(exists \(\?o2 - object\) \(and "
-            r"\(not \(= \?o1 \?o2\)\) \(objecttype \?o2 (?P=object)type\) "
-            r"\(receptacletype \?r (?P=target)type\) \(inreceptacle \?o2 \?r\)[ )]*",
-        ),
-        strict=True,
-    )
+_TWO_GOAL = (
+    r"\(:goal \(and \(exists \(\?r - receptacle\) \(exists \(\?o1 - object\) \(and "
+    + _THING.format("o1")
+    + " "
+    + _PLACE
+    + r" \(inreceptacle \?o1 \?r\) \(exists \(\?o2 - object\) \(and "
+    r"\(not \(= \?o1 \?o2\)\) \(objecttype \?o2 (?P=object)type\) "
+    r"\(receptacletype \?r (?P=target)type\) \(inreceptacle \?o2 \?r\)[ )]*"
 )
+_GOAL_PATTERNS = (
+    _SIMPLE_GOAL,
+    _LIGHT_GOAL,
+    _STATE_GOAL.format("cleanable", "isclean"),
+    _STATE_GOAL.format("heatable", "ishot"),
+    _STATE_GOAL.format("coolable", "iscool"),
+    _TWO_GOAL,
+)
+_GOALS = {
+    family: re.compile(pattern) for family, pattern in zip(FAMILIES, _GOAL_PATTERNS, strict=True)
+}
 
 
 @dataclass(frozen=True)
@@ -111,11 +140,13 @@ def read_game(path: Path) -> Problem:
             f"expected to read the game {path}, found: {error.strerror}; make it a readable file, or "
             "run: comap data verify alfworld"
         ) from error
+
     try:
         content = json.loads(raw)
     except (ValueError, RecursionError) as error:
         found = f"{len(raw):,} bytes that start with {raw[:20]!r}" if raw else "an empty file"
         raise _corrupt(path, "JSON", f"{found} ({error})") from None
+
     if not isinstance(content, dict) or any(key not in content for key in _KEYS):
         raise _corrupt(path, f"a JSON object with {', '.join(_KEYS)}", "other JSON")
     texts = [content[key] for key in _KEYS[:3]]
@@ -126,36 +157,43 @@ def read_game(path: Path) -> Problem:
     walkthrough = content.get("walkthrough") or []
     if not isinstance(walkthrough, list) or not all(isinstance(c, str) for c in walkthrough):
         raise _corrupt(path, "a walkthrough of texts", "something else")
-    task = _TASK.search(texts[1])
+
+    _, grammar, pddl = texts
     try:
-        facts, goal = read_problem(texts[2])
+        facts, goal = read_problem(pddl)
     except DataCorrupt as error:
         raise DataCorrupt(f"{path}: {error}; {REMEDY}") from None
+
+    # The task sentence is nowhere but in the grammar, in the text that starts the game.
+    task = _TASK.search(grammar)
     return Problem(
-        facts,
-        goal,
-        task.group(1) if task else goal.sentence(),
-        tuple(walkthrough),
-        _read_help(texts[1]),
-        raw,
+        facts=facts,
+        goal=goal,
+        task=task.group(1) if task else goal.sentence(),
+        walkthrough=tuple(walkthrough),
+        help=_read_help(grammar),
+        source=raw,
     )
 
 
 def read_problem(text: str) -> tuple[tuple[tuple[str, ...], ...], Goal]:
     """Read the PDDL problem of a game: its initial facts and its goal."""
     text = text.lower()
-    start, end = text.find("(:init"), text.find("(:goal")
+    start = text.find("(:init")
+    end = text.find("(:goal")
     if start < 0 or end < start:
-        found = "no (:init" if start < 0 else "no (:goal after it"
+        missing = "no (:init" if start < 0 else "no (:goal after it"
         raise DataCorrupt(
-            f"expected a PDDL problem with (:init ...) and (:goal ...), found {found}"
+            f"expected a PDDL problem with (:init ...) and (:goal ...), found {missing}"
         )
+
     body = text[start + len("(:init") : end]
     facts = tuple(filter(None, map(_read_fact, body.split(")"))))
     if body.count("(") != len(facts):
         raise DataCorrupt("expected initial facts of one or two arguments, found something else")
+
     goal = " ".join(text[end:].split())
-    for family, pattern in _GOALS:
+    for family, pattern in _GOALS.items():
         match = pattern.fullmatch(goal)
         if match:
             return facts, Goal(family, match["object"], match["target"])
@@ -166,7 +204,7 @@ def read_problem(text: str) -> tuple[tuple[tuple[str, ...], ...], Goal]:
 def _read_fact(piece: str) -> tuple[str, ...]:
     """Return the fact in a piece of text up to a closing bracket; empty where there is none."""
     fact = tuple(piece.replace("(", "", 1).split())
-    if fact and _SHAPES.get(fact[0]) != len(fact):
+    if fact and _WORD_COUNTS.get(fact[0]) != len(fact):
         raise DataCorrupt(
             f"expected facts of the ALFWorld domain, found ({fact[0]:.60} ...) with "
             f"{len(fact) - 1} arguments"
@@ -176,12 +214,11 @@ def _read_fact(piece: str) -> tuple[str, ...]:
 
 def _read_help(grammar: str) -> str:
     """Return the answer to ``help``, which a grammar gives at once or by way of a rule's name."""
-    found = _HELP.search(grammar)
-    text = found[1] if found else ""
-    if found and text.startswith("#"):
-        rule = re.search(
-            rf'"{re.escape(text[1:-1])}":\s*\[\s*\{{\s*"rhs":\s*("(?:[^"\\]|\\.)*")', grammar
-        )
+    match = _HELP.search(grammar)
+    text = match[1] if match else ""
+    if text.startswith("#"):
+        name = re.escape(text[1:-1])
+        rule = re.search(rf'"{name}":\s*\[\s*\{{\s*"rhs":\s*("(?:[^"\\]|\\.)*")', grammar)
         try:
             text = json.loads(rule[1]) if rule else ""
         except ValueError:
@@ -194,9 +231,21 @@ def _corrupt(path: Path, expected: str, found: str) -> DataCorrupt:
 
 
 _DYNAMIC = frozenset(
-    ["atlocation", "opened", "isclean", "ishot", "iscool", "issliced", "istoggled", "ison"]
-    + ["inreceptacle", "objectatlocation"]
+    (
+        "atlocation",
+        "opened",
+        "isclean",
+        "ishot",
+        "iscool",
+        "issliced",
+        "istoggled",
+        "ison",
+        "inreceptacle",
+        "objectatlocation",
+    )
 )
+"""The predicates of facts that a command can change."""
+
 _KNIVES = frozenset({"knifetype", "butterknifetype"})
 
 
@@ -204,11 +253,15 @@ def display_names(ids: Iterable[str]) -> dict[str, str]:
     """Return the name that the game shows for each id, in the order of the sorted ids."""
     names = {}
     counts: defaultdict[str, int] = defaultdict(int)
+
+    # alfworld's demangler sorts the ids and takes each kind's numbers from the end: the first id of
+    # a kind gets the highest number.
     for key in sorted(set(ids), reverse=True):
         base, bar, _ = key.partition("_bar_")
         if not bar:
             names[key] = key
             continue
+
         if "basin" in key:
             base += "basin"
         counts[base] += 1
@@ -224,6 +277,7 @@ class _Going(dict[str, dict[str, str]]):
         self._ways = {f"go to {name}": (name, location[name]) for name in sorted(location)}
 
     def __missing__(self, here: str) -> dict[str, str]:
+        # One cannot go to a receptacle that shares one's location (alfworld's issues 97 and 131).
         ways = {command: name for command, (name, place) in self._ways.items() if place != here}
         self[here] = ways
         return ways
@@ -251,11 +305,14 @@ class Game:
         self.problem = problem
         self.goal = problem.goal
         self.dialect = dialect
-        names = display_names(set(chain.from_iterable(problem.facts)) - _SHAPES.keys())
+
+        names = display_names(set(chain.from_iterable(problem.facts)) - _WORD_COUNTS.keys())
         self._names = names
         self.order = {name: position for position, name in enumerate(names.values())}
-        self._group()
-        self._places()
+
+        self._group_facts()
+        self._lay_out()
+        self._name_goal_things()
         self._check()
 
     @cached_property
@@ -269,63 +326,77 @@ class Game:
         """The facts that no command can change."""
         return frozenset(fact for fact in self.facts if fact[0] not in _DYNAMIC)
 
-    def _group(self) -> None:
-        one: defaultdict[str, list[str]] = defaultdict(list)
-        two: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    def _group_facts(self) -> None:
+        """Sort the facts by predicate, and the things by what can be done with them."""
         names = self._names
+        things_by_predicate: defaultdict[str, list[str]] = defaultdict(list)
+        pairs: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
         for fact in self.problem.facts:
             if len(fact) == 2:
-                one[fact[0]].append(names[fact[1]])
+                things_by_predicate[fact[0]].append(names[fact[1]])
             else:
-                two[fact[0]].append((names[fact[1]], names[fact[2]]))
-        self.pairs = two
-        self.unary = {name: frozenset(things) for name, things in one.items()}
-        self.kind = dict(two["objecttype"]) | dict(two["receptacletype"])
-        self.fits = frozenset(two["cancontain"])
-        nothing: frozenset[str] = frozenset()
-        (
-            self.openable,
-            self.pickupable,
-            self.cleanable,
-            self.heatable,
-            self.coolable,
-            self.sliceable,
-        ) = (
-            self.unary.get(f"{able}able", nothing)
-            for able in ("open", "pickup", "clean", "heat", "cool", "slice")
-        )
-        self.containers = self.unary.get("isreceptacleobject", nothing)
-        self.toggleable = sorted(self.unary.get("toggleable", nothing), key=self.order.__getitem__)
-        self.knives = frozenset(name for name, kind in self.kind.items() if kind in _KNIVES)
-        inside: defaultdict[str, list[str]] = defaultdict(list)
-        for thing, container in two["inreceptacleobject"]:
-            inside[container].append(thing)
-        self.inside = {key: sorted(set(v), key=self.order.__getitem__) for key, v in inside.items()}
+                pairs[fact[0]].append((names[fact[1]], names[fact[2]]))
 
-    def _places(self) -> None:
-        """Work out what is where and which way commands lead."""
+        unary = {name: frozenset(things) for name, things in things_by_predicate.items()}
+        self.pairs = pairs
+        self.unary = unary
+        self.kind = dict(pairs["objecttype"]) | dict(pairs["receptacletype"])
+        self.fits = frozenset(pairs["cancontain"])
+
+        nothing: frozenset[str] = frozenset()
+        position = self.order.__getitem__
+        self.openable = unary.get("openable", nothing)
+        self.pickupable = unary.get("pickupable", nothing)
+        self.cleanable = unary.get("cleanable", nothing)
+        self.heatable = unary.get("heatable", nothing)
+        self.coolable = unary.get("coolable", nothing)
+        self.sliceable = unary.get("sliceable", nothing)
+        self.containers = unary.get("isreceptacleobject", nothing)
+        self.toggleable = sorted(unary.get("toggleable", nothing), key=position)
+        self.knives = frozenset(name for name, kind in self.kind.items() if kind in _KNIVES)
+
+        inside: defaultdict[str, list[str]] = defaultdict(list)
+        for thing, container in pairs["inreceptacleobject"]:
+            inside[container].append(thing)
+        self.inside = {
+            container: sorted(set(things), key=position) for container, things in inside.items()
+        }
+
+    def _lay_out(self) -> None:
+        """Work out which receptacles are where, and which way commands lead."""
         stated = dict.fromkeys(self.pairs["receptacleatlocation"])
-        at = sorted(stated, key=lambda pair: self.order[pair[0]])
-        self.receptacles = tuple(dict.fromkeys(name for name, _ in at))
-        self.location = dict(at)
+        located = sorted(stated, key=lambda pair: self.order[pair[0]])
+        self.receptacles = tuple(dict.fromkeys(name for name, _ in located))
+        self.location = dict(located)
         self.here: dict[str, tuple[str, ...]] = {}
-        for name, place in at:
+        for name, place in located:
             self.here[place] = (*self.here.get(place, ()), name)
+
         agents = self.pairs["atlocation"]
         self.agent, self.start = agents[0] if agents else ("", "")
         self.going = _Going(self.location)
-        goal, target = self.goal, f"{self.goal.target_kind}type"
-        allowed = {"clean": self.cleanable, "hot": self.heatable, "cool": self.coolable}
-        self.targets = tuple(r for r in self.receptacles if self.kind.get(r) == target)
-        self.wanted = frozenset(
-            name
-            for name, kind in self.pairs["objecttype"]
-            if kind == f"{goal.object_kind}type"
-            and (goal.state is None or name in allowed[goal.state])
+
+    def _name_goal_things(self) -> None:
+        """Work out which things, receptacles and lamps can meet the goal."""
+        goal = self.goal
+        object_type = f"{goal.object_kind}type"
+        target_type = f"{goal.target_kind}type"
+        able = {"clean": self.cleanable, "hot": self.heatable, "cool": self.coolable}
+
+        # The goal's PDDL asks for a thing that is cleanable (heatable, coolable), not only clean.
+        wanted = {name for name, kind in self.pairs["objecttype"] if kind == object_type}
+        if goal.state is not None:
+            wanted &= able[goal.state]
+        self.wanted = frozenset(wanted)
+        self.targets = tuple(
+            name for name in self.receptacles if self.kind.get(name) == target_type
         )
-        self.lamps = frozenset(name for name in self.toggleable if self.kind.get(name) == target)
+        self.lamps = frozenset(
+            name for name in self.toggleable if self.kind.get(name) == target_type
+        )
 
     def _check(self) -> None:
+        """Raise `DataCorrupt` where the engine could not play what the facts say."""
         agents = len(self.pairs["atlocation"])
         if agents != 1:
             raise DataCorrupt(f"expected one agent at one location, found {agents}")
@@ -333,10 +404,12 @@ class Game:
             raise DataCorrupt(
                 "expected an agent with empty hands at the start, found one that holds"
             )
+
         inside = self.pairs["inreceptacle"]
         for name in (*self.receptacles, *(thing for thing, _ in inside)):
             if name not in self.kind:
                 raise DataCorrupt(f"expected a type for every thing, found none for {name!r}")
+
         if sum(map(len, self.here.values())) > len(self.receptacles):
             raise DataCorrupt("expected each receptacle at one location, found one at several")
         if lost := [receptacle for _, receptacle in inside if receptacle not in self.location]:
