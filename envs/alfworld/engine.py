@@ -12,8 +12,7 @@ from .goal import BANNER, NOTHING_HAPPENS, join_names, listing
 
 _Pair: TypeAlias = tuple[str, str]
 _Command: TypeAlias = tuple[Callable[..., str], tuple[str, ...]]
-_CHANGING = ("checked", "around", "moved")  # beside those in `_DYNAMIC_ONE`
-_DYNAMIC_ONE = {
+_STATE_SETS = {
     "opened": "opened",
     "isclean": "clean",
     "ishot": "hot",
@@ -22,6 +21,9 @@ _DYNAMIC_ONE = {
     "istoggled": "toggled",
     "ison": "on",
 }
+"""The engine's attribute for each predicate of one argument that commands change."""
+
+_SAVED_SETS = (*_STATE_SETS.values(), "checked", "around", "moved")
 
 
 class NativeEngine:
@@ -51,17 +53,22 @@ class NativeEngine:
         self.location = game.start
         self.held: str | None = None
         self.checked: set[str] = set()
-        for predicate, name in _DYNAMIC_ONE.items():
+        for predicate, name in _STATE_SETS.items():
             setattr(self, name, set(game.unary.get(predicate, ())))
+
         self.contents: dict[str, list[str]] = {name: [] for name in game.receptacles}
         for thing, receptacle in game.pairs["inreceptacle"]:
             if thing not in self.contents[receptacle]:
                 self.contents[receptacle].append(thing)
         for things in self.contents.values():
             things.sort(key=game.order.__getitem__)
+
+        # `around`: each thing with its location. `moved`: things with the receptacles that they were
+        # taken from, whose negated facts `look` upstream reads (see `_look`).
         self.around: set[_Pair] = set(game.pairs["objectatlocation"])
         self.moved: set[_Pair] = set()
         self._forget()
+
         return (
             f"{BANNER}\n\nYou are in the middle of a room. Looking quickly around you, you see "
             f"{listing(game.receptacles)}.\n\nYour task is to: {game.problem.task}"
@@ -88,12 +95,14 @@ class NativeEngine:
     def act(self, command: str) -> tuple[str, bool]:
         """Take one command and return the answer and whether it was a command at all."""
         command = command.strip()
-        known = self._commands
-        if known is None:
-            known = self._work_out()
-        found = known.get(command)
-        if found is not None:
-            return found[0](*found[1]), True
+        commands = self._commands
+        if commands is None:
+            commands = self._work_out()
+
+        entry = commands.get(command)
+        if entry is not None:
+            return entry[0](*entry[1]), True
+
         receptacle = self.game.going[self.location].get(command)
         if receptacle is not None:
             return self._go(receptacle), True
@@ -118,7 +127,9 @@ class NativeEngine:
     def conditions(self) -> tuple[int, int]:
         """Return how many goal conditions are met and how many there are: `Goal.conditions`."""
         game = self.game
-        goal, contents, wanted = game.goal, self.contents, game.wanted
+        goal = game.goal
+        contents = self.contents
+        wanted = game.wanted
         if goal.lamp:
             lit = game.lamps & self.toggled
             shining = lit and any(
@@ -127,21 +138,25 @@ class NativeEngine:
                 for lamp in lit
             )
             return (self.held in wanted) + bool(shining), 2
+
         placed = [[o for o in contents[place] if o in wanted] for place in game.targets]
         if goal.count == 2:
             return min(2, max(map(len, placed), default=0)), 2
+
         somewhere = any(placed)
         if goal.state is None:
             return int(somewhere), 1
-        ready: set[str] = getattr(self, goal.state)
-        both = any(thing in ready for things in placed for thing in things)
-        return somewhere + (not ready.isdisjoint(wanted)) + both, 3
+
+        treated: set[str] = getattr(self, goal.state)
+        both = any(thing in treated for things in placed for thing in things)
+        return somewhere + (not treated.isdisjoint(wanted)) + both, 3
 
     # Commands.
 
     def _work_out(self) -> dict[str, _Command]:
         """Return the commands that do something here, beside going elsewhere."""
-        game, held = self.game, self.held
+        game = self.game
+        held = self.held
         commands: dict[str, _Command] = {
             "inventory": (self._inventory, ()),
             "look": (self._look, ()),
@@ -150,6 +165,9 @@ class NativeEngine:
             commands["help"] = (self._help, ())
         for place in game.here.get(self.location, ()):
             self._at_receptacle(place, commands)
+
+        # Only what one holds can be examined: in upstream's alfred.pddl the branch for things in
+        # receptacles has a typo ("?l - location,") and never holds.
         if held is not None:
             commands[f"examine {held}"] = (self._examine_thing, (held,))
             if held in game.knives:
@@ -157,12 +175,17 @@ class NativeEngine:
                 for thing in game.sliceable:
                     if (thing, location) in self.around:
                         commands[f"slice {thing} with {held}"] = (self._slice, (thing, held))
+
         self._commands = commands
         return commands
 
     def _at_receptacle(self, place: str, commands: dict[str, _Command]) -> None:
-        game, held, things = self.game, self.held, self.contents[place]
+        """Add the commands that a receptacle at the agent's location allows."""
+        game = self.game
+        held = self.held
+        things = self.contents[place]
         commands[f"examine {place}"] = (self._examine, (place,))
+
         reachable = True
         if place in game.openable:
             reachable = place in self.opened
@@ -170,6 +193,7 @@ class NativeEngine:
                 commands[f"close {place}"] = (self._close, (place,))
             else:
                 commands[f"open {place}"] = (self._open, (place,))
+
         if held is None:
             if reachable:
                 pickupable = game.pickupable
@@ -178,6 +202,8 @@ class NativeEngine:
                         commands[f"take {thing} from {place}"] = (self._take, (thing, place))
         else:
             self._with_held(place, held, reachable, commands)
+
+        # A lamp in a closed receptacle can be used, too, and one that is on can be turned on again.
         for lamp in game.toggleable:
             if lamp in things:
                 commands[f"use {lamp}"] = (self._use, (lamp,))
@@ -185,13 +211,18 @@ class NativeEngine:
     def _with_held(
         self, place: str, held: str, reachable: bool, commands: dict[str, _Command]
     ) -> None:
+        """Add the commands for the held thing at a receptacle."""
         game = self.game
         kind = game.kind[place]
+        # Receptacles take any number of things.
         if reachable and (kind, game.kind[held]) in game.fits:
-            put = (
-                f"move {held} to {place}" if game.dialect == "move" else f"put {held} in/on {place}"
-            )
-            commands[put] = (self._move, (held, place))
+            if game.dialect == "move":
+                command = f"move {held} to {place}"
+            else:
+                command = f"put {held} in/on {place}"
+            commands[command] = (self._move, (held, place))
+
+        # Upstream asks for the appliance to be here; whether its door is open does not matter.
         if kind == "microwavetype":
             if held in game.heatable:
                 commands[f"heat {held} with {place}"] = (self._heat, (held, place))
@@ -204,6 +235,7 @@ class NativeEngine:
     def _go(self, place: str) -> str:
         self.location = self.game.location[place]
         self._forget()
+        # Games of the older dialect name the location ("loc 12") instead of the receptacle.
         arrived = place if self.game.dialect == "move" else self.location
         return f"You arrive at {arrived}. {self._view(place)}"
 
@@ -285,11 +317,16 @@ class NativeEngine:
         return f"You are carrying: a {self.held}."
 
     def _look(self) -> str:
-        game, location = self.game, self.location
+        game = self.game
+        location = self.location
         self.checked.add(location)
         here = game.here.get(location)
         if not here:
             return "You are in the middle of a room. Looking quickly around you, you see nothing."
+
+        # Upstream lists a thing that is at this location and stated not to be in a receptacle here.
+        # Only taking a thing states that, so "next to it" is what was taken from one receptacle here
+        # and put into another, once for each receptacle that it was taken from.
         beside = [o for o, place in self.moved if place in here and (o, location) in self.around]
         beside.sort(key=game.order.__getitem__)
         return f"You are facing the {join_names(here)}. Next to it, you see {listing(beside)}."
@@ -299,14 +336,23 @@ class NativeEngine:
         if thing in self.game.containers:
             inside = listing(self.game.inside.get(thing, ()))
             return f"This is a normal {thing}. In it, you see {inside}."
-        clean, sliced = thing in self.clean, thing in self.sliced
-        warmth = "hot" if thing in self.hot else "cool" if thing in self.cool else ""
+
+        clean = thing in self.clean
+        sliced = thing in self.sliced
+        warmth = ""
+        if thing in self.hot:
+            warmth = "hot"
+        elif thing in self.cool:
+            # The grammar's rule for a thing that is cool and nothing else says "cold".
+            warmth = "cool" if clean or sliced else "cold"
         if not (clean or sliced or warmth):
             return f"There's nothing special about {thing}."
-        if warmth == "cool" and not (clean or sliced):
-            warmth = "cold"
-        words = " and ".join(filter(None, (warmth, "clean" if clean else "")))
-        return f"This is a {words}{' ' if words else ''}{'sliced ' if sliced else ''}{thing}."
+
+        words = warmth
+        if clean:
+            words = f"{warmth} and clean" if warmth else "clean"
+        name = f"sliced {thing}" if sliced else thing
+        return f"This is a {words} {name}." if words else f"This is a {name}."
 
     # What checks and snapshots read.
 
@@ -315,25 +361,22 @@ class NativeEngine:
         game = self.game
         agent = game.agent
         dynamic: set[Fact] = {("atlocation", agent, self.location)}
-        dynamic.update(
-            (predicate, thing)
-            for predicate, name in _DYNAMIC_ONE.items()
-            for thing in getattr(self, name)
-        )
-        dynamic.update(
-            ("inreceptacle", o, r) for r, things in self.contents.items() for o in things
-        )
-        dynamic.update(("objectatlocation", o, place) for o, place in self.around)
+        for predicate, name in _STATE_SETS.items():
+            dynamic.update((predicate, thing) for thing in getattr(self, name))
+
+        for place, things in self.contents.items():
+            dynamic.update(("inreceptacle", thing, place) for thing in things)
+        dynamic.update(("objectatlocation", thing, location) for thing, location in self.around)
+
         dynamic.update(("checked", thing) for thing in self.checked)
         if self.held is not None:
-            dynamic.update({("holds", agent, self.held), ("holdsany", agent)})
+            dynamic.add(("holds", agent, self.held))
+            dynamic.add(("holdsany", agent))
         return game.static | dynamic
 
     def save(self) -> dict[str, Any]:
         """Return what can change, as plain copies."""
-        state: dict[str, Any] = {
-            name: frozenset(getattr(self, name)) for name in (*_DYNAMIC_ONE.values(), *_CHANGING)
-        }
+        state: dict[str, Any] = {name: frozenset(getattr(self, name)) for name in _SAVED_SETS}
         return state | {
             "contents": {place: tuple(things) for place, things in self.contents.items()},
             "location": self.location,
@@ -348,22 +391,26 @@ class NativeEngine:
                 "the game file is not the one that the snapshot was taken in (SHA-256 differs); "
                 "use the same data"
             )
-        for name in (*_DYNAMIC_ONE.values(), *_CHANGING):
+
+        for name in _SAVED_SETS:
             setattr(self, name, set(saved[name]))
         self.contents = {place: list(things) for place, things in saved["contents"].items()}
-        self.location, self.held = saved["location"], saved["held"]
+        self.location = saved["location"]
+        self.held = saved["held"]
         self._forget()
 
     def adopt(self, facts: frozenset[Fact]) -> None:
         """Go to the state that another engine's facts describe; for planning, not for playing on."""
         contents: dict[str, list[str]] = {place: [] for place in self.contents}
         self.start()
-        for name in _DYNAMIC_ONE.values():
+        for name in _STATE_SETS.values():
             getattr(self, name).clear()
-        self.around, self.held = set(), None
+        self.around = set()
+        self.held = None
+
         for predicate, *names in facts:
-            if predicate in _DYNAMIC_ONE:
-                getattr(self, _DYNAMIC_ONE[predicate]).add(names[0])
+            if predicate in _STATE_SETS:
+                getattr(self, _STATE_SETS[predicate]).add(names[0])
             elif predicate == "atlocation":
                 self.location = names[1]
             elif predicate == "holds":
@@ -372,6 +419,8 @@ class NativeEngine:
                 contents[names[1]].append(names[0])
             elif predicate == "objectatlocation":
                 self.around.add((names[0], names[1]))
+
+        # Facts are a set; texts list things in the game's order.
         for things in contents.values():
             things.sort(key=self.game.order.__getitem__)
         self.contents = contents
