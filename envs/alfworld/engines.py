@@ -1,4 +1,4 @@
-"""The engines: the native one, and TextWorld with alfworld's demangler, used so that nobody notices.
+"""The engines: the native one, and TextWorld with alfworld's demangler, without its side effects.
 
 What was found about upstream (textworld 1.7.0, alfworld 0.4.2), and what this module does about it:
 
@@ -38,6 +38,7 @@ Engine: TypeAlias = "NativeEngine | TextWorldEngine"
 
 
 def make_engine(name: str, game: Game, path: Path | None = None) -> Engine:
+    """Return an engine at the start of a game; TextWorld reads the game from its file."""
     if name == "native":
         return NativeEngine(game)
     if name != "textworld":
@@ -53,17 +54,20 @@ def make_engine(name: str, game: Game, path: Path | None = None) -> Engine:
 _DEMANGLER = "alfworld.agents.environment.alfred_tw_env"
 _LOCK = threading.RLock()
 _idle: list[Any] = []
+"""Upstream's environments that no engine uses any more; the next engine plays in one of them."""
 
 
 @contextmanager
 def guarded() -> Iterator[None]:
     """Run upstream code: one thread at a time, with what it overwrites put back."""
     with _LOCK:
-        argv, stdout = sys.argv, sys.stdout
+        argv = sys.argv
+        stdout = sys.stdout
         try:
             yield
         finally:
-            sys.argv, sys.stdout = argv, stdout
+            sys.argv = argv
+            sys.stdout = stdout
 
 
 def new_environment() -> Any:
@@ -73,8 +77,8 @@ def new_environment() -> Any:
         from textworld.envs.pddl import PddlEnv
 
         demangler = _import_demangler()
-        wanted = textworld.EnvInfos(feedback=True, admissible_commands=True, facts=True, won=True)
-        return demangler(PddlEnv(wanted), shuffle=False)
+        infos = textworld.EnvInfos(feedback=True, admissible_commands=True, facts=True, won=True)
+        return demangler(PddlEnv(infos), shuffle=False)
 
 
 @functools.cache
@@ -82,6 +86,9 @@ def _import_demangler() -> Any:
     """Import alfworld's demangler without running ``alfworld/__init__.py``."""
     if "alfworld" in sys.modules:
         return importlib.import_module(_DEMANGLER).AlfredDemangler
+
+    # An empty package of that name stands in while the submodule is imported, and is taken away
+    # again: a later `import alfworld` of the user's gets the real one.
     spec = importlib.util.find_spec("alfworld")
     if spec is None or spec.submodule_search_locations is None:
         raise ModuleNotFoundError("No module named 'alfworld'", name="alfworld")
@@ -106,41 +113,50 @@ class TextWorldEngine:
                 f"engine='textworld' speaks the dialect 'move' only, found {game.dialect!r}; "
                 "use engine='native' for older texts"
             )
-        self.game, self._mirror = game, NativeEngine(game)
+        self.game = game
+        self._mirror = NativeEngine(game)
         self._state: Any = None
         self._facts: frozenset[Fact] | None = None
         self._commands: list[str] = []
         self._answers = hashlib.sha256()
+
         try:
-            data = json.loads(path.read_bytes())
+            content = json.loads(path.read_bytes())
         except FileNotFoundError:
             raise DataNotFound(
                 f"expected a game at {path}, found no file; run: comap data verify alfworld"
             ) from None
+
         with guarded():
             self._env = _idle.pop() if _idle else new_environment()
+            # An engine that nobody refers to any more gives its environment back, too.
             self._give_back = weakref.finalize(self, _idle.append, self._env)
             self._give_back.atexit = False
             try:
-                self._env.load(data)
+                self._env.load(content)
             except Exception as error:
                 raise EngineError(f"TextWorld cannot load {path}: {error!r}") from error
 
     def start(self) -> str:
+        """Go to the start of the game and return its first text."""
         if self._env is None:
             raise EngineError("expected an open TextWorld engine, found one that was closed")
         with guarded():
             self._state = self._env.reset()
-        self._commands, self._answers = [], hashlib.sha256()
+        self._commands = []
+        self._answers = hashlib.sha256()
         return self._answer()
 
     def act(self, command: str) -> tuple[str, bool]:
+        """Take one command and return the answer and whether it was a command at all."""
         valid = command.strip() in self._now()["_valid_commands"]
         with guarded():
             self._state = self._env.step(command)[0]
+
         if not valid:
             self._facts = None
             return str(self._state["feedback"]), False
+
         self._commands.append(command)
         return self._answer(), True
 
@@ -155,12 +171,15 @@ class TextWorldEngine:
         return self.native().conditions()
 
     def native(self) -> NativeEngine:
+        """Return a native engine in this one's state."""
         self._mirror.adopt(self.facts())
         return self._mirror
 
     def facts(self) -> frozenset[Fact]:
         """Return everything that is true now, as the engine knows it."""
         if self._facts is None:
+            # Upstream adds a negated fact for what is deleted, and names without a number end in a
+            # blank.
             self._facts = frozenset(
                 (fact.name, *(argument.name.rstrip() for argument in fact.arguments))
                 for fact in self._now()["facts"]
@@ -184,11 +203,13 @@ class TextWorldEngine:
                 "the game file is not the one that the snapshot was taken in (SHA-256 differs); "
                 "use the same data"
             )
+
         if "commands" not in saved:
             raise SnapshotError(
                 "expected a snapshot of engine='textworld', found one of another engine; make the "
                 "environment with the engine that the snapshot was taken with"
             )
+
         self.start()
         for command in saved["commands"]:
             self.act(command)
@@ -202,7 +223,8 @@ class TextWorldEngine:
     def close(self) -> None:
         """Let go of the TextWorld environment; the next engine will use it."""
         self._give_back()
-        self._env = self._state = None
+        self._env = None
+        self._state = None
 
     def _answer(self) -> str:
         self._facts = None

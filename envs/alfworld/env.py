@@ -139,15 +139,20 @@ class ALFWorldEnv(TextEnv):
         **common: Any,
     ):
         super().__init__(**common)
+
         check_choice("dialect", dialect, DIALECTS)
         check_choice("engine", engine, ENGINES)
         check_choice("expert", expert, _EXPERTS)
         if engine != "native" and dialect != "move":
             raise OptionError("engine='textworld' has no other dialect than 'move'")
+
         self._source = open_source(split, data_dir, source, difficulty, generator_seed)
-        self._engine_name, self._dialect, self._expert = engine, dialect, expert
+        self._engine_name = engine
+        self._dialect = dialect
+        self._expert = expert
         self._engine: Engine | None = None
-        self._spoken: Goal | None = None
+        self._stated_goal: Goal | None = None
+
         self.canonicalizer = ALFWorldCanonicalizer(dialect)
         if dialect != _USUAL_DIALECT:
             self.briefing = Briefing.of_package(__package__ or "", dialect)
@@ -195,6 +200,7 @@ class ALFWorldEnv(TextEnv):
         """
         if self._expert == "explore":
             return self.expert_from(self._state, self._outcome.admissible)
+
         commands = plan(self.native_engine())
         return commands[0] if commands else None
 
@@ -205,9 +211,9 @@ class ALFWorldEnv(TextEnv):
             state: The belief.
             admissible: The commands that would do something, or None where that is not known.
         """
-        if self._spoken is None:
+        if self._stated_goal is None:  # an official task that a human worded in another way
             return None
-        return explore(self._spoken, state, admissible, self._dialect)
+        return explore(self._stated_goal, state, admissible, self._dialect)
 
     def goal_reached(self, state: State) -> bool | None:
         """Return whether the facts say that the task is solved."""
@@ -228,24 +234,28 @@ class ALFWorldEnv(TextEnv):
         return observation.lstrip().startswith(NOTHING_HAPPENS)
 
     def close(self) -> None:
-        """Let go of the engine."""
+        """Close the engine."""
         if self._engine is not None:
             self._engine.close()
             self._engine = None
 
     def _open(self, task: str) -> tuple[str, str, Outcome]:
         game, path = self._source.game(task, self._dialect)
+
+        # To load a game takes TextWorld a second; the engine of the game before may play it again.
         if self._engine is None or self._engine.game is not game:
             self.close()
             self._engine = make_engine(self._engine_name, game, path)
+
         observation = self._engine.start()
-        self._spoken = Goal.from_sentence(game.problem.task)
-        return self._source.split, game.problem.task, self._tell(observation, True)
+        self._stated_goal = Goal.from_sentence(game.problem.task)
+        return self._source.split, game.problem.task, self._outcome_of(observation, True)
 
     def _act(self, action: str) -> Outcome:
-        return self._tell(*self._playing().act(action))
+        return self._outcome_of(*self._playing().act(action))
 
-    def _tell(self, observation: str, valid: bool) -> Outcome:
+    def _outcome_of(self, observation: str, valid: bool) -> Outcome:
+        """Return an answer of the engine with what the engine's state says of reward and end."""
         engine = self._playing()
         met, total = engine.conditions()
         won = met == total
@@ -265,6 +275,11 @@ class ALFWorldEnv(TextEnv):
         return (outcome.score, outcome.success) == (met / total, met == total)
 
     def _playing(self) -> Engine:
+        """Return the engine of the running game.
+
+        Raises:
+            NoEpisode: There is none.
+        """
         if self._engine is None:
             self._refuse_step()
         return self._engine
