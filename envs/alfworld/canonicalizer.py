@@ -33,8 +33,9 @@ _THING = re.compile(r"[a-z0-9][\w '/-]*")
 _PART = re.compile(r"(?:and )?an? ([a-z0-9][\w '/-]*)")
 _INTRO = "looking quickly around you, you see "
 _END = re.compile(r"\.(?:\s|$)")
-_HELP = "available commands:"
-_REFUSED = "nothing happens"
+_SILENT = ("nothing happens", "available commands:")
+"""How the answers begin that say nothing of the world: a refusal, and the help."""
+
 _IN_IT = ("In it", "in it")
 
 
@@ -42,20 +43,21 @@ def read_listing(text: str) -> tuple[str, ...] | None:
     """Return the names in a list such as ``a mug 1, and a pen 2``; None where it is not one."""
     if text == "nothing":
         return ()
-    names = tuple(map(_read_part, text.split(", ")))
-    return None if None in names else names  # type: ignore[return-value]
+    things = tuple(map(_read_part, text.split(", ")))
+    return None if None in things else things  # type: ignore[return-value]
 
 
 @lru_cache(maxsize=16_384)
 def _read_part(part: str) -> str | None:
-    found = _PART.fullmatch(part)
-    return found[1] if found and " and " not in found[1] else None
+    """Return the name in one part of a list: ``a mug 1`` or ``and a pen 2``."""
+    match = _PART.fullmatch(part)
+    return match[1] if match and " and " not in match[1] else None
 
 
 def read_intro(text: str) -> tuple[str, ...] | None:
     """Return the receptacles that a first observation lists; None where it lists none."""
-    _, found, rest = text.lower().partition(_INTRO)
-    end = _END.search(rest) if found else None
+    _, intro, rest = text.lower().partition(_INTRO)
+    end = _END.search(rest) if intro else None
     return read_listing(rest[: end.start()]) if end else None
 
 
@@ -63,14 +65,16 @@ def read_intro(text: str) -> tuple[str, ...] | None:
 def read_observation(text: str) -> _Events:
     """Return the events that an observation states, in order; None where a sentence fits no rule."""
     events = []
-    subject = ""
+    subject = ""  # what "it" means in the sentence that follows
     # Texts with line ends and the like in them take longer.
     plain = text if text.isprintable() else " ".join(text.split())
     for sentence in plain.split(". "):
         event = _read_sentence(sentence, subject if sentence[:5] in _IN_IT else "")
         if event is None:
-            silent = " ".join(text.lower().split()).startswith((_REFUSED, _HELP))
-            return () if silent else None
+            # A text that says nothing changes no belief; one that cannot be read makes it unparsed.
+            is_silent = " ".join(text.lower().split()).startswith(_SILENT)
+            return () if is_silent else None
+
         events.append(event)
         subject = event[1]
     return tuple(events)
@@ -82,11 +86,14 @@ def _read_sentence(sentence: str, subject: str) -> Event | None:
     sentence = sentence.lower().removesuffix(".")
     if "  " in sentence or sentence[:1] == " " or sentence[-1:] == " ":
         sentence = " ".join(sentence.split())
+
+    # Most new texts are lists of what is where: they need no regular expression.
     head, sees, things = sentence.partition(", you see ")
-    if sees and head[:7] == "on the ":  # most new texts are lists of what is where
-        return _shown("surface", head[7:], things)
+    if sees and head[:7] == "on the ":
+        return _contents("surface", head[7:], things)
     if sees and head == "in it":
-        return _shown("inside", subject, things)
+        return _contents("inside", subject, things)
+
     words = sentence.split(" ", 2)
     for pattern, reader in _RULES.get(" ".join(words[:2]), ()) or _RULES.get(words[0], ()):
         match = pattern.fullmatch(sentence)
@@ -95,7 +102,8 @@ def _read_sentence(sentence: str, subject: str) -> Event | None:
     return None
 
 
-def _shown(kind: str, place: str, text: str) -> Event | None:
+def _contents(kind: str, place: str, text: str) -> Event | None:
+    """Return the event of a list of what is on or in a place."""
     things = read_listing(text)
     if things is None or not _THING.fullmatch(place):
         return None
@@ -103,6 +111,8 @@ def _shown(kind: str, place: str, text: str) -> Event | None:
 
 
 def _listed(kind: str) -> _Reader:
+    """Return a reader of a sentence that lists things."""
+
     def read(match: re.Match[str]) -> Event | None:
         things = read_listing(match[1])
         return None if things is None else Event(kind, "", "", things)
@@ -111,9 +121,10 @@ def _listed(kind: str) -> _Reader:
 
 
 def _named(kind: str) -> _Reader:
+    """Return a reader of a sentence that names up to two things."""
+
     def read(match: re.Match[str]) -> Event:
-        name, other = (*match.groups(), "", "")[:2]
-        return Event(kind, name, other)
+        return Event(kind, *match.groups())
 
     return read
 
@@ -121,15 +132,17 @@ def _named(kind: str) -> _Reader:
 def _arrival(match: re.Match[str]) -> Event:
     """Read "You arrive at desk 1"; the older dialect's "loc 4" says nothing of receptacles."""
     place = match[1]
-    at = frozenset() if place.startswith("loc ") else frozenset({("at", "agent", place)})
-    return Event("arrive", place, facts=at)
+    if place.startswith("loc "):
+        return Event("arrive", place)
+    return Event("arrive", place, facts=frozenset({("at", "agent", place)}))
 
 
 def _facing(match: re.Match[str]) -> Event | None:
-    names = tuple(match[1].replace(", and ", ", ").split(", "))
-    if not all(map(_THING.fullmatch, names)):
+    """Read "You are facing the bed 1, and desk 1": the agent is at all of them."""
+    places = tuple(match[1].replace(", and ", ", ").split(", "))
+    if not all(map(_THING.fullmatch, places)):
         return None
-    return Event("facing", "", "", names, frozenset([("at", "agent", name) for name in names]))
+    return Event("facing", "", "", places, frozenset([("at", "agent", place) for place in places]))
 
 
 def _condition(match: re.Match[str]) -> Event | None:
@@ -137,21 +150,34 @@ def _condition(match: re.Match[str]) -> Event | None:
     words = match[1].split()
     if words[0] == "normal":
         return Event("normal", " ".join(words[1:])) if len(words) > 1 else None
-    states = []
+
+    # What follows the last word for a condition is the thing's name.
+    conditions = []
     while words and words[0] in _CONDITIONS:
-        state = _CONDITIONS[words.pop(0)]
-        states += [state] if state else []
-    return Event("condition", " ".join(words), "", tuple(states)) if words and states else None
+        condition = _CONDITIONS[words.pop(0)]
+        if condition:
+            conditions.append(condition)
+    if not words or not conditions:
+        return None
+    return Event("condition", " ".join(words), "", tuple(conditions))
 
 
-_CONDITIONS = {"hot": "hot", "cold": "cool", "cool": "cool", "clean": "clean", "sliced": "sliced"}
-_CONDITIONS["and"] = ""
+_CONDITIONS = {
+    "hot": "hot",
+    "cold": "cool",
+    "cool": "cool",
+    "clean": "clean",
+    "sliced": "sliced",
+    "and": "",
+}
+"""The words before a thing's name, and the fact that each states."""
 
 
 def _rule(pattern: str, reader: _Reader) -> tuple[re.Pattern[str], _Reader]:
     return re.compile(pattern.replace("NAME", _NAME)), reader
 
 
+# Rules by the first two words of a sentence, or its first, so that few patterns are tried.
 _RULES: dict[str, tuple[tuple[re.Pattern[str], _Reader], ...]] = {
     "you arrive": (_rule("you arrive at NAME", _arrival),),
     "the": (
@@ -200,7 +226,11 @@ _NONE: frozenset[Fact] = frozenset()
 
 
 class _Fold:
-    """One belief, grouped as events need it, and what the events of one observation change in it."""
+    """One belief, grouped as events need it, and how each event of an observation changes it.
+
+    The groups say what an event replaces without a look at all facts: `at` and `holding`, what is
+    `inside` each receptacle, and which things are `near`. `current` has all facts.
+    """
 
     __slots__ = ("at", "changed", "current", "going", "holding", "inside", "near")
 
@@ -208,6 +238,7 @@ class _Fold:
         self.current = set(facts)
         self.at = frozenset(fact for fact in facts if fact[0] == "at")
         self.holding = frozenset(fact for fact in facts if fact[0] == "holding")
+
         inside: defaultdict[str, set[Fact]] = defaultdict(set)
         near: defaultdict[str, set[Fact]] = defaultdict(set)
         for fact in facts:
@@ -215,6 +246,7 @@ class _Fold:
                 inside[fact[2]].add(fact)
             elif fact[0] == "near" and len(fact) == 3:
                 near[fact[1]].add(fact)
+
         # Frozen, since they are shared with the events that put them in.
         self.inside = {place: frozenset(group) for place, group in inside.items()}
         self.near = {thing: frozenset(group) for thing, group in near.items()}
@@ -226,10 +258,13 @@ class _Fold:
             method = _METHODS.get(event[0])
             if method is not None:
                 method(self, event)
-        if events[0][0] in _SHOWN and action.lstrip()[:6].lower() == "go to ":
-            # Agents may be shown no arrival, only what is there: then they have left where they were.
+
+        # Some texts state no arrival, only what is there: then the agent has left where it was.
+        if events[0][0] in _VIEWS and action.lstrip()[:6].lower() == "go to ":
             self.at = self._replace(self.at, frozenset({("at", "agent", events[0][1])}))
         return self.changed
+
+    # One change each.
 
     def _add(self, fact: Fact) -> None:
         if fact not in self.current:
@@ -268,6 +303,8 @@ class _Fold:
             self._add(fact)
         self.near[thing] = self.near.get(thing, _NONE) | new
 
+    # One kind of event each.
+
     def on_arrive(self, event: Event) -> None:
         self.at = self._replace(self.at, event.facts)
 
@@ -290,9 +327,9 @@ class _Fold:
     def on_pick(self, event: Event) -> None:
         self._be_at(event.other)
         self._hold(event.name)
-        gone: Fact = ("in", event.name, event.other)
-        self.inside[event.other] = self.inside.get(event.other, _NONE) - {gone}
-        self._drop(gone)
+        left: Fact = ("in", event.name, event.other)
+        self.inside[event.other] = self.inside.get(event.other, _NONE) - {left}
+        self._drop(left)
         for fact in self.near.pop(event.name, _NONE):
             self._drop(fact)
 
@@ -303,10 +340,12 @@ class _Fold:
         self.inside[event.other] = self.inside.get(event.other, _NONE) | {placed}
         self._add(placed)
 
-    def on_hot(self, event: Event) -> None:
+    def on_treated(self, event: Event) -> None:
         self._be_at(event.other)
         self._hold(event.name)
         self._add((event.kind, event.name))
+
+        # Hot and cool cancel each other.
         if event.kind != "clean":
             self._drop(("cool" if event.kind == "hot" else "hot", event.name))
 
@@ -316,6 +355,8 @@ class _Fold:
 
     def on_lit(self, event: Event) -> None:
         self._add(("lit", event.name))
+
+        # A lamp that no receptacle here is known to hold is here all the same: one could use it.
         here = (self.inside.get(place[-1], _NONE) for place in self.at)
         if not any(fact[1] == event.name for facts in here for fact in facts):
             self._be_near(event.name)
@@ -339,19 +380,35 @@ class _Fold:
             change = self._add if state in event.things else self._drop
             change((state, event.name))
 
-    on_opens = on_closed = on_closes = on_open
-    on_clean = on_cool = on_hot
-    on_facing = on_room = on_arrive
 
-
-_SHOWN = frozenset(("surface", "open", "closed"))
+_VIEWS = frozenset(("surface", "open", "closed"))
 _METHODS: dict[str, Callable[[_Fold, Event], None]] = {
-    name.removeprefix("on_"): method
-    for name, method in vars(_Fold).items()
-    if name.startswith("on_")
+    "arrive": _Fold.on_arrive,
+    "facing": _Fold.on_arrive,
+    "room": _Fold.on_arrive,
+    "surface": _Fold.on_surface,
+    "inside": _Fold.on_inside,
+    "open": _Fold.on_open,
+    "opens": _Fold.on_open,
+    "closed": _Fold.on_open,
+    "closes": _Fold.on_open,
+    "pick": _Fold.on_pick,
+    "put": _Fold.on_put,
+    "clean": _Fold.on_treated,
+    "hot": _Fold.on_treated,
+    "cool": _Fold.on_treated,
+    "sliced": _Fold.on_sliced,
+    "lit": _Fold.on_lit,
+    "dark": _Fold.on_dark,
+    "beside": _Fold.on_beside,
+    "carry": _Fold.on_carry,
+    "around": _Fold.on_around,
+    "condition": _Fold.on_condition,
 }
+"""How each kind of event changes a belief; the others, such as ``"normal"``, change nothing."""
 
 
+# Predicates, as `reveals` judges changes of their facts.
 _TREATED = ("clean", "hot", "cool", "sliced")
 _TREATING = ("clean ", "heat ", "cool ", "slice ")
 _HOLDS = ("holding", "in", "near")
@@ -383,10 +440,10 @@ class ALFWorldCanonicalizer:
 
     def initial(self, goal: str, observation: str) -> State:
         """Return the receptacles that the first observation names."""
-        names = read_intro(observation)
-        if names is None:
+        receptacles = read_intro(observation)
+        if receptacles is None:
             return State(frozenset(), parsed=False)
-        return State(frozenset(("exists", name) for name in names))
+        return State(frozenset(("exists", name) for name in receptacles))
 
     def update(self, state: State, action: str, observation: str) -> State:
         """Return the belief after `action` was answered with `observation`."""
@@ -395,13 +452,17 @@ class ALFWorldCanonicalizer:
             return State(state.facts, parsed=False)
         if not events:
             return state if state.parsed else State(state.facts)
+
+        # The grouping follows the newest belief, so that a step costs what it changes; any other
+        # belief is grouped anew. While it changes, nobody else may use it.
         memory = self._memory
-        self._memory = None  # the grouping follows the newest belief; any other is grouped anew
+        self._memory = None
         fold = memory[1] if memory is not None and memory[0] is state else _Fold(state.facts)
         if fold.fold(events, action):
             state = State(frozenset(fold.current))
         elif not state.parsed:
             state = State(state.facts)
+
         self._memory = (state, fold)
         return state
 
@@ -423,13 +484,17 @@ class ALFWorldCanonicalizer:
         known = {fact[1] for fact in before.facts if fact[0] in _HOLDS and len(fact) > 1}
         delta = diff(before, after)
         for fact in delta.added | delta.removed:
-            predicate, thing = fact[0], fact[-1] if fact[0] == "at" else "".join(fact[1:2])
+            predicate = fact[0]
+            thing = fact[-1] if predicate == "at" else "".join(fact[1:2])
             if predicate in _FIRST_SIGHT:
                 return True
             if predicate in _TREATED and not action.startswith(_TREATING):
                 return True
+
+            # A place may change without being named: whoever goes to one leaves another, and a
+            # known thing is near, or no more, as the agent moves.
             if predicate in _PLACED and not names(action, thing):
-                leaves = predicate == "at" and fact in delta.removed  # whoever goes leaves a place
+                leaves = predicate == "at" and fact in delta.removed
                 if not (leaves or (predicate == "near" and thing in known)):
                     return True
         return False
@@ -443,8 +508,14 @@ def admissible_of(state: State, dialect: Dialect = "move") -> tuple[str, ...]:
     facts = state.facts
     here = {fact[2] for fact in facts if fact[0] == "at" and len(fact) == 3}
     held = min((fact[-1] for fact in facts if fact[0] == "holding"), default=None)
-    commands = {"inventory", "look"} | ({"help"} if dialect == "move" else set())
+
+    commands = {"inventory", "look"}
+    if dialect == "move":
+        commands.add("help")
+    if held is not None:
+        commands.add(f"examine {held}")
     commands |= {f"go to {f[-1]}" for f in facts if f[0] == "exists" and f[-1] not in here}
+
     for place in here:
         commands.add(f"examine {place}")
         closed = ("closed", place) in facts
@@ -454,6 +525,8 @@ def admissible_of(state: State, dialect: Dialect = "move") -> tuple[str, ...]:
             commands.add(f"close {place}")
         if held is not None:
             commands |= _with_held(held, place, closed, dialect)
+
+    # A thing may be in two receptacles, so the pairs count.
     things = {(f[1], f[2]) for f in facts if f[0] == "in" and len(f) == 3 and f[2] in here}
     for thing, place in things:
         if can(thing, "toggleable"):
@@ -462,16 +535,18 @@ def admissible_of(state: State, dialect: Dialect = "move") -> tuple[str, ...]:
             commands.add(f"take {thing} from {place}")
         if held is not None and held.startswith(_KNIVES) and can(thing, "sliceable"):
             commands.add(f"slice {thing} with {held}")
-    if held is not None:
-        commands.add(f"examine {held}")
     return tuple(sorted(commands))
 
 
 def _with_held(held: str, place: str, closed: bool, dialect: Dialect) -> set[str]:
+    """Return the commands for the held thing at a receptacle."""
     commands = set()
     if not closed and fits(held, place):
-        put = f"move {held} to {place}" if dialect == "move" else f"put {held} in/on {place}"
-        commands.add(put)
+        if dialect == "move":
+            commands.add(f"move {held} to {place}")
+        else:
+            commands.add(f"put {held} in/on {place}")
+
     for verb, kinds in APPLIANCES.values():
         if place.rpartition(" ")[0] in kinds and can(held, f"{verb}able"):
             commands.add(f"{verb} {held} with {place}")

@@ -211,7 +211,7 @@ class ALFWorldEnv(TextEnv):
             state: The belief.
             admissible: The commands that would do something, or None where that is not known.
         """
-        if self._stated_goal is None:  # an official task that a human worded in another way
+        if self._stated_goal is None:  # the task's sentence is none that `Goal` reads
             return None
         return explore(self._stated_goal, state, admissible, self._dialect)
 
