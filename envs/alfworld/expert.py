@@ -34,21 +34,26 @@ class _Draft:
 
     def copy(self) -> _Draft:
         other = _Draft.__new__(_Draft)
-        other.engine, other.location, other.held = self.engine, self.location, self.held
-        other.commands, other.opened, other.source = [*self.commands], {*self.opened}, self.source
+        other.engine = self.engine
+        other.commands = [*self.commands]
+        other.location = self.location
+        other.held = self.held
+        other.opened = {*self.opened}
+        other.source = self.source
         return other
 
     def left_in_place(self, thing: str) -> bool:
         """Return whether `thing` also stays where the goal wants it: it can be in two receptacles."""
-        game, contents = self.engine.game, self.engine.contents
-        return any(thing in contents[place] for place in game.targets if place != self.source)
+        contents = self.engine.contents
+        targets = self.engine.game.targets
+        return any(thing in contents[place] for place in targets if place != self.source)
 
     def go(self, place: str) -> None:
         """Walk to a receptacle, unless it is here."""
-        where = self.engine.game.location[place]
-        if where != self.location:
+        location = self.engine.game.location[place]
+        if location != self.location:
             self.commands.append(f"go to {place}")
-            self.location = where
+            self.location = location
 
     def reach(self, place: str) -> None:
         """Walk to a receptacle and open it, where it has a closed door."""
@@ -59,13 +64,17 @@ class _Draft:
             self.opened.add(place)
 
     def put(self, place: str) -> None:
+        """Walk to a receptacle and put the held thing there."""
         self.reach(place)
-        verb, where = ("move", "to") if self.engine.game.dialect == "move" else ("put", "in/on")
-        self.commands.append(f"{verb} {self.held} {where} {place}")
+        if self.engine.game.dialect == "move":
+            self.commands.append(f"move {self.held} to {place}")
+        else:
+            self.commands.append(f"put {self.held} in/on {place}")
         self.held = None
 
 
 def _drafts(engine: NativeEngine) -> Iterator[_Draft]:
+    """Yield plans that win, one of the shortest among them."""
     goal = engine.game.goal
     if goal.lamp:
         yield from _beside_lamp(engine)
@@ -81,27 +90,33 @@ def _drafts(engine: NativeEngine) -> Iterator[_Draft]:
 
 
 def _fetched(draft: _Draft, thing: str) -> Iterator[_Draft]:
+    """Yield the ways to have a thing in the hand."""
     engine = draft.engine
     if draft.held == thing:
         yield draft
         return
     if thing not in engine.game.pickupable:
         return
+
     sources = [place for place, things in engine.contents.items() if thing in things]
-    if sources:
-        for free in _emptied(draft):
-            for source in sources:
-                way = free.copy()
-                way.reach(source)
-                way.commands.append(f"take {thing} from {source}")
-                way.held, way.source = thing, source
-                yield way
+    if not sources:
+        return
+    for emptied in _emptied(draft):
+        for source in sources:
+            way = emptied.copy()
+            way.reach(source)
+            way.commands.append(f"take {thing} from {source}")
+            way.held = thing
+            way.source = source
+            yield way
 
 
 def _emptied(draft: _Draft) -> Iterator[_Draft]:
+    """Yield the ways to have nothing in the hand."""
     if draft.held is None:
         yield draft
         return
+
     game = draft.engine.game
     kind = game.kind[draft.held]
     for place in game.receptacles:
@@ -118,6 +133,7 @@ def _treated(draft: _Draft, thing: str) -> Iterator[_Draft]:
     if state is None or thing in getattr(engine, state):
         yield draft
         return
+
     verb, kinds = APPLIANCES[state]
     for place in engine.game.receptacles:
         if engine.game.kind[place].removesuffix("type") in kinds:
@@ -128,6 +144,7 @@ def _treated(draft: _Draft, thing: str) -> Iterator[_Draft]:
 
 
 def _placed(draft: _Draft, thing: str, targets: tuple[str, ...] | None = None) -> Iterator[_Draft]:
+    """Yield the ways to put the held thing where the goal wants it."""
     game = draft.engine.game
     for place in game.targets if targets is None else targets:
         if (game.kind[place], game.kind[thing]) in game.fits:
@@ -142,6 +159,8 @@ def _two(engine: NativeEngine) -> Iterator[_Draft]:
     for place in engine.game.targets:
         there = [thing for thing in engine.contents[place] if thing in wanted]
         missing = [thing for thing in wanted if thing not in there]
+
+        # All ways of fetching a thing end at this receptacle: only the shortest goes on.
         for order in permutations(missing, max(0, 2 - len(there))):
             drafts = [_Draft(engine)]
             for thing in order:
@@ -156,12 +175,11 @@ def _two(engine: NativeEngine) -> Iterator[_Draft]:
 
 
 def _beside_lamp(engine: NativeEngine) -> Iterator[_Draft]:
-    lamps = [
-        (place, lamp)
-        for place, things in engine.contents.items()
-        for lamp in things
-        if lamp in engine.game.lamps
-    ]
+    """Yield the ways to hold a wanted thing beside a lit lamp."""
+    lamps = []
+    for place, things in engine.contents.items():
+        lamps += [(place, lamp) for lamp in things if lamp in engine.game.lamps]
+
     for thing in sorted(engine.game.wanted):
         for draft in _fetched(_Draft(engine), thing):
             for place, lamp in lamps:
@@ -178,11 +196,12 @@ _DIGITS = re.compile(r"(?<![0-9])([0-9]{1,9})(?![0-9])")
 def explore(
     goal: Goal, state: State, admissible: tuple[str, ...] | None, dialect: Dialect = "move"
 ) -> str | None:
-    """Return the next command of an explorer, or None where it is at its wits' end."""
+    """Return the next command of an explorer, or None where it knows of nothing to try."""
     return _Explorer(goal, state, admissible, dialect).decide()
 
 
 def _natural(name: str) -> tuple[str, int, str]:
+    """Return what names are sorted by: kind, then number."""
     number = _DIGITS.search(name)
     return kind_of(name), int(number[1]) if number else 0, name
 
@@ -193,13 +212,18 @@ class _Explorer:
     def __init__(
         self, goal: Goal, state: State, admissible: tuple[str, ...] | None, dialect: Dialect
     ):
-        self.goal, self.facts, self.dialect = goal, state.facts, dialect
+        self.goal = goal
+        self.facts = state.facts
+        self.dialect = dialect
         self.admissible = None if admissible is None else frozenset(admissible)
+
         self.places = sorted((f[-1] for f in self.facts if f[0] == "exists"), key=_natural)
         self.here = {f[2] for f in self.facts if f[0] == "at" and len(f) == 3}
         self.held = min((f[-1] for f in self.facts if f[0] == "holding"), default=None)
+
+        # Sorted: no choice may depend on hashes.
         self.contents: defaultdict[str, list[str]] = defaultdict(list)
-        for fact in sorted(self.facts):  # sorted: no choice may depend on hashes
+        for fact in sorted(self.facts):
             if fact[0] == "in" and len(fact) == 3:
                 self.contents[fact[2]].append(fact[1])
 
@@ -208,14 +232,16 @@ class _Explorer:
         return self.admissible is None or command in self.admissible
 
     def decide(self) -> str | None:
+        """Return the next command: get rid of a thing, use it, fetch one, or search for one."""
         if self.held is not None and not self.wanted(self.held):
             return self.get_rid()
         if self.held is not None:
             return self.use_held(self.held)
-        known = self.known_thing()
-        if known is None:
+
+        candidate = self.known_thing()
+        if candidate is None:
             return self.search(self.goal.object_kind)
-        thing, place = known
+        thing, place = candidate
         return self.reach(place) or f"take {thing} from {place}"
 
     def wanted(self, thing: str) -> bool:
@@ -228,16 +254,26 @@ class _Explorer:
 
     def known_thing(self) -> tuple[str, str] | None:
         """Return a wanted thing that is known to be somewhere it can be taken from."""
-        home = self.target() if self.goal.count == 2 else None
-        found = [
-            (place not in self.here, _natural(place), _natural(thing), thing, place)
-            for place, things in self.contents.items()
-            for thing in things
-            if ("exists", place) in self.facts
-            and self.wanted(thing)
-            and (place != home if self.goal.count == 2 else not self.done(thing, place))
-        ]
-        return min(found)[3:] if found else None
+        takes_two = self.goal.count == 2
+        home = self.target() if takes_two else None
+
+        # What is here comes first, then places and things by name.
+        candidates = []
+        for place, things in self.contents.items():
+            if ("exists", place) not in self.facts:
+                continue
+            for thing in things:
+                if not self.wanted(thing):
+                    continue
+                stays = place == home if takes_two else self.done(thing, place)
+                if not stays:
+                    order = (place not in self.here, _natural(place), _natural(thing))
+                    candidates.append((order, thing, place))
+
+        if not candidates:
+            return None
+        _, thing, place = min(candidates)
+        return thing, place
 
     def target(self) -> str | None:
         """Return the receptacle to bring things to: the one that already holds most of them."""
@@ -246,12 +282,14 @@ class _Explorer:
             for place in self.places
             if kind_of(place) == self.goal.target_kind and self.tried_in_vain(place) is False
         ]
-        score = {place: sum(map(self.wanted, self.contents[place])) for place in targets}
-        return min(
-            targets,
-            key=lambda p: (-score[p], p not in self.here, ("closed", p) in self.facts, _natural(p)),
-            default=None,
-        )
+        counts = {place: sum(map(self.wanted, self.contents[place])) for place in targets}
+
+        def order(place: str) -> tuple[int, bool, bool, tuple[str, int, str]]:
+            is_elsewhere = place not in self.here
+            is_closed = ("closed", place) in self.facts
+            return -counts[place], is_elsewhere, is_closed, _natural(place)
+
+        return min(targets, key=order, default=None)
 
     def tried_in_vain(self, place: str) -> bool:
         """Return whether the held thing cannot be put into a receptacle that is here and open."""
@@ -265,6 +303,7 @@ class _Explorer:
             return f"go to {place}"
         if ("open", place) in self.facts:
             return None
+
         if ("closed", place) in self.facts or place not in self.here:
             # A receptacle that one cannot go to is where one is: things share locations.
             for command in (f"open {place}", f"examine {place}"):
@@ -275,35 +314,43 @@ class _Explorer:
 
     def put_command(self, place: str) -> str | None:
         """Return the command that puts the held thing into a receptacle that is here."""
-        move, put = f"move {self.held} to {place}", f"put {self.held} in/on {place}"
+        move = f"move {self.held} to {place}"
+        put = f"put {self.held} in/on {place}"
         if self.admissible is None:
             return move if self.dialect == "move" else put
         return next((command for command in (move, put) if command in self.admissible), None)
 
     def use_held(self, thing: str) -> str | None:
+        """Return the next command with a wanted thing in the hand."""
         goal = self.goal
         if goal.lamp:
             return self.to_lamp()
+
         if goal.state is not None and (goal.state, thing) not in self.facts:
             verb, kinds = APPLIANCES[goal.state]
             for place in self.places:
                 if kind_of(place) in kinds:
-                    command, go = f"{verb} {thing} with {place}", f"go to {place}"
+                    command = f"{verb} {thing} with {place}"
+                    go = f"go to {place}"
                     if self.allowed(command) and (self.admissible or place in self.here):
                         return command
                     return go if self.allowed(go) else None
+
         target = self.target()
         if target is None:
             return self.search(goal.target_kind)
         return self.reach(target) or self.put_command(target)
 
     def to_lamp(self) -> str | None:
+        """Return the next command towards a lit lamp."""
         for place, things in sorted(self.contents.items(), key=lambda item: _natural(item[0])):
             for lamp in things:
                 if kind_of(lamp) == self.goal.target_kind:
                     if place in self.here or not self.allowed(f"go to {place}"):
                         return f"use {lamp}"
                     return f"go to {place}"
+
+        # No lamp is known; a command may name one that nobody has read of.
         for command in sorted(self.admissible or ()):
             if command.startswith(f"use {self.goal.target_kind}"):
                 return command
@@ -311,10 +358,11 @@ class _Explorer:
 
     def get_rid(self) -> str | None:
         """Return the next command towards empty hands."""
-        places = sorted(
-            self.places, key=lambda p: (p not in self.here, ("closed", p) in self.facts)
-        )
-        for place in places:
+
+        def order(place: str) -> tuple[bool, bool]:
+            return place not in self.here, ("closed", place) in self.facts
+
+        for place in sorted(self.places, key=order):
             if fits(str(self.held), place):
                 return self.reach(place) or self.put_command(place)
         return None
@@ -322,10 +370,15 @@ class _Explorer:
     def search(self, kind: str) -> str | None:
         """Return the next command of a search: the likeliest receptacle not yet looked into."""
         unseen = [place for place in self.places if ("seen", place) not in self.facts]
-        unseen.sort(key=lambda p: (p not in self.here, -likelihood(kind, p), _natural(p)))
-        for place in unseen:
+
+        def order(place: str) -> tuple[bool, float, tuple[str, int, str]]:
+            return place not in self.here, -likelihood(kind, place), _natural(place)
+
+        for place in sorted(unseen, key=order):
             command = self.reach(place)
             if command is not None:
                 return command
+
         # Everything has been seen in vain.
-        return next((c for c in sorted(self.admissible or ()) if c.startswith("open ")), None)
+        commands = sorted(self.admissible or ())
+        return next((command for command in commands if command.startswith("open ")), None)
