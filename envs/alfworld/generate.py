@@ -29,7 +29,7 @@ from .game import Game, Problem, read_problem
 from .goal import HELP, Goal, load_table
 from .rooms import Difficulty, Layout, Target, Thing, choose_target, furnish, layout
 
-_PREDICATES = {
+_PREDICATE_OF_PROPERTY = {
     "pickupable": "pickupable",
     "container": "isReceptacleObject",
     "cleanable": "cleanable",
@@ -38,12 +38,16 @@ _PREDICATES = {
     "sliceable": "sliceable",
     "toggleable": "toggleable",
 }
-_TREATMENTS = {"clean": ("cleanable", "isClean"), "hot": ("heatable", "isHot")} | {
-    "cool": ("coolable", "isCool")
+_TREATMENTS = {
+    "clean": ("cleanable", "isClean"),
+    "hot": ("heatable", "isHot"),
+    "cool": ("coolable", "isCool"),
 }
+"""For each state of a goal, the predicates for a thing that can be so and for one that is."""
 
 
 def write_problem(name: str, room: Layout, start: str, things: list[Thing], target: Target) -> str:
+    """Return a game as the PDDL problem that upstream's domain is played with."""
     facts = "\n".join(f"({fact})" for fact in _facts(room, start, things))
     objects = "\n".join(f"{name} - {kind}" for name, kind in _objects(room, things))
     return (
@@ -53,12 +57,16 @@ def write_problem(name: str, room: Layout, start: str, things: list[Thing], targ
 
 
 def _objects(room: Layout, things: list[Thing]) -> Iterator[tuple[str, str]]:
+    """Yield the name and the type of everything in a game."""
+    # The domain names some types as constants; a problem must have them, with things or without.
     constants = load_table("generator")["constants"]
     yield "agent1", "agent"
+
     for kind in sorted({*constants["otype"], *(f"{thing.kind}Type" for thing in things)}):
         yield kind, "otype"
     for kind in sorted({*constants["rtype"], *(f"{kind}Type" for kind in room.by_kind)}):
         yield kind, "rtype"
+
     for thing in things:
         yield thing.id, "object"
     for receptacle in room.receptacles:
@@ -68,21 +76,26 @@ def _objects(room: Layout, things: list[Thing]) -> Iterator[tuple[str, str]]:
 
 
 def _facts(room: Layout, start: str, things: list[Thing]) -> Iterator[str]:
+    """Yield the facts of a game at its start."""
     table = load_table("statistics")
     yield from (f"receptacleType {r.id} {r.kind}Type" for r in room.receptacles)
     yield from (f"objectType {thing.id} {thing.kind}Type" for thing in things)
+
     present = {thing.kind for thing in things}
     for place in sorted(room.by_kind):
         for kind in table["can_contain"].get(place, ()):
             if kind in present:
                 yield f"canContain {place}Type {kind}Type"
-    for name, predicate in _PREDICATES.items():
-        having = set(table["properties"][name])
-        yield from (f"{predicate} {thing.id}" for thing in things if thing.kind in having)
+
+    for name, predicate in _PREDICATE_OF_PROPERTY.items():
+        kinds = set(table["properties"][name])
+        yield from (f"{predicate} {thing.id}" for thing in things if thing.kind in kinds)
     yield from (f"openable {r.id}" for r in room.receptacles if r.kind in table["openable"])
+
     yield f"atLocation agent1 {start}"
     yield from (f"isCool {thing.id}" for thing in things if thing.cold)
-    yield from (f"inReceptacle {thing.id} {r.id}" for thing in things for r in thing.places)
+    for thing in things:
+        yield from (f"inReceptacle {thing.id} {receptacle.id}" for receptacle in thing.places)
     yield from (f"inReceptacleObject {thing.id} {thing.inside}" for thing in things if thing.inside)
     yield from (f"receptacleAtLocation {r.id} {r.location}" for r in room.receptacles)
     yield from (f"objectAtLocation {thing.id} {thing.location}" for thing in things)
@@ -91,11 +104,17 @@ def _facts(room: Layout, start: str, things: list[Thing]) -> Iterator[str]:
 def _goal(target: Target) -> str:
     """Return the goal as the official files word it, by the family's template."""
     goal = Goal(target.family, "", "")
-    template = "look" if goal.lamp else "two" if goal.count == 2 else "place"
-    able = treated = ""
-    if goal.state is not None:
+    template = "place"
+    able = ""
+    treated = ""
+    if goal.lamp:
+        template = "look"
+    elif goal.count == 2:
+        template = "two"
+    elif goal.state is not None:
         template = "treat"
         able, treated = _TREATMENTS[goal.state]
+
     text: str = load_table("generator")["goals"][template]
     return text.format(thing=target.thing, target=target.place, able=able, treated=treated)
 
@@ -110,6 +129,7 @@ def family_of(task: str) -> str:
     match = _TASK.fullmatch(task)
     if match is None:
         return ""
+
     try:
         families = Difficulty.of(match[2]).families
     except OptionError:
@@ -175,11 +195,14 @@ def generate(
     level = difficulty if isinstance(difficulty, Difficulty) else Difficulty.of(difficulty)
     task = _task(split, level, seed, index)
     family = level.families[index % len(level.families)]
+
+    # A room that is drawn may not suit the family; the draws of one game go on until one does.
     draws = Draws("game", task)
     for _ in range(_ATTEMPTS):
         game = _draw(task, split, family, level, draws)
         if game is not None:
             return game
+
     raise OptionError(
         f"expected a difficulty that leaves room for {family!r}, found {level.name!r}; allow more "
         "receptacles or things"
@@ -197,13 +220,22 @@ def _draw(
     target = choose_target(room, family, level, draws)
     if target is None:
         return None
+
     things = furnish(room, target, level, draws)
     pddl = write_problem(f"plan_{_trial(task)}", room, draws.pick(room.free), things, target)
     facts, goal = read_problem(pddl)
-    problem = Problem(facts, goal, goal.sentence(), (), HELP, pddl.encode())
+    problem = Problem(
+        facts=facts,
+        goal=goal,
+        task=goal.sentence(),
+        walkthrough=(),
+        help=HELP,
+        source=pddl.encode(),
+    )
     walkthrough = _solve(problem)
     if walkthrough is None:
         return None
+
     problem = dataclasses.replace(problem, walkthrough=walkthrough)
     scene = table["first_scene"][split] + table["room_offset"][kind] + number
     return GeneratedGame(task, split, level.name, scene, target, pddl, problem)
@@ -223,21 +255,31 @@ def _solve(problem: Problem) -> tuple[str, ...] | None:
 @functools.cache
 def _rooms_with(family: str) -> dict[str, int]:
     """Return how often official games of a family are in each kind of room."""
-    return {
-        room: sum(goal[3] for goal in counted["goals"] if goal[0] == family)
-        for room, counted in load_table("statistics")["rooms"].items()
-    }
+    counts = {}
+    for room, table in load_table("statistics")["rooms"].items():
+        counts[room] = sum(
+            games for goal_family, _, _, games in table["goals"] if goal_family == family
+        )
+    return counts
 
 
 def _task(split: str, level: Difficulty, seed: int, index: int) -> str:
+    """Return a game's id.
+
+    Raises:
+        OptionError: There is no such split, or a number is out of range.
+    """
     if split not in SPLITS:
         raise OptionError(f"there is no split {split!r}; {suggest(str(split), SPLITS)}")
-    seed, index = operator.index(seed), operator.index(index)
+
+    seed = operator.index(seed)
+    index = operator.index(index)
     for name, number, limit in (("seed", seed, 10**18), ("index", index, 10**12)):
         if not 0 <= number < limit:
             raise OptionError(
                 f"expected {name} from 0 to below 10**{len(str(limit)) - 1}, found {number}"
             )
+
     return f"generated/{split}/{level.name}/{seed}-{index:06d}"
 
 
@@ -250,12 +292,17 @@ def parse_task(task: str) -> tuple[str, str, int, int]:
     """Return split, difficulty, seed and index of a generated task."""
     match = _TASK.fullmatch(task) if isinstance(task, str) else None
     if match is not None:
-        split, difficulty, seed, index = match[1], match[2], int(match[3]), int(match[4])
+        split = match[1]
+        difficulty = match[2]
+        seed = int(match[3])
+        index = int(match[4])
         try:
+            # Of several spellings of one game ("00", a code for a preset), one is its id.
             if _task(split, Difficulty.of(difficulty), seed, index) == task:
                 return split, difficulty, seed, index
         except OptionError as error:
             raise TaskNotFound(f"there is no generated task {task[:100]!r}: {error}") from None
+
     raise TaskNotFound(
         "expected generated/<split>/<difficulty>/<seed>-<index of six digits>, such as "
         f"'generated/train/normal/0-000017', found {str(task)[:100]!r}"
@@ -272,6 +319,7 @@ def panel(
         size = load_table("generator")["sizes"][split]
     if not 0 < size <= 10**6:
         raise OptionError(f"expected size from 1 to 1000000, found {size}")
+
     stem = first.removesuffix("000000")
     return Panel.of((f"{stem}{index:06d}" for index in range(size)), split, SPLITS)
 
@@ -303,6 +351,7 @@ def write_game(game: GeneratedGame, directory: Path) -> Path:
         "solvable": True,
         "walkthrough": list(game.problem.walkthrough),
     }
+
     path = directory / "json_2.1.1" / game.folder / "game.tw-pddl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content), encoding="utf-8")
@@ -314,13 +363,13 @@ def _upstream_texts() -> tuple[str, str]:
     spec = importlib.util.find_spec("alfworld")
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtra.of("alfworld", "writing games for the TextWorld engine")
-    data = Path(spec.submodule_search_locations[0]) / "data"
-    domain, grammar = (
-        (data / name).read_text(encoding="utf-8") for name in ("alfred.pddl", "alfred.twl2")
-    )
+
+    folder = Path(spec.submodule_search_locations[0]) / "data"
+    domain = (folder / "alfred.pddl").read_text(encoding="utf-8")
+    grammar = (folder / "alfred.twl2").read_text(encoding="utf-8")
     if "UNKNOWN GOAL." not in grammar:
         raise EngineError(
-            f"expected 'UNKNOWN GOAL.' in {data / 'alfred.twl2'}, found another grammar; "
+            f"expected 'UNKNOWN GOAL.' in {folder / 'alfred.twl2'}, found another grammar; "
             f"run: {install_command('alfworld')}"
         )
     return domain, grammar
