@@ -91,24 +91,33 @@ class Goal:
         words = " ".join(text.lower().split()).rstrip(". ")
         words = words.rpartition("your task is to: ")[2]
         for pattern in _SENTENCES:
-            if match := pattern.fullmatch(words):
-                found = match.groupdict()
-                family = _LIGHT if found["target"].endswith("lamp") else _SIMPLE
-                if "state" in found:
-                    family = _FAMILY_OF_WORD[found["state"]]
-                elif "two" in found:
-                    family = _TWO
-                return cls(family, found["object"], found["target"])
+            match = pattern.fullmatch(words)
+            if match is None:
+                continue
+
+            parts = match.groupdict()
+            if "state" in parts:
+                family = _FAMILY_OF_WORD[parts["state"]]
+            elif "two" in parts:
+                family = _TWO
+            elif parts["target"].endswith("lamp"):
+                family = _LIGHT
+            else:
+                family = _SIMPLE
+            return cls(family, parts["object"], parts["target"])
         return None
 
     def sentence(self) -> str:
         """Return the goal in words that `from_sentence` reads."""
-        thing, target = self.object_kind, self.target_kind
+        thing = self.object_kind
+        target = self.target_kind
         if self.lamp:
             return f"look at {thing} under the {target}."
         if self.count == 2:
             return f"put two {thing} in {target}."
-        return f"put a {self.state + ' ' if self.state else ''}{thing} in {target}."
+        if self.state is not None:
+            return f"put a {self.state} {thing} in {target}."
+        return f"put a {thing} in {target}."
 
     def conditions(self, state: State) -> tuple[int, int]:
         """Return how many goal conditions the facts meet, and how many there are.
@@ -122,22 +131,29 @@ class Goal:
                 f[0] == "holding" and kind_of(f[-1]) == self.object_kind for f in state.facts
             )
             return held + self._lamp_lit(state.facts), 2
+
         kinds = (self.object_kind, self.target_kind)
         inside = [f[1:] for f in state.facts if f[0] == "in" and len(f) == 3]
         placed = [pair for pair in inside if (kind_of(pair[0]), kind_of(pair[1])) == kinds]
+
         if self.count == 2:
             counts = Counter(receptacle for _, receptacle in placed)
             return min(2, max(counts.values(), default=0)), 2
+
         if self.state is None:
             return int(bool(placed)), 1
-        ready = {f[1] for f in state.facts if f[0] == self.state and len(f) == 2}
-        treated = any(kind_of(thing) == self.object_kind for thing in ready)
-        return bool(placed) + treated + any(thing in ready for thing, _ in placed), 3
+
+        treated = {f[1] for f in state.facts if f[0] == self.state and len(f) == 2}
+        any_treated = any(kind_of(thing) == self.object_kind for thing in treated)
+        both = any(thing in treated for thing, _ in placed)
+        return bool(placed) + any_treated + both, 3
 
     def _lamp_lit(self, facts: frozenset[Fact]) -> bool:
+        """Return whether a lamp of the goal's kind is lit where the agent is."""
         lit = {f[-1] for f in facts if f[0] == "lit" and kind_of(f[-1]) == self.target_kind}
         if not lit:
             return False
+
         here = {f[2] for f in facts if f[:2] == ("at", "agent") and len(f) == 3}
         return any(
             f[0] in ("in", "near") and len(f) == 3 and f[1] in lit and f[2] in here for f in facts
@@ -169,6 +185,7 @@ HELP = """Available commands:
 
 
 def join_names(names: Sequence[str]) -> str:
+    """Return names as the game joins them without articles, or "nothing"."""
     if len(names) < 2:
         return names[0] if names else "nothing"
     return f"{', '.join(names[:-1])}, and {names[-1]}"
@@ -188,6 +205,7 @@ def load_table(name: str) -> Any:
 
 @lru_cache(maxsize=1)
 def _properties() -> dict[str, frozenset[str]]:
+    """Return the kinds of things that can be picked up, cleaned, and so on."""
     return {
         name: frozenset(kind.lower() for kind in kinds)
         for name, kinds in load_table("statistics")["properties"].items()
@@ -195,37 +213,46 @@ def _properties() -> dict[str, frozenset[str]]:
 
 
 @lru_cache(maxsize=1)
-def _pairs() -> frozenset[tuple[str, str]]:
-    return frozenset(
-        (place.lower(), thing.lower())
-        for place, things in load_table("statistics")["can_contain"].items()
-        for thing in things
-    )
+def _fitting_pairs() -> frozenset[tuple[str, str]]:
+    """Return the kinds of receptacles, each with a kind of things that it takes."""
+    pairs = set()
+    for place, things in load_table("statistics")["can_contain"].items():
+        pairs.update((place.lower(), thing.lower()) for thing in things)
+    return frozenset(pairs)
 
 
 @lru_cache(maxsize=1)
 def _shares() -> dict[tuple[str, str], float]:
     """Return how often each kind of thing is in each kind of receptacle, per such receptacle."""
-    counts: defaultdict[tuple[str, str], float] = defaultdict(float)
-    number: defaultdict[str, float] = defaultdict(float)
+    thing_counts: defaultdict[tuple[str, str], float] = defaultdict(float)
+    place_counts: defaultdict[str, float] = defaultdict(float)
     for room in load_table("statistics")["rooms"].values():
-        for place, sizes in room["receptacles"].items():
-            scenes = sum(sizes.values())
-            mean = sum(int(size) * n for size, n in sizes.items()) / scenes
-            number[place.lower()] += mean * room["games"]
+        # A kind of receptacle counts as often as games in this room have one: the mean of the
+        # room's scenes, for each game.
+        for place, scenes_by_number in room["receptacles"].items():
+            scenes = sum(scenes_by_number.values())
+            mean = sum(int(number) * n for number, n in scenes_by_number.items()) / scenes
+            place_counts[place.lower()] += mean * room["games"]
+
         for thing, places in room["places"].items():
-            for place, n in places.items():  # "" is the floor
-                counts[thing.lower(), place.lower()] += n
-    return {pair: n / number[pair[1]] for pair, n in counts.items() if number[pair[1]]}
+            for place, count in places.items():  # "" is the floor
+                thing_counts[thing.lower(), place.lower()] += count
+
+    shares = {}
+    for (thing, place), count in thing_counts.items():
+        if place_counts[place]:
+            shares[thing, place] = count / place_counts[place]
+    return shares
 
 
 def can(thing: str, ability: str) -> bool:
+    """Return whether things of this kind are ``"pickupable"``, ``"cleanable"`` and so on."""
     return kind_of(thing) in _properties()[ability]
 
 
 def fits(thing: str, place: str) -> bool:
     """Return whether a receptacle of this kind takes things of that kind."""
-    return (kind_of(place), kind_of(thing)) in _pairs()
+    return (kind_of(place), kind_of(thing)) in _fitting_pairs()
 
 
 def likelihood(thing_kind: str, place: str) -> float:

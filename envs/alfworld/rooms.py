@@ -40,30 +40,33 @@ class Layout:
 
     @functools.cached_property
     def by_kind(self) -> dict[str, tuple[Receptacle, ...]]:
-        found: dict[str, tuple[Receptacle, ...]] = {}
+        """The receptacles of each kind."""
+        receptacles: dict[str, tuple[Receptacle, ...]] = {}
         for receptacle in self.receptacles:
-            found[receptacle.kind] = (*found.get(receptacle.kind, ()), receptacle)
-        return found
+            receptacles[receptacle.kind] = (*receptacles.get(receptacle.kind, ()), receptacle)
+        return receptacles
 
     @property
     def signature(self) -> _Signature:
         """The types that stand together at each location: what a player can tell of a room."""
-        at: dict[str, list[str]] = {}
+        kinds_by_location: dict[str, list[str]] = {}
         for receptacle in self.receptacles:
-            at.setdefault(receptacle.location, []).append(receptacle.kind)
-        return tuple(sorted(tuple(sorted(kinds)) for kinds in at.values()))
+            kinds_by_location.setdefault(receptacle.location, []).append(receptacle.kind)
+        return tuple(sorted(tuple(sorted(kinds)) for kinds in kinds_by_location.values()))
 
 
 @functools.lru_cache(maxsize=4096)
 def layout(room: str, number: int, size: _Range) -> tuple[Layout, frozenset[_Signature]]:
     """Return layout `number` of a room, from 1, unlike all before it; and the signatures up to it."""
-    known: frozenset[_Signature] = frozenset()
+    earlier: frozenset[_Signature] = frozenset()
     if number > 1:
-        known = layout(room, number - 1, size)[1]
+        earlier = layout(room, number - 1, size)[1]
+
     for attempt in range(_ATTEMPTS):
         drawn = _draw(room, size, Draws("layout", room, *size, number, attempt))
-        if drawn.signature not in known:
-            return drawn, known | {drawn.signature}
+        if drawn.signature not in earlier:
+            return drawn, earlier | {drawn.signature}
+
     raise OptionError(
         f"expected receptacles=(fewest, most) that leave room for {number} different rooms, found "
         f"{size}; allow more"
@@ -71,45 +74,59 @@ def layout(room: str, number: int, size: _Range) -> tuple[Layout, frozenset[_Sig
 
 
 def _draw(room: str, size: _Range, draws: Draws) -> Layout:
+    """Draw a room: how many receptacles of each kind, which stand together, and where."""
     counts = _draw_counts(room, size, draws)
     kinds = draws.shuffled(kind for kind in sorted(counts) for _ in range(counts[kind]))
+
     receptacles: list[Receptacle] = []
-    taken: set[str] = set()
+    used: set[str] = set()
     for group in _draw_groups(room, kinds, draws):
-        location = _unused_location(draws, taken)
+        location = _unused_location(draws, used)
         for kind in group:
             # A basin is part of its sink or bathtub.
-            name = f"{kind.removesuffix('Basin')}_bar_{point(draws, taken)}"
+            name = f"{kind.removesuffix('Basin')}_bar_{point(draws, used)}"
             if kind.endswith("Basin"):
                 name += f"_bar_{kind}"
             receptacles.append(Receptacle(name, kind, location))
-    free = tuple(_unused_location(draws, taken) for _ in range(draws.integer(2, 4)))
+
+    free = tuple(_unused_location(draws, used) for _ in range(draws.integer(2, 4)))
     return Layout(room, tuple(receptacles), free)
 
 
 def _draw_counts(room: str, size: _Range, draws: Draws) -> dict[str, int]:
+    """Draw how many receptacles of each kind a room has, `size` in all."""
     table = load_table("statistics")["rooms"][room]
     scenes = table["scenes"]
-    usual, share, counts = {}, {}, {}
-    for kind, numbers in table["receptacles"].items():
-        weights = {int(number): scenes_with for number, scenes_with in numbers.items()}
-        usual[kind] = sum(n * weight for n, weight in weights.items()) / scenes
-        share[kind] = 1 - weights.get(0, 0) / scenes
+
+    # As the official rooms have them, each kind by itself.
+    means = {}
+    presence = {}  # the share of scenes that have the kind at all
+    counts = {}
+    for kind, scenes_by_number in table["receptacles"].items():
+        weights = {int(number): n for number, n in scenes_by_number.items()}
+        means[kind] = sum(number * weight for number, weight in weights.items()) / scenes
+        presence[kind] = 1 - weights.get(0, 0) / scenes
         counts[kind] = draws.weighted(weights)
+
     low, high = size
     total = sum(counts.values())
-    wanted = total if low <= total <= high else draws.integer(low, high)
-    while total > wanted:
+    goal_total = total if low <= total <= high else draws.integer(low, high)
+
+    # Too many: one goes of those of which there are several; then kinds go that official rooms can
+    # do without, but none that a goal may need.
+    while total > goal_total:
         spare: dict[str, float] = {kind: n - 1 for kind, n in counts.items() if n > 1}
         spare = spare or {
-            kind: 1 - share[kind] + _LEAST
+            kind: 1 - presence[kind] + _LEAST
             for kind, n in counts.items()
             if n and kind not in _APPLIANCES
         }
         counts[draws.weighted(spare)] -= 1
         total -= 1
-    several = {kind: n for kind, n in usual.items() if n >= 1.2}
-    while total < wanted:
+
+    # Too few: more of the kinds of which rooms have several.
+    several = {kind: mean for kind, mean in means.items() if mean >= 1.2}
+    while total < goal_total:
         counts[draws.weighted(several)] += 1
         total += 1
     return {kind: n for kind, n in counts.items() if n}
@@ -123,35 +140,37 @@ def _draw_groups(room: str, kinds: list[str], draws: Draws) -> list[list[str]]:
     for kind in kinds:
         if not left[kind]:
             continue
-        fitting = {
-            index: n * group.count(kind)
-            for index, (group, n) in enumerate(together)
-            if kind in group and all(left[other] >= group.count(other) for other in group)
-        }
-        group = together[draws.weighted(fitting)][0] if fitting else [kind]
+
+        # A group of the official rooms that has this kind, and of which enough are left.
+        weights = {}
+        for index, (group, count) in enumerate(together):
+            if kind in group and all(left[other] >= group.count(other) for other in group):
+                weights[index] = count * group.count(kind)
+        group = together[draws.weighted(weights)][0] if weights else [kind]
         left.subtract(group)
         groups.append(group)
     return groups
 
 
-def point(draws: Draws, taken: set[str]) -> str:
-    """Return a point in the room as ids spell it, and note it in `taken`."""
+def point(draws: Draws, used: set[str]) -> str:
+    """Return a point in the room as ids spell it, and note it in `used`."""
     while True:
-        spot = "_bar_".join(
-            f"_{sign}_{centimetres // 100:02d}_dot_{centimetres % 100:02d}"
-            for sign, centimetres in (
-                (draws.pick(("plus", "minus")), draws.integer(0, 399)),
-                ("plus", draws.integer(0, 219)),
-                (draws.pick(("plus", "minus")), draws.integer(0, 399)),
-            )
+        coordinates = (
+            (draws.pick(("plus", "minus")), draws.integer(0, 399)),
+            ("plus", draws.integer(0, 219)),  # the height
+            (draws.pick(("plus", "minus")), draws.integer(0, 399)),
         )
-        if spot not in taken:
-            taken.add(spot)
-            return spot
+        name = "_bar_".join(
+            f"_{sign}_{centimeters // 100:02d}_dot_{centimeters % 100:02d}"
+            for sign, centimeters in coordinates
+        )
+        if name not in used:
+            used.add(name)
+            return name
 
 
-def _unused_location(draws: Draws, taken: set[str]) -> str:
-    """Return a location as ids spell it (a grid cell, a heading and a tilt), new to `taken`."""
+def _unused_location(draws: Draws, used: set[str]) -> str:
+    """Return a location as ids spell it (a grid cell, a heading and a tilt), new to `used`."""
     while True:
         numbers = (
             draws.integer(-16, 16),
@@ -162,8 +181,8 @@ def _unused_location(draws: Draws, taken: set[str]) -> str:
         name = "loc_bar_" + "_bar_".join(
             f"_minus_{-number}" if number < 0 else str(number) for number in numbers
         )
-        if name not in taken:
-            taken.add(name)
+        if name not in used:
+            used.add(name)
             return name
 
 
@@ -188,9 +207,11 @@ class Difficulty:
                     f"expected {name}=(fewest, most) within {least} to {most}, "
                     f"found ({low}, {high})"
                 )
+
         for family in self.families:
             if family not in FAMILIES:
                 raise OptionError(f"there is no family {family!r}; {suggest(family, FAMILIES)}")
+
         if not self.families or len(set(self.families)) < len(self.families):
             raise OptionError(
                 f"expected at least one family and each once, found {self.families!r}; "
@@ -203,22 +224,26 @@ class Difficulty:
         for name, preset in presets().items():
             if preset == self:
                 return name
+
         families = "".join(str(FAMILIES.index(family) + 1) for family in self.families)
         low, high = self.receptacles
         few, many = self.objects
-        return f"r{low}-{high}.o{few}-{many}.f{families}{'.h' if self.hidden else ''}"
+        code = f"r{low}-{high}.o{few}-{many}.f{families}"
+        return f"{code}.h" if self.hidden else code
 
     @classmethod
     def of(cls, name: str) -> Difficulty:
         """Return the difficulty that `Difficulty.name` calls so."""
         if name in presets():
             return presets()[name]
+
         match = _CODE.fullmatch(name)
         if match is None:
             raise OptionError(
                 f"there is no difficulty {name[:80]!r}; {suggest(name[:80], presets())} "
                 "(or a code such as 'r8-10.o5-9.f123.h')"
             )
+
         low, high, few, many = map(int, match.groups()[:4])
         families = tuple(FAMILIES[int(digit) - 1] for digit in match[5])
         return cls((low, high), (few, many), families, match[6] is not None)
@@ -226,6 +251,7 @@ class Difficulty:
 
 @functools.cache
 def presets() -> dict[str, Difficulty]:
+    """Return the difficulties that have names."""
     table = load_table("generator")["difficulties"]
     return {
         name: Difficulty(
@@ -253,7 +279,10 @@ class Target:
     def needed(self) -> dict[str, int]:
         """How many things of which types the goal needs."""
         goal = Goal(self.family, "", "")
-        return {self.thing: goal.count} | ({self.place: 1} if goal.lamp else {})
+        counts = {self.thing: goal.count}
+        if goal.lamp:
+            counts[self.place] = 1
+        return counts
 
     @property
     def spoiled_by_start(self) -> bool:
@@ -276,20 +305,23 @@ class Thing:
 
 def choose_target(room: Layout, family: str, level: Difficulty, draws: Draws) -> Target | None:
     """Draw a goal that occurs in official rooms and can be set in this one; None if there is none."""
-    found = {}
-    for kind, thing, place, count in load_table("statistics")["rooms"][room.room]["goals"]:
-        target = Target(kind, thing, place)
-        if kind == family and _can_set(target, _Chances(room, target, level)):
-            found[target] = count
-    return draws.weighted(found) if found else None
+    weights = {}
+    for goal_family, thing, place, games in load_table("statistics")["rooms"][room.room]["goals"]:
+        target = Target(goal_family, thing, place)
+        if goal_family == family and _can_set(target, _Chances(room, target, level)):
+            weights[target] = games
+    return draws.weighted(weights) if weights else None
 
 
 def _can_set(target: Target, chances: _Chances) -> bool:
+    """Return whether a room has what a goal needs, and places for the things it names."""
     appliance = load_table("generator")["appliances"].get(target.family)
     if appliance is not None and appliance not in chances.room.by_kind:
         return False
-    if not all(chances.wanted(kind) for kind in target.needed):
+    if not all(chances.needed_weights(kind) for kind in target.needed):
         return False
+
+    # A lamp needs no place of its own; any other goal's receptacle must take the thing.
     return target.place in target.needed or (
         target.place in chances.room.by_kind
         and target.thing in chances.table["can_contain"].get(target.place, ())
@@ -300,16 +332,20 @@ def furnish(room: Layout, target: Target, level: Difficulty, draws: Draws) -> li
     """Draw the things of a game and put each in its place."""
     chances = _Chances(room, target, level)
     counts = _draw_numbers(chances, level, draws)
-    order = [kind for kind, n in target.needed.items() for _ in range(n)]
-    counts.subtract(order)
-    first = len(order)
-    order += draws.shuffled(kind for kind in sorted(counts) for _ in range(counts[kind]))
+
+    # What the goal needs is placed first, while every receptacle has space.
+    kinds = list(Counter(target.needed).elements())
+    counts.subtract(kinds)
+    needed_count = len(kinds)
+    kinds += draws.shuffled(kind for kind in sorted(counts) for _ in range(counts[kind]))
+
     used = {receptacle.id.partition("_bar_")[2] for receptacle in room.receptacles}
     things = []
-    for number, kind in enumerate(order):
-        places = chances.draw_places(kind, number < first, draws)
+    for number, kind in enumerate(kinds):
+        places = chances.draw_places(kind, number < needed_count, draws)
         location = chances.draw_location(places, draws)
         things.append(Thing(f"{kind}_bar_{point(draws, used)}", kind, places, location))
+
     _chill(things, target, draws)
     _fill_containers(things, draws)
     return things
@@ -327,47 +363,57 @@ class _Chances:
     def __post_init__(self) -> None:
         self.table = load_table("statistics")
         self.counted: dict[str, Any] = self.table["rooms"][self.room.room]
-        self.share = {_NOWHERE: 1.0} | {
-            place: 1 - scenes.get("0", 0) / self.counted["scenes"]
-            for place, scenes in self.counted["receptacles"].items()
-        }
+        self.presence = {_NOWHERE: 1.0}
+        for place, scenes_by_number in self.counted["receptacles"].items():
+            self.presence[place] = 1 - scenes_by_number.get("0", 0) / self.counted["scenes"]
 
-    def usual(self, kind: str) -> dict[str, float]:
+    def usual_weights(self, kind: str) -> dict[str, float]:
         """Return how often things of this type are where; `_NOWHERE` is a place too."""
         target = self.target
-        named = kind in target.needed
-        avoided = target.place if named and (target.spoiled_by_start or self.level.hidden) else None
+        avoided = None
+        if kind in target.needed and (target.spoiled_by_start or self.level.hidden):
+            avoided = target.place
+
+        # A place that few rooms have is as likely, where there is one, as one that all rooms have.
         return {
-            place: count / self.share[place]
+            place: count / self.presence[place]
             for place, count in self.counted["places"].get(kind, {}).items()
             if (place == _NOWHERE or place in self.room.by_kind) and place != avoided
         }
 
-    def wanted(self, kind: str) -> dict[str, float]:
+    def needed_weights(self, kind: str) -> dict[str, float]:
         """Return the weights for a thing that the goal needs: somewhere, and hidden if possible."""
-        usual = {place: n for place, n in self.usual(kind).items() if place != _NOWHERE}
+        usual = {place: n for place, n in self.usual_weights(kind).items() if place != _NOWHERE}
         if not self.level.hidden:
             return usual
+
         closed = [
             place
             for place in self.table["openable"]
             if place in self.room.by_kind and place != self.target.place
         ]
         hidden = {place: usual[place] for place in closed if place in usual}
-        fits = self.table["can_contain"]
-        return hidden or {p: 1.0 for p in closed if kind in fits.get(p, ())} or usual
+        if hidden:
+            return hidden
+
+        can_contain = self.table["can_contain"]
+        possible = {place: 1.0 for place in closed if kind in can_contain.get(place, ())}
+        return possible or usual
 
     def draw_places(self, kind: str, needed: bool, draws: Draws) -> tuple[Receptacle, ...]:
-        named = kind in self.target.needed
-        hide = named and self.level.hidden
-        weights = self.wanted(kind) if needed or hide else self.usual(kind)
+        """Draw the receptacles that list a thing: mostly one, none for a thing on the floor."""
+        hide = kind in self.target.needed and self.level.hidden
+        weights = self.needed_weights(kind) if needed or hide else self.usual_weights(kind)
         if not hide:
             several = self._draw_several(kind, weights, draws)
             if several:
                 return several
+
         free = {p: n for p, n in weights.items() if p == _NOWHERE or self._with_space(p)}
         if not free and not needed:
             return ()
+
+        # What the goal needs goes into a full receptacle rather than nowhere.
         place = draws.weighted(free or weights)
         if place == _NOWHERE:
             return ()
@@ -384,23 +430,30 @@ class _Chances:
         self, kind: str, weights: Mapping[str, float], draws: Draws
     ) -> tuple[Receptacle, ...]:
         """Draw receptacles that all list one thing; mostly none, as in the official games."""
-        table = [(at, n) for other, at, n in self.table["several"] if other == kind]
+        rows = [(places, n) for other, places, n in self.table["several"] if other == kind]
         share = draws.share() * self.table["seen"][kind]
-        found: list[str] = []
-        for at, n in table:
+        drawn: list[str] = []
+        for places, n in rows:
             if 0 <= share < n:
-                found = at
+                drawn = places
             share -= n
-        chosen: list[Receptacle] = []
-        for place in found:
-            here = self._with_space(place) if place in weights else []
-            here = [receptacle for receptacle in here if receptacle not in chosen]
-            if not here:
+
+        # Each must have space, and they stand together where they can.
+        receptacles: list[Receptacle] = []
+        for place in drawn:
+            candidates = self._with_space(place) if place in weights else []
+            candidates = [candidate for candidate in candidates if candidate not in receptacles]
+            if not candidates:
                 return ()
-            beside = [r for r in here if chosen and r.location == chosen[0].location]
-            chosen.append(draws.pick(beside or here))
-        self.load.update(receptacle.id for receptacle in chosen)
-        return tuple(chosen)
+
+            beside = []
+            if receptacles:
+                location = receptacles[0].location
+                beside = [candidate for candidate in candidates if candidate.location == location]
+            receptacles.append(draws.pick(beside or candidates))
+
+        self.load.update(receptacle.id for receptacle in receptacles)
+        return tuple(receptacles)
 
     def draw_location(self, places: tuple[Receptacle, ...], draws: Draws) -> str:
         """Draw the location of a thing: nearly always that of its receptacle."""
@@ -411,28 +464,35 @@ class _Chances:
 
 
 def _draw_numbers(chances: _Chances, level: Difficulty, draws: Draws) -> Counter[str]:
-    counted, needed = chances.counted, chances.target.needed
+    """Draw how many things of each type a game has, all that the goal needs among them."""
+    counted = chances.counted
+    needed = chances.target.needed
     portable = set(chances.table["properties"]["pickupable"])
+
+    # As the official games have them, each type by itself.
     counts: Counter[str] = Counter()
-    usual: dict[str, float] = {}
-    for kind, numbers in counted["objects"].items():
-        if not chances.usual(kind):
+    means: dict[str, float] = {}
+    for kind, games_by_number in counted["objects"].items():
+        if not chances.usual_weights(kind):
             continue
-        weights = {int(number): games for number, games in numbers.items()}
-        usual[kind] = sum(n * games for n, games in weights.items()) / counted["games"]
+        weights = {int(number): games for number, games in games_by_number.items()}
+        means[kind] = sum(number * games for number, games in weights.items()) / counted["games"]
         weights[0] = counted["games"] - sum(weights.values())
         counts[kind] = max(draws.weighted(weights), needed.get(kind, 0))
     for kind, least in needed.items():
         counts[kind] = max(counts[kind], least)
+
+    # The difficulty counts what can be carried; of that, some go or come until its range is met.
     total = sum(n for kind, n in counts.items() if kind in portable)
     low, high = level.objects
-    wanted = total if low <= total <= high else draws.integer(low, high)
-    while total > wanted:
-        spare = {k: n - needed.get(k, 0) for k, n in counts.items() if k in portable}
+    goal_total = total if low <= total <= high else draws.integer(low, high)
+    while total > goal_total:
+        spare = {kind: n - needed.get(kind, 0) for kind, n in counts.items() if kind in portable}
         counts[draws.weighted(spare)] -= 1
         total -= 1
-    more = {kind: mean for kind, mean in usual.items() if kind in portable}
-    while total < wanted:
+
+    more = {kind: mean for kind, mean in means.items() if kind in portable}
+    while total < goal_total:
         counts[draws.weighted(more)] += 1
         total += 1
     return counts
@@ -448,17 +508,22 @@ def _chill(things: list[Thing], target: Target, draws: Draws) -> None:
 
 
 def _fill_containers(things: list[Thing], draws: Draws) -> None:
+    """Put some things into containers, such as bowls, that stand beside them."""
     table = load_table("statistics")
     containers = set(table["properties"]["container"])
-    odds = {(inner, outer): n / beside for inner, outer, n, beside in table["inside"]}
+    odds = {(inner, outer): n / pairs for inner, outer, n, pairs in table["inside"]}
+
     beside: defaultdict[str, list[Thing]] = defaultdict(list)
     for thing in things:
         if thing.places:
             beside[thing.places[0].id].append(thing)
+
+    # One level deep: what is inside something holds nothing, and what holds something is in nothing.
     filled: set[str] = set()
     for outer in things:
         if outer.kind not in containers or not outer.places or outer.inside:
             continue
+
         for inner in beside[outer.places[0].id]:
             if inner is outer or inner.inside or inner.id in filled:
                 continue
