@@ -36,6 +36,7 @@ def open_source(
     check_choice("source", source, ("auto", "official", "generated"))
     if source == "generated" and data_dir is not None:
         raise OptionError("source='generated' reads no data, found data_dir as well; leave one out")
+
     if source != "generated":
         check_choice("ALFWorld's split", split, SPLITS)
         root = _find(data_dir)
@@ -47,6 +48,7 @@ def open_source(
                 "ALFWORLD_DATA names, found neither; run: comap data get alfworld"
             )
         warn_of_generated("comap/ALFWorld-v0", "run: comap data get alfworld")
+
     check_choice("the split of generated games", split, _GENERATED_SPLITS)
     if not isinstance(difficulty, str):
         raise OptionError(f"difficulty must be a name (text), not {difficulty!r}; try 'normal'")
@@ -57,14 +59,15 @@ def open_source(
 def _find(data_dir: str | os.PathLike[str] | None) -> Path | None:
     """Return the folder that holds the splits, or None where there are no official games."""
     if data_dir is not None:
-        given = named_folder(data_dir)
-        for root in (given / _FOLDER, given):
+        folder = named_folder(data_dir)
+        for root in (folder / _FOLDER, folder):
             if any((root / split).is_dir() for split in SPLITS):
                 return root
         raise DataNotFound(
-            f"expected ALFWorld's games in {given / _FOLDER} (folders {', '.join(SPLITS)}), found "
+            f"expected ALFWorld's games in {folder / _FOLDER} (folders {', '.join(SPLITS)}), found "
             "none; give the folder that holds json_2.1.1, or run: comap data get alfworld"
         )
+
     candidates = [comap_home() / "alfworld"]
     if os.environ.get("ALFWORLD_DATA"):
         candidates.append(named_folder(os.environ["ALFWORLD_DATA"], "ALFWORLD_DATA"))
@@ -82,11 +85,15 @@ class OfficialGames:
     split: str
 
     def panel(self) -> Panel:
+        """Return the games that are in the folder."""
         return _official_panel(self.root, self.split)
 
     def game(self, task: str, dialect: Dialect) -> tuple[Game, Path | None]:
+        """Return a game and its file."""
         if task not in _members(self.root, self.split):
             raise self.panel().missing(task)
+
+        # A file that has changed meanwhile is another game; one that is gone, reading reports.
         path = self.root.joinpath(*task.split("/"), _FILE)
         try:
             status = path.stat()
@@ -96,11 +103,12 @@ class OfficialGames:
         return _official_game(path, dialect, version), path
 
     def fingerprint(self) -> dict[str, str]:
-        here = self.panel()
-        known = packaged(__package__, "panels").get(self.split)
-        complete = known is not None and known["sha256"] == here.sha256
+        """Return whether these are all games of the official split, and a hash of their bytes."""
+        games = self.panel()
+        official = packaged(__package__, "panels").get(self.split)
+        is_complete = official is not None and official["sha256"] == games.sha256
         return {
-            "games": f"official {len(here)}" if complete else f"unknown {len(here)}",
+            "games": f"official {len(games)}" if is_complete else f"unknown {len(games)}",
             "data": _content_hash(self.root, self.split),
         }
 
@@ -118,27 +126,32 @@ class GeneratedGames:
         return _panel(self.split, self.seed, self.difficulty)
 
     def game(self, task: str, dialect: Dialect) -> tuple[Game, Path | None]:
+        """Return a game, which has no file."""
         return _generated_game(task, dialect), None
 
     def fingerprint(self) -> dict[str, str]:
+        """Return which games are made."""
         return {"games": f"generated {self.difficulty}, seed {self.seed}", "data": "generated"}
 
 
 @lru_cache(maxsize=16)
 def _official_panel(root: Path, split: str) -> Panel:
+    """Return the games in a split's folder, without those that upstream leaves out."""
     folder = root / split
     splits = [name for name in SPLITS if (root / name).is_dir()]
     if not folder.is_dir():
-        found = f"only {', '.join(splits)}" if splits else "no split at all"
+        present = f"only {', '.join(splits)}" if splits else "no split at all"
         raise DataNotFound(
-            f"expected ALFWorld's split {split!r} in {folder}, found {found}; "
+            f"expected ALFWorld's split {split!r} in {folder}, found {present}; "
             "run: comap data verify alfworld"
         )
-    ids = [
-        f"{split}/{path.parent.parent.name}/{path.parent.name}"
-        for path in folder.glob(f"*/*/{_FILE}")
-        if "movable" not in path.parent.parent.name and "Sliced" not in path.parent.parent.name
-    ]
+
+    # alfworld plays no games with movable receptacles or sliced things.
+    ids = []
+    for path in folder.glob(f"*/*/{_FILE}"):
+        task_folder = path.parent.parent.name
+        if "movable" not in task_folder and "Sliced" not in task_folder:
+            ids.append(f"{split}/{task_folder}/{path.parent.name}")
     if not ids:
         raise DataNotFound(
             f"expected games at {folder}/<task>/<trial>/{_FILE}, found none; "
@@ -154,12 +167,14 @@ def _members(root: Path, split: str) -> frozenset[str]:
 
 @lru_cache(maxsize=32)  # a few hundred kB each; every environment also keeps its own game
 def _official_game(path: Path, dialect: Dialect, version: tuple[int, int]) -> Game:
+    """Read a game; `version` is there for the cache alone."""
     try:
         game = Game(read_game(path), dialect)
     except DataCorrupt as error:
         if str(path) in str(error):
             raise
         raise DataCorrupt(f"{path}: {error}; {REMEDY}") from None
+
     if plan(NativeEngine(game)) is None:
         raise DataCorrupt(
             f"expected a solvable game in {path}, found one that no commands can win; {REMEDY}"
@@ -180,6 +195,7 @@ def _content_hash(root: Path, split: str) -> str:
                 f"expected to read the game {path}, found: {error.strerror}; "
                 "run: comap data verify alfworld"
             ) from error
+
         digest.update(f"{task}\0{hashlib.sha256(raw).hexdigest()}\n".encode())
     return digest.hexdigest()
 
