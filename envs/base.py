@@ -167,13 +167,19 @@ class TextEnv(gymnasium.Env[str, str]):
             raise OptionError(f"render_mode must be {modes}, not {render_mode!r}")
         if max_episode_steps is not None:
             check_number("max_episode_steps", max_episode_steps)
+
         self.render_mode = render_mode
         self.observation_space = Unicode(max_text_length)
         self.action_space = Unicode(max_text_length)
-        self._limit, self._longest_action = max_episode_steps, max_text_length
+        self._limit = max_episode_steps
+        self._longest_action = max_text_length
+        self._suggests = False
         self._outside: weakref.ref[gymnasium.wrappers.TimeLimit] | None = None
-        self._running = self._suggests = False
-        self._task = self._split = self._goal = ""
+
+        self._running = False
+        self._task = ""
+        self._split = ""
+        self._goal = ""
         self._steps = 0
         self._state = State()
         self._delta = _NO_DELTA
@@ -266,9 +272,9 @@ class TextEnv(gymnasium.Env[str, str]):
 
     @classmethod
     def keep_engines(cls, number: int) -> int:
-        """Let so many engines of closed environments of this class wait for the next ones.
+        """Keep up to `number` engines of closed environments of this class for the next ones.
 
-        Returns how many it were before. Where engines cost nothing to start, as here, none wait.
+        Returns the number before. Where engines cost nothing to start, as here, none are kept.
         """
         return 0
 
@@ -277,7 +283,7 @@ class TextEnv(gymnasium.Env[str, str]):
         return None
 
     def check_engine(self) -> None:
-        """Raise what lacks for episodes, before one is played: a program, a package, a server."""
+        """Raise where a program, a package or a server is missing, before an episode is played."""
 
     def goal_reached(self, state: State) -> bool | None:
         """Return whether the facts say that the task is solved; None where facts cannot say."""
@@ -345,7 +351,10 @@ class TextEnv(gymnasium.Env[str, str]):
         """
         super().reset(seed=seed)
         task = self._choose(options)
-        self._running, self._task = False, ""
+
+        # A task that does not start leaves no episode running, not even the one before.
+        self._running = False
+        self._task = ""
         self._outside = _time_limit_around()
         try:
             self._split, self._goal, outcome = self._open(task)
@@ -356,7 +365,9 @@ class TextEnv(gymnasium.Env[str, str]):
                 f"expected task {task!r} to start, found {described(error)}; "
                 "env.reset() plays another one"
             ) from error
-        self._task, self._steps = task, 0
+
+        self._task = task
+        self._steps = 0
         self._turns = [Turn(None, outcome.observation)]
         self._state = self.canonicalizer.initial(self._goal, outcome.observation)
         self._delta = diff(State(), self._state)
@@ -386,18 +397,26 @@ class TextEnv(gymnasium.Env[str, str]):
             )
         if not self._running or (self._outside is not None and self._is_cut_outside()):
             self._refuse_step()
+
         self._steps += 1
-        too_long, action = len(action) > self._longest_action, self.bounded(action)
+        too_long = len(action) > self._longest_action
+        action = self.bounded(action)
+
+        # A fault of an engine costs its episode alone: it is recorded on it, and never raised.
         try:
             outcome = self._act(action)
-            outcome = outcome._replace(invalid=True) if too_long else outcome
+            if too_long:
+                outcome = outcome._replace(invalid=True)
             state = self.canonicalizer.update(self._state, action, outcome.observation)
             outcome = self._with_suggestions(outcome, state)
         except Exception as error:
             return self._fault(error)
+
         self._delta = _NO_DELTA if state is self._state else diff(self._state, state)
-        self._state, self._outcome = state, outcome
+        self._state = state
+        self._outcome = outcome
         self._turns.append(Turn(action, outcome.observation))
+
         terminated = outcome.terminated
         truncated = not terminated and self._limit is not None and self._steps >= self._limit
         self._running = not (terminated or truncated)
@@ -474,18 +493,19 @@ class TextEnv(gymnasium.Env[str, str]):
         """
         if not isinstance(snapshot, Snapshot):
             raise SnapshotError(f"expected a Snapshot, found {type(snapshot).__name__}")
-        here = (self.env_id, tuple(sorted(self.settings().items())))
-        if (snapshot.env_id, snapshot.settings) != here:
-            found: Any = snapshot.settings
+        settings = tuple(sorted(self.settings().items()))
+        if snapshot.env_id != self.env_id or snapshot.settings != settings:
+            taken_with: Any = snapshot.settings
             with suppress(TypeError, ValueError):  # of a snapshot that was changed
-                found = dict(found)
+                taken_with = dict(taken_with)
             raise SnapshotError(
-                f"expected a snapshot of {here[0]} with {dict(here[1])}, found one of "
-                f"{snapshot.env_id} with {found}; make the environment with "
+                f"expected a snapshot of {self.env_id} with {dict(settings)}, found one of "
+                f"{snapshot.env_id} with {taken_with}; make the environment with "
                 "the settings that the snapshot was taken with"
             )
-        if wrong := _wrong_type(snapshot) or _contradiction(snapshot, self._limit):
-            raise SnapshotError(f"expected the snapshot that was taken, found another: {wrong}")
+        if problem := _wrong_type(snapshot) or _contradiction(snapshot, self._limit):
+            raise SnapshotError(f"expected the snapshot that was taken, found another: {problem}")
+
         self._running = False
         try:
             if self._task != snapshot.task:
@@ -498,17 +518,21 @@ class TextEnv(gymnasium.Env[str, str]):
             raise SnapshotError(
                 f"cannot go back to task {snapshot.task!r}: {type(error).__name__}: {error}"
             ) from error
-        same = admissible == snapshot.outcome.admissible
-        if not (same and agrees):
+
+        same_actions = admissible == snapshot.outcome.admissible
+        if not (same_actions and agrees):
             self._task = ""
-            found = "score or success" if same else "admissible actions"
+            difference = "score or success" if same_actions else "admissible actions"
             raise SnapshotError(
-                f"the engine did not arrive at step {snapshot.step} of task {snapshot.task!r}: its {found} "
-                "differ; was the data changed since the snapshot was taken?"
+                f"the engine did not arrive at step {snapshot.step} of task {snapshot.task!r}: its "
+                f"{difference} differ; was the data changed since the snapshot was taken?"
             )
-        self._steps, self._running = snapshot.step, snapshot.running
+
+        self._steps = snapshot.step
+        self._running = snapshot.running
         self._turns = list(snapshot.history)
-        self._state, self._delta = snapshot.facts, snapshot.delta
+        self._state = snapshot.facts
+        self._delta = snapshot.delta
         self._outcome = snapshot.outcome
         return self._outcome.observation, self._info()
 
@@ -544,17 +568,20 @@ class TextEnv(gymnasium.Env[str, str]):
                     f"expected options={{'task': id}}, found the option {name!r}; "
                     "env.unwrapped.tasks.ids lists the tasks"
                 )
+
         if options and options.get("task") is not None:
             task = options["task"]
             if not isinstance(task, str):
                 raise OptionError(f"options['task'] must be a task id (text), not {task!r}")
             return task
+
         ids = self.tasks.ids
         if not ids:
             raise DataNotFound(f"expected tasks in split {self.tasks.split!r}, found none")
         return ids[int(self.np_random.integers(len(ids)))]
 
     def _info(self) -> dict[str, Any]:
+        """Return the `Info` of this moment."""
         outcome = self._outcome
         return {
             "task": self._task,
@@ -582,16 +609,18 @@ class TextEnv(gymnasium.Env[str, str]):
 
     def _is_cut_outside(self) -> bool:
         """Return whether a `TimeLimit` around this environment has truncated the episode."""
-        outside: Any = None if self._outside is None else self._outside()
-        elapsed = None if outside is None else outside._elapsed_steps
-        return elapsed is not None and elapsed >= outside._max_episode_steps
+        time_limit: Any = None if self._outside is None else self._outside()
+        if time_limit is None or time_limit._elapsed_steps is None:
+            return False
+        is_cut: bool = time_limit._elapsed_steps >= time_limit._max_episode_steps
+        return is_cut
 
     def _refuse_step(self) -> NoReturn:
-        found = "one that has ended" if self._task else "none"
-        raise NoEpisode(f"expected a running episode, found {found}; call env.reset() first")
+        episode = "one that has ended" if self._task else "none"
+        raise NoEpisode(f"expected a running episode, found {episode}; call env.reset() first")
 
 
-_TYPES = {
+_SNAPSHOT_TYPES = {
     "task": str,
     "step": int,
     "running": bool,
@@ -603,19 +632,28 @@ _TYPES = {
 
 def _wrong_type(snapshot: Snapshot) -> str:
     """Return in words what in a snapshot is of another type; nothing where nothing is."""
-    for name, kind in _TYPES.items():
+    for name, kind in _SNAPSHOT_TYPES.items():
         if type(getattr(snapshot, name)) is not kind:
             return f"its {name} is no {kind.__name__}"
-    kinds = (str, int | float, int | float, bool, bool, bool)
-    fine = isinstance(snapshot.outcome, Outcome) and set(map(type, snapshot.history)) == {Turn}
-    fine = fine and all(map(isinstance, snapshot.outcome, kinds))
-    return "" if fine else "its outcome or its history is of other types"
+
+    outcome_types = (str, int | float, int | float, bool, bool, bool)
+    if (
+        isinstance(snapshot.outcome, Outcome)
+        and set(map(type, snapshot.history)) == {Turn}
+        and all(map(isinstance, snapshot.outcome, outcome_types))
+    ):
+        return ""
+    return "its outcome or its history is of other types"
 
 
 def _contradiction(snapshot: Snapshot, limit: int | None) -> str:
     """Return in words what in a snapshot contradicts itself; nothing where nothing does."""
-    step, outcome, turns = snapshot.step, snapshot.outcome, snapshot.history
-    failed = not snapshot.running and step == len(turns)  # the last step has no turn then
+    step = snapshot.step
+    outcome = snapshot.outcome
+    turns = snapshot.history
+
+    # A step that failed has no turn.
+    failed = not snapshot.running and step == len(turns)
     if step != len(turns) - 1 and not failed:
         return f"its step is {step}, with {len(turns)} turns"
     if not failed and turns[-1].observation != outcome.observation:
@@ -643,16 +681,19 @@ def _time_limit_around() -> weakref.ref[gymnasium.wrappers.TimeLimit] | None:
 
 
 def _unknown_option(env: type[TextEnv], name: str) -> OptionError:
-    known = {
-        parameter.name
-        for cls in env.__mro__
-        if issubclass(cls, TextEnv) and "__init__" in vars(cls)
-        for parameter in inspect.signature(cls.__init__).parameters.values()
-        if parameter.kind is parameter.KEYWORD_ONLY
-    }
+    """Return the error for an option that a class has not, with the names of those it has."""
+    options = set()
+    for cls in env.__mro__:
+        if issubclass(cls, TextEnv) and "__init__" in vars(cls):
+            for parameter in inspect.signature(cls.__init__).parameters.values():
+                if parameter.kind is parameter.KEYWORD_ONLY:
+                    options.add(parameter.name)
+
     env_id = getattr(env, "env_id", None)
-    named = env_id if isinstance(env_id, str) else env.__name__
-    return OptionError(f"{named} has no option {name!r}; {suggest(name, sorted(known), 20)}")
+    name_of_env = env_id if isinstance(env_id, str) else env.__name__
+    return OptionError(
+        f"{name_of_env} has no option {name!r}; {suggest(name, sorted(options), 20)}"
+    )
 
 
 def snapshot(env: gymnasium.Env[str, str]) -> Snapshot:
@@ -667,13 +708,15 @@ def snapshot(env: gymnasium.Env[str, str]) -> Snapshot:
         >>> restore(env, moment)[0] == observation
         True
     """
-    taken: Snapshot = env.get_wrapper_attr("snapshot")()
-    return taken
+    moment: Snapshot = env.get_wrapper_attr("snapshot")()
+    return moment
 
 
 def restore(env: gymnasium.Env[str, str], snapshot: Snapshot) -> tuple[str, dict[str, Any]]:
     """Bring a (wrapped) environment back to `snapshot`, its `TimeLimit` included."""
     observation, info = env.get_wrapper_attr("restore")(snapshot)
+
+    # Gymnasium's own wrappers remember where an episode is; they know nothing of snapshots.
     layer: gymnasium.Env[Any, Any] = env
     while isinstance(layer, gymnasium.Wrapper):
         if isinstance(layer, gymnasium.wrappers.TimeLimit):
