@@ -77,6 +77,7 @@ class Revealer(Protocol):
 
 
 def names(action: str, thing: str) -> bool:
+    """Return whether an action names a thing, as whole words."""
     return re.search(rf"(?<!\w){re.escape(thing)}(?!\w)", action) is not None
 
 
@@ -98,16 +99,20 @@ def tagged(text: str, *tags: str) -> Iterator[tuple[str, int, int]]:
     These are the matches of ``<(a|b)>(.*?)</\1>``, in linear time: where an end tag is missing, the
     pattern looks for it again from each of its tags.
     """
-    after, ended = 0, set(tags)
-    for found in re.finditer(f"<({'|'.join(tags)})>", text):
-        tag, start = found[1], found.end()
-        if found.start() >= after and tag in ended:
-            end = text.find(f"</{tag}>", start)
-            if end < 0:
-                ended.discard(tag)
-            else:
-                yield tag, start, end
-                after = end + len(tag) + 3
+    next_start = 0
+    closed_tags = set(tags)  # those that an end tag may still follow
+    for match in re.finditer(f"<({'|'.join(tags)})>", text):
+        tag = match[1]
+        if match.start() < next_start or tag not in closed_tags:
+            continue
+
+        start = match.end()
+        end = text.find(f"</{tag}>", start)
+        if end < 0:
+            closed_tags.discard(tag)
+        else:
+            yield tag, start, end
+            next_start = end + len(f"</{tag}>")
 
 
 def collapse(text: str) -> str:
@@ -120,5 +125,5 @@ def plain_state_text(
 ) -> str:
     """Return the goal, all facts and the last turns, for environments without words of their own."""
     lines = [f"goal: {goal}", "facts: " + "; ".join(state.to_text().splitlines())]
-    lines += [f"last: {t.action} -> {t.observation}" for t in history[1:][-2:]]
+    lines += [f"last: {turn.action} -> {turn.observation}" for turn in history[1:][-2:]]
     return "\n".join(lines)

@@ -48,18 +48,18 @@ def tasks_in_words(number: int, generated: int) -> str:
 
 
 _OURS = ("comap", "comap_envs", "gymnasium")
-_told_elsewhere = 0  # callers at work that tell their users themselves that tasks are generated
+_silencers = 0  # blocks of `generated_is_told` that are running
 
 
 @contextmanager
 def generated_is_told() -> Iterator[None]:
-    """Do not warn of generated tasks within: who calls says in words which tasks these are."""
-    global _told_elsewhere
-    _told_elsewhere += 1
+    """Suppress the warning of generated tasks: the caller itself says which tasks these are."""
+    global _silencers
+    _silencers += 1
     try:
         yield
     finally:
-        _told_elsewhere -= 1
+        _silencers -= 1
 
 
 def warn_of_generated(env_id: str, remedy: str) -> None:
@@ -70,7 +70,7 @@ def warn_of_generated(env_id: str, remedy: str) -> None:
         remedy: What brings the official data.
     """
     # The processes of a vector were begun by one that has made such an environment, and was warned.
-    if not _told_elsewhere and multiprocessing.parent_process() is None:
+    if not _silencers and multiprocessing.parent_process() is None:
         _warn_once(env_id, remedy)
 
 
@@ -85,11 +85,13 @@ def _warn_once(env_id: str, remedy: str) -> None:
 
 
 def _frames_of_ours() -> int:
-    """Return how many callers up the caller's caller is who is neither comap nor Gymnasium."""
-    frame, number = sys._getframe(2), 2
+    """Return the warning's `stacklevel`: that of the first caller outside comap and Gymnasium."""
+    frame = sys._getframe(2)
+    level = 2
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
-        frame, number = frame.f_back, number + 1
-    return number
+        frame = frame.f_back
+        level += 1
+    return level
 
 
 def kind_in_words(number: float | None, generated: float | None) -> str:
@@ -109,14 +111,14 @@ def code_digest(package: str) -> str:
     """Return the SHA-256 of a package's modules and JSON data: other code may generate other data."""
     digest = hashlib.sha256()
 
-    def take(folder: Any) -> None:
+    def add(folder: Any) -> None:
         for path in sorted(folder.iterdir(), key=lambda path: path.name):
             if path.is_dir() and path.name == "data":
-                take(path)
+                add(path)
             elif path.name.endswith((".py", ".json")):
                 digest.update(path.name.encode() + path.read_bytes())
 
-    take(files(package))
+    add(files(package))
     return digest.hexdigest()
 
 
@@ -140,6 +142,7 @@ def kept_folder(
             return False
         return True
 
+    # Of several processes that need it at once, one makes it and the others wait.
     try:
         if not is_whole():
             kept.parent.mkdir(parents=True, exist_ok=True)
@@ -147,11 +150,13 @@ def kept_folder(
                 if not is_whole():
                     make(kept)
         return kept
-    except (OSError, CoMapError):  # nothing can be written there: a folder of this process alone
-        folder = tempfile.TemporaryDirectory(prefix=f"comap-{name}-", ignore_cleanup_errors=True)
-        _TEMPORARY.append(folder)
-        make(Path(folder.name, "made"))
-        return Path(folder.name, "made")
+    except (OSError, CoMapError):
+        # Nothing can be written there: a folder of this process alone.
+        temporary = tempfile.TemporaryDirectory(prefix=f"comap-{name}-", ignore_cleanup_errors=True)
+        _TEMPORARY.append(temporary)
+        folder = Path(temporary.name, "made")
+        make(folder)
+        return folder
 
 
 class Draws:
@@ -165,12 +170,15 @@ class Draws:
         return low + int(self.share() * (high - low + 1))
 
     def chance(self, probability: float) -> bool:
+        """Return True with a probability."""
         return self.share() < probability
 
     def pick(self, items: Sequence[_T]) -> _T:
+        """Return one of the items."""
         return items[int(self.share() * len(items))]
 
     def some(self, items: Sequence[_T], number: int) -> tuple[_T, ...]:
+        """Return so many of the items, in their order."""
         indices = list(range(len(items)))
         while len(indices) > number:
             del indices[int(self.share() * len(indices))]
@@ -181,17 +189,19 @@ class Draws:
         total = 0.0
         for weight in weights.values():  # not sum(): since Python 3.12 it rounds otherwise
             total += weight
+
+        # The last key of a positive weight stands in where rounding leaves something over.
         left = self.share() * total
-        chosen = None
+        drawn = None
         for item, weight in weights.items():
             if weight > 0:
-                chosen = item
+                drawn = item
                 left -= weight
                 if left < 0:
                     break
-        if chosen is None:
+        if drawn is None:
             raise ValueError("expected a positive weight, found none")
-        return chosen
+        return drawn
 
     def shuffled(self, items: Iterable[_T]) -> list[_T]:
         """Return the items in random order (Fisher and Yates)."""

@@ -42,10 +42,10 @@ class Panel:
 
     def __repr__(self) -> str:
         """Return the panel in a line: there may be thousands of ids."""
-        shown = [repr(task) for task in self.ids[:3]]
-        more = ", ..." if len(self.ids) > len(shown) else ""
+        first = [repr(task) for task in self.ids[:3]]
+        more = ", ..." if len(self.ids) > len(first) else ""
         return (
-            f"<Panel {self.split!r}: {len(self.ids):,} tasks ({', '.join(shown)}{more}), "
+            f"<Panel {self.split!r}: {len(self.ids):,} tasks ({', '.join(first)}{more}), "
             f"sha256 {self.sha256[:8]}>"
         )
 

@@ -53,11 +53,19 @@ def registered(env_id: str) -> str:
     try:
         gymnasium.spec(name)
     except gymnasium.error.Error as error:
-        namespaces = "comap/", f"{name.partition('/')[0]}/"
-        ids = reversed(gymnasium.registry)  # a module's own first
-        known = {_bare(one): one for one in ids if colon or one.startswith(namespaces)}
-        close = difflib.get_close_matches(_bare(name), known, n=1, cutoff=0.7)
-        hint = f"did you mean {known[close[0]]!r}?" if close else suggest("", known.values())
+        # Those that a module has just registered come first. Without a module, only comap's
+        # environments and those of the same namespace are meant: Gymnasium's own are no texts.
+        namespaces = ("comap/", f"{name.partition('/')[0]}/")
+        ids_by_name = {}
+        for known_id in reversed(gymnasium.registry):
+            if colon or known_id.startswith(namespaces):
+                ids_by_name[_bare(known_id)] = known_id
+
+        close = difflib.get_close_matches(_bare(name), ids_by_name, n=1, cutoff=0.7)
+        if close:
+            hint = f"did you mean {ids_by_name[close[0]]!r}?"
+        else:
+            hint = suggest("", ids_by_name.values())
         raise type(error)(
             f"expected an environment, found {env_id!r:.120}; {hint} (your own: 'module:id', with the "
             "module that registers it)"
@@ -87,41 +95,43 @@ def own_module(name: str, does: str) -> Any:
 
 def own_class(path: str) -> type[Any]:
     """Return the class that ``module:Class`` names."""
-    found: type[Any] = _own_part(path, "class", "Class", lambda part: isinstance(part, type))
-    return found
+    cls: type[Any] = _own_part(path, "class", "Class", lambda part: isinstance(part, type))
+    return cls
 
 
 def own_function(path: str) -> Callable[..., Any]:
     """Return the function that ``module:function`` names."""
-    found: Callable[..., Any] = _own_part(path, "function", "function", callable)
-    return found
+    function: Callable[..., Any] = _own_part(path, "function", "function", callable)
+    return function
 
 
 def _own_part(path: str, kind: str, example: str, fits: Callable[[object], bool]) -> Any:
+    """Return what ``module:name`` names; raise `OptionError` where it does not fit."""
     module, _, name = path.rpartition(":")
-    there = vars(own_module(module, f"defines {name!r}"))
-    part = there.get(name)
+    attributes = vars(own_module(module, f"defines {name!r}"))
+    part = attributes.get(name)
     if not fits(part):
-        found = f"no attribute {name!r}" if part is None else type(part).__name__
-        hint = suggest(name, [key for key in there if key[0] != "_" and fits(there[key])])
+        actual = f"no attribute {name!r}" if part is None else type(part).__name__
+        candidates = [key for key in attributes if key[0] != "_" and fits(attributes[key])]
+        hint = suggest(name, candidates)
         raise OptionError(
-            f"expected a {kind} as 'module:{example}', found {found} in {module}; {hint}"
+            f"expected a {kind} as 'module:{example}', found {actual} in {module}; {hint}"
         )
     return part
 
 
 def not_ours(found: str, purpose: str = "") -> str:
-    """Return what to say of an environment that is none of comap's."""
+    """Return the message of an error about an environment that is none of comap's."""
     return (
         f"expected an environment of comap (comap.envs.TextEnv){purpose}, found {found}; make it with "
         "gymnasium.make, and others fit for comap with comap.integrations.adapter.adapt"
     )
 
 
-def idle_answer(env_id: str, shown: str) -> str:
-    """Return what an environment answers to an action that does nothing, given what it showed last."""
+def idle_answer(env_id: str, last_observation: str) -> str:
+    """Return what an environment answers to an action that does nothing."""
     answer: str | None = getattr(class_of(env_id), "idle_answer", TextEnv.idle_answer)
-    return shown if answer is None else answer
+    return last_observation if answer is None else answer
 
 
 def text_env_of(env_id: str) -> type[TextEnv]:
@@ -175,7 +185,6 @@ def state_text(
         known: desk 1 has nothing
         new: bed 2
     """
-    text: str = getattr(class_of(env_id), "state_text", plain_state_text)(
-        goal, history, state, action
-    )
+    in_words = getattr(class_of(env_id), "state_text", plain_state_text)
+    text: str = in_words(goal, history, state, action)
     return text

@@ -47,6 +47,7 @@ def text_vector(
     makers = [partial(_make, env_id, index, num_envs, kwargs) for index in range(num_envs)]
     if not asynchronous:
         return SyncVectorEnv(makers, autoreset_mode=autoreset_mode)
+
     # With shared_memory=False, Gymnasium 1.4 forgets to clear a worker's autoreset at an explicit
     # reset: the first action of the new episode would be lost, and another task begun.
     return AsyncVectorEnv(
@@ -74,15 +75,18 @@ class _Member(gymnasium.Wrapper[str, str, str, str]):
 
     def __init__(self, env: gymnasium.Env[str, str], index: int, count: int):
         super().__init__(env)
-        self._index, self._count = index, count
+        self._index = index
+        self._count = count
         self._space: Unicode = env.observation_space  # type: ignore[assignment]
         self._failed: dict[str, Any] | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
-        options = self._own(options)
+        options = self._own_options(options)
         self._failed = None
+
+        # An OptionError is the caller's mistake; any other error costs this environment's episode.
         try:
             observation, info = self.env.reset(seed=seed, options=options)
         except OptionError:
@@ -91,6 +95,7 @@ class _Member(gymnasium.Wrapper[str, str, str, str]):
             task = str((options or {}).get("task", ""))
             self._failed = failed_info(task, f"{type(error).__name__}: {error}")
             return "", dict(self._failed)
+
         if len(observation) <= self._space.max_length:
             return observation, info
         self._failed = self._too_long(observation, info)
@@ -99,6 +104,7 @@ class _Member(gymnasium.Wrapper[str, str, str, str]):
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         if self._failed is not None:
             return "", 0.0, False, True, self._failed | {"step": self._failed["step"] + 1}
+
         observation, reward, terminated, truncated, info = self.env.step(action)
         if len(observation) <= self._space.max_length:
             return observation, float(reward), terminated, truncated, info
@@ -109,9 +115,11 @@ class _Member(gymnasium.Wrapper[str, str, str, str]):
         error = self._space.too_long(observation)
         return info | {"error": f"{type(error).__name__}: {error}"}
 
-    def _own(self, options: dict[str, Any] | None) -> dict[str, Any] | None:
+    def _own_options(self, options: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Return the options of this member: of ``tasks``, which lists one for each, its own."""
         if not options or "tasks" not in options:
             return options
+
         tasks: Sequence[str] = options["tasks"]
         if isinstance(tasks, str) or len(tasks) != self._count:
             raise OptionError(
@@ -124,6 +132,17 @@ class _Member(gymnasium.Wrapper[str, str, str, str]):
 
 def failed_info(task: str, error: str) -> dict[str, Any]:
     """Return the `Info` of an episode that could not start."""
-    flags = dict.fromkeys(("success", "invalid_action", "imagined"), False)
-    texts = {"task": task, "split": "", "goal": "", "admissible_actions": None, "error": error}
-    return texts | flags | {"facts": State(), "delta": Delta(), "score": 0.0, "step": 0}
+    return {
+        "task": task,
+        "split": "",
+        "goal": "",
+        "admissible_actions": None,
+        "error": error,
+        "success": False,
+        "invalid_action": False,
+        "imagined": False,
+        "facts": State(),
+        "delta": Delta(),
+        "score": 0.0,
+        "step": 0,
+    }
