@@ -71,6 +71,8 @@ class Briefing:
         """Return real transitions for world models; without ones of their own, those of the example."""
         if self.transitions:
             return self.transitions
+
+        # The example alternates: observation, reply, observation, ...
         texts = [text for _, text in self.example]
         transitions = []
         for before, reply, after in zip(texts[::2], texts[1::2], texts[2::2], strict=False):
@@ -109,6 +111,8 @@ class Briefing:
         """
         if folder is None:
             return self
+
+        # A variant's own file comes before the one that all variants share.
         parts = {}
         for name in _FILES:
             for file in _file_names(name, self.variants):
@@ -122,8 +126,10 @@ class Briefing:
         briefing = self
         if rules := parts.get("instructions"):
             briefing = replace(briefing, instructions=_rules(rules))
+
         if example := parts.get("example"):
             briefing = replace(briefing, example=tuple(example))
+
         if lines := parts.get("transitions"):
             transitions = _transitions([line for line in lines if line[0] != _ROLE_OF_RULES])
             briefing = replace(briefing, observation_form=_rules(lines), transitions=transitions)
@@ -152,6 +158,7 @@ def _packaged_messages(
 
 
 def _rules(messages: Sequence[tuple[str, str]]) -> str:
+    """Return the texts of the messages that state rules."""
     return "\n\n".join(text for role, text in messages if role == _ROLE_OF_RULES)
 
 

@@ -26,7 +26,7 @@ else:
 
 
 QUICK = 64 * 2**20
-"""So many bytes are read and compared with their SHA-256 whenever a folder is opened."""
+"""Folders of up to so many bytes are compared with their SHA-256 whenever they are opened."""
 
 _REMEDIES = {
     errno.ENOSPC: "free some space, or set COMAP_HOME to a folder on a larger disk",
@@ -67,7 +67,7 @@ def named_folder(name: str | os.PathLike[str], option: str = "data_dir") -> Path
     try:
         if str(name):
             folder = Path(name).expanduser()
-            folder.exists()  # a name that is too long, or no name at all
+            folder.exists()  # raises for a name that is too long, or no name at all
             return folder
         why = "empty"
     except (OSError, RuntimeError, TypeError, ValueError) as error:
@@ -121,16 +121,19 @@ def changed_file(folder: Path, sums: object, *, most: float = QUICK) -> str:
 
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """Give a new folder beside `target`, which takes its place once the block has ended."""
+    """Yield a new folder beside `target`, which takes its place once the block has ended."""
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    made, old = draft / "new", draft / "old"
+    new = draft / "new"
+    old = draft / "old"
     try:
-        made.mkdir()
-        yield made
+        new.mkdir()
+        yield new
+
+        # Within one file system both renames are whole: there is never half a folder at `target`.
         if target.exists():
             target.rename(old)
-        made.rename(target)
+        new.rename(target)
     finally:
         if old.exists() and not target.exists():
             old.rename(target)  # an error here leaves the draft, and in it the old folder
@@ -139,10 +142,11 @@ def replacing(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def locked(path: Path, *, wait: float, progress: Listener = silent) -> Iterator[None]:
-    """Hold the lock file `path`; the system lets go of it even if this process is killed."""
+    """Hold the lock file `path`; the system releases it even if this process is killed."""
     jsonl.refuse_link(path)
     with on_disk(path):
         file = path.open("a+b")
+
     with file:
         end = time.monotonic() + wait
         announced = False
@@ -152,6 +156,7 @@ def locked(path: Path, *, wait: float, progress: Listener = silent) -> Iterator[
                     f"expected to be alone, found another process holding {path} for {wait:.0f} s; "
                     "wait for it or stop it, and run the command again"
                 )
+
             if not announced:
                 progress(Progress("waiting", 0, note="another process is at work on this data set"))
                 announced = True
@@ -160,6 +165,7 @@ def locked(path: Path, *, wait: float, progress: Listener = silent) -> Iterator[
 
 
 def _try_lock(file: IO[bytes], path: Path) -> bool:
+    """Return whether the lock was free and is held now."""
     try:
         if sys.platform == "win32":
             file.seek(0)
