@@ -13,9 +13,12 @@ from .parser import read_action, read_written
 from .products import Product
 
 ON_A_PAGE = 10
-_FOUND = 50
-_BACK, _PREVIOUS, _NEXT, _BUY = "back to search", "< prev", "next >", "buy now"
-_KNOWN = 1024  # products of which it is remembered what to click on
+_MOST_RESULTS = 50
+_BACK = "back to search"
+_PREVIOUS = "< prev"
+_NEXT = "next >"
+_BUY = "buy now"
+_REMEMBERED = 1024  # products of which it is remembered what to click on, and pieces of pages
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -33,6 +36,7 @@ class Session(NamedTuple):
     parts: Mapping[str, Any] = _NOTHING
 
     def shown(self) -> tuple[int, ...]:
+        """Return the rows of the products on this page of results."""
         return self.rows[(self.page_no - 1) * ON_A_PAGE : self.page_no * ON_A_PAGE]
 
 
@@ -48,26 +52,30 @@ class Shop:
     """The rules of moving about; what a purchase is worth is not decided here."""
 
     def __init__(self, catalog: Catalog, legacy: bool, show_attrs: bool):
-        self.catalog, self.legacy = catalog, legacy
+        self.catalog = catalog
+        self.legacy = legacy
         self.sub_pages = SUB_PAGES if show_attrs else SUB_PAGES[:-1]
         self._links: dict[int, str] = {}
-        self._known: dict[int, _Choices] = {}
+        self._choices_by_row: dict[int, _Choices] = {}
 
     def act(self, here: Session, action: str) -> Session | None:
         """Return where an action leads, or None where it means nothing here."""
-        read = read_action(action) if self.legacy else read_written(action)
-        if read is None:
+        parsed = read_action(action) if self.legacy else read_written(action)
+        if parsed is None:
             return None
-        name, said = read
+        verb, argument = parsed
         if not self.legacy:
-            said = " ".join(said.lower().split())
-        if name == "search" and said and (self.legacy or here.page == "search"):
-            return self._search(here, said)
-        if name == "click" and said != "search":
-            return self._click(here, said)
+            argument = " ".join(argument.lower().split())
+
+        # Upstream accepts a search on every page, the one after the purchase included.
+        if verb == "search" and argument and (self.legacy or here.page == "search"):
+            return self._search(here, argument)
+        if verb == "click" and argument != "search":
+            return self._click(here, argument)
         return None
 
     def clickables(self, here: Session) -> list[str]:
+        """Return the texts that can be clicked on."""
         if here.page == "results":
             links = [self._link(row).removeprefix("click[")[:-1] for row in here.shown()]
             return [*self.buttons(here), *links]
@@ -94,6 +102,7 @@ class Shop:
             buttons = [_BACK]
             if here.page_no > 1:
                 buttons.append(_PREVIOUS)
+            # Upstream has pages of results without end.
             if self.legacy or here.page_no * ON_A_PAGE < len(here.rows):
                 buttons.append(_NEXT)
             return buttons
@@ -102,116 +111,156 @@ class Shop:
         return [_BACK, _PREVIOUS]
 
     def _search(self, here: Session, query: str) -> Session:
+        """Return where a search leads."""
         words = query.split(" ")
+        # Upstream's escapes: all products of a category, or those once found by a query.
         if self.legacy and words[0] == "<c>":
             rows = self.catalog.rows_with("categories", "".join(words[1:2]).strip())
         elif self.legacy and words[0] == "<q>":
             rows = self.catalog.rows_with("queries", " ".join(words[1:]).strip())
         else:
-            rows = self.catalog.search_rows(query, _FOUND)
+            rows = self.catalog.search_rows(query, _MOST_RESULTS)
         return Session("results", query, tuple(rows), 1, opened=here.opened)
 
-    def _click(self, here: Session, said: str) -> Session | None:
-        if said in self.buttons(here):
-            return self._press(here, said)
+    def _click(self, here: Session, text: str) -> Session | None:
+        """Return where a click on a button, a product or an option leads."""
+        if text in self.buttons(here):
+            return self._press(here, text)
+
         if here.page == "results":
             for row in here.shown():
-                if self._link(row) == f"click[{said}]":
+                if self._link(row) == f"click[{text}]":
                     return here._replace(page="item", row=row, opened=here.opened | {row})
         elif here.page == "item":
-            chosen = self._choices(here).pairs.get(said)
-            if chosen is not None:
-                group, value = chosen
+            option = self._choices(here).pairs.get(text)
+            if option is not None:
+                group, value = option
                 return here._replace(options={**here.options, group: value})
         return None
 
     def _press(self, here: Session, button: str) -> Session:
+        """Return where a button leads."""
         if button == _BACK:
             return Session()
         if button in self.sub_pages:
             return here._replace(page=button)
         if button == _BUY:
             return here._replace(page="done")
+
         if here.page == "results":
             step = 1 if button == _NEXT else -1
             return here._replace(page_no=here.page_no + step, row=None, options=_NOTHING)
+        # From an item back to the results its options are forgotten; from behind an item they stay.
         if here.page == "item":
             return here._replace(page="results", row=None, options=_NOTHING)
         return here._replace(page="item")
 
     def _link(self, row: int) -> str:
+        """Return the action that opens a listed product."""
         link = self._links.get(row)
         if link is None:
-            link = _keep(self._links, row, f"click[{self.catalog.asin(row).lower()}]")
+            link = _remember(self._links, row, f"click[{self.catalog.asin(row).lower()}]")
         return link
 
     def _choices(self, here: Session) -> _Choices:
+        """Return what can be clicked on at an item."""
         assert here.row is not None
-        known = self._known.get(here.row)
-        if known is not None:
-            return known
-        buttons, options = self.buttons(here), self.catalog.product(here.row).options
-        pairs = [(group, value) for group, values in options for value in values]
-        choices = {_said(value, self.legacy): (group, value) for group, value in pairs}
-        listed = list(choices)
-        for group, value in () if self.legacy else pairs:
-            full = _said(f"{group}: {value}", False)
-            if choices.setdefault(full, (group, value)) != (group, value):
+        remembered = self._choices_by_row.get(here.row)
+        if remembered is not None:
+            return remembered
+
+        # Of two groups that share a value, the text selects the later one, as upstream.
+        buttons = self.buttons(here)
+        options: list[tuple[str, str]] = []
+        for group, values in self.catalog.product(here.row).options:
+            options += [(group, value) for value in values]
+        pairs = {_as_clicked(value, self.legacy): (group, value) for group, value in options}
+        listed = list(pairs)
+
+        # "group: value" selects any option; it is listed where the value alone does not: where it
+        # selects another group's, or is the text of a button.
+        for option in () if self.legacy else options:
+            group, value = option
+            full = _as_clicked(f"{group}: {value}", False)
+            if pairs.setdefault(full, option) != option:
                 continue
-            bare = _said(value, False)
-            if choices[bare] != (group, value):
+            bare = _as_clicked(value, False)
+            if pairs[bare] != option:
                 listed.append(full)
             elif bare in buttons:
                 listed[listed.index(bare)] = full
+
         texts = tuple(dict.fromkeys([*buttons, *listed]))
         clicks = tuple([f"click[{text}]" for text in texts])
-        return _keep(self._known, here.row, _Choices(choices, texts, clicks))
+        return _remember(self._choices_by_row, here.row, _Choices(pairs, texts, clicks))
 
 
-def _said(value: str, legacy: bool) -> str:
+def _as_clicked(value: str, legacy: bool) -> str:
+    """Return the text of a click that selects a value."""
     return value if legacy else " ".join(value.lower().split())
 
 
 _SEP = " [SEP] "
-_SHOWN = ("Search", "Back to Search", "< Prev", "Next >", "Description", "Features", "Reviews")
-_NAMES = {name.lower(): name for name in (*_SHOWN, "Attributes", "Buy Now")}
+_BUTTONS = (
+    "Search",
+    "Back to Search",
+    "< Prev",
+    "Next >",
+    "Description",
+    "Features",
+    "Reviews",
+    "Attributes",
+    "Buy Now",
+)
 _IN_SCRIPT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "'": "\\u0027"}
+"""How Jinja's ``tojson`` writes these characters, on the page after the purchase."""
+
 _Key = TypeVar("_Key")
 _Piece = TypeVar("_Piece")
-_UNSEEN = ("", "\n")  # texts that HTML does not show at all
+_UNSEEN = ("", "\n")
+"""Texts that HTML does not show at all."""
 
 
 class Pages:
-    """Writes pages."""
+    """Writes pages, to the byte as upstream's HTML comes out as text; pieces of them are kept."""
 
     def __init__(self, shop: Shop, rich: bool):
-        self._shop, self._catalog, self._rich = shop, shop.catalog, rich
+        self._shop = shop
+        self._catalog = shop.catalog
+        self._rich = rich
         self._cards: dict[tuple[int, bool], str] = {}
         self._items: dict[int, tuple[str, str]] = {}
         self._tops: dict[str, str] = {}
-        self._names = {name: self._button(shown) for name, shown in _NAMES.items()}
+        self._buttons = {name.lower(): self._button(name) for name in _BUTTONS}
 
     def write(self, here: Session, instruction: str) -> str:
+        """Return the page where the shopper stands."""
         if here.page == "done":
             return self._first(_receipt(here, self._catalog))
         if here.page == "search":
-            return self._first(["WebShop", "Instruction: ", instruction, self._names["search"]])
+            return self._first(["WebShop", "Instruction: ", instruction, self._buttons["search"]])
+
+        # All other pages begin with the same lines.
         top = self._tops.get(instruction)
         if top is None:
-            nodes = ["Instruction:", instruction, self._names["back to search"]]
-            top = _keep(self._tops, instruction, self._first(nodes))
+            nodes = ["Instruction:", instruction, self._buttons["back to search"]]
+            top = _remember(self._tops, instruction, self._first(nodes))
+
         if here.page == "results":
             return top + self._results(here)
         assert here.row is not None
         if here.page == "item":
-            return self._item(here, here.row, top + self._more([self._names["< prev"]]))
+            return self._item(here, here.row, top + self._more([self._buttons["< prev"]]))
         lines = _lines(here.page, self._catalog.product(here.row))
-        return top + self._more([self._names["< prev"], *lines])
+        return top + self._more([self._buttons["< prev"], *lines])
 
     def _results(self, here: Session) -> str:
+        """Return a page of results below its first lines."""
         head = f"Page {here.page_no} (Total results: {len(here.rows)})"
-        buttons = [self._names[name] for name in self._shop.buttons(here)[1:]]
+        buttons = [self._buttons[name] for name in self._shop.buttons(here)[1:]]
         parts = [self._more([head, *buttons])]
+
+        # Only in the mode `text_rich` does a page show which products were opened.
         opened = here.opened if self._rich else ()
         for row in here.shown():
             key = (row, row in opened)
@@ -219,38 +268,44 @@ class Pages:
         return "".join(parts)
 
     def _card(self, row: int, opened: bool) -> str:
+        """Return a product as result lists show it."""
         asin, title, tag = self._catalog.card(row)
         if self._rich:
             button = "clicked button" if opened else "button"
             text = f"\n[{button}] {asin} [{button}_]\n{self._more([title, tag])}"
         else:
             text = f"{_SEP}{asin}{self._more([title, tag])}"
-        return _keep(self._cards, (row, opened), text)
+        return _remember(self._cards, (row, opened), text)
 
     def _item(self, here: Session, row: int, head: str) -> str:
-        known = self._items.get(row)
-        if known is None:
+        """Return an item's page, with what is selected."""
+        pieces = self._items.get(row)
+        if pieces is None:
             product = self._catalog.product(row)
-            buttons = [self._names[name] for name in self._shop.buttons(here)[2:]]
+            buttons = [self._buttons[name] for name in self._shop.buttons(here)[2:]]
             below = [product.title, f"Price: {product.price_tag}", "Rating: N.A.", *buttons]
             options = self._options(product, set())[0]
-            known = _keep(self._items, row, (options, self._more(below)))
-        options, below_options = known
+            pieces = _remember(self._items, row, (options, self._more(below)))
+        options, below_options = pieces
+
+        # Upstream's plain text does not show at all what is selected.
         if not here.options or (self._shop.legacy and not self._rich):
             return head + options + below_options
+
         product = self._catalog.product(row)
         if not self._rich:
-            selected = [
-                f"Selected {group}: {here.options[group]}"
-                for group, _ in product.options
-                if group in here.options
-            ]
+            selected = []
+            for group, _ in product.options:
+                if group in here.options:
+                    selected.append(f"Selected {group}: {here.options[group]}")
             return head + options + self._more(selected) + below_options
+
         options, clicked = self._options(product, self._marked(here, product))
         above = [f"You have clicked {value}." for value in reversed(clicked)]
         return self._more(above) + head + options + below_options
 
     def _options(self, product: Product, marked: set[tuple[str, str]]) -> tuple[str, list[str]]:
+        """Return the options of an item as its page shows them, and the values that are marked."""
         nodes: list[str] = []
         clicked: list[str] = []
         for group, values in product.options:
@@ -266,21 +321,27 @@ class Pages:
         return self._more(nodes), clicked
 
     def _marked(self, here: Session, product: Product) -> set[tuple[str, str]]:
+        """Return the options that the mode `text_rich` shows as clicked."""
         if not self._shop.legacy:
             return set(here.options.items())
+
+        # Upstream marks every value that stands in quotes anywhere in the page's address, which has
+        # the query and the selected options: never one that JSON escapes.
         words = "+".join((here.query or "").split(" "))
         address = f"{words}/{here.page_no}/{json.dumps(dict(here.options))}"
-        return {
-            (group, value)
-            for group, values in product.options
-            for value in values
-            if f'"{value}"' in address and value not in _UNSEEN
-        }
+        marked = set()
+        for group, values in product.options:
+            for value in values:
+                if f'"{value}"' in address and value not in _UNSEEN:
+                    marked.add((group, value))
+        return marked
 
     def _button(self, name: str) -> str:
+        """Return a button as pages show it."""
         return f"[button] {name} [button_]" if self._rich else name
 
     def _first(self, nodes: Iterable[str]) -> str:
+        """Return texts as the first ones of a page."""
         return self._more(nodes) if self._rich else self._more(nodes).removeprefix(_SEP)
 
     def _more(self, nodes: Iterable[str]) -> str:
@@ -290,8 +351,9 @@ class Pages:
         return "".join([f"{_SEP}{node.strip()}" for node in nodes if node not in _UNSEEN])
 
 
-def _keep(memory: dict[_Key, _Piece], key: _Key, piece: _Piece) -> _Piece:
-    if len(memory) >= _KNOWN:
+def _remember(memory: dict[_Key, _Piece], key: _Key, piece: _Piece) -> _Piece:
+    """Return a piece and keep it; a memory that is full is emptied."""
+    if len(memory) >= _REMEMBERED:
         memory.clear()
     memory[key] = piece
     return piece
@@ -310,10 +372,15 @@ def _lines(page: str, product: Product) -> list[str]:
 
 
 def _receipt(here: Session, catalog: Catalog) -> list[str]:
+    """Return the texts of the page after a purchase."""
     assert here.row is not None
     options = json.dumps(dict(here.options), sort_keys=True)
     for sign, written in _IN_SCRIPT.items():
         options = options.replace(sign, written)
-    asin, reward = catalog.asin(here.row), str(here.reward)
-    filled = {"{asin}": asin, "{options}": options, "{reward}": reward}
-    return [filled.get(node, node) for node in packaged(__package__, "receipt")]
+
+    fields = {
+        "{asin}": catalog.asin(here.row),
+        "{options}": options,
+        "{reward}": str(here.reward),
+    }
+    return [fields.get(node, node) for node in packaged(__package__, "receipt")]
