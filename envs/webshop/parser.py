@@ -35,6 +35,7 @@ clean_short = lru_cache(maxsize=4096)(clean)  # titles and the like are shown ag
 
 def read_action(text: str) -> tuple[str, str] | None:
     """Return an action's verb and argument as WebShop understands it, or None."""
+    # Upstream matches (.+)\[(.+)\], greedy and within one line; what follows the bracket is ignored.
     line = text.partition("\n")[0]
     end = line.rfind("]")
     start = line.rfind("[", 1, max(end - 1, 1))
@@ -66,7 +67,7 @@ _SELECTED = "Selected "
 
 @lru_cache(maxsize=1)
 def known_groups() -> frozenset[str]:
-    """Return the names of option groups by which a group is told from a value in text mode."""
+    """Return the names that distinguish groups of options from values in text mode."""
     return frozenset(packaged(__package__, "option_groups"))
 
 
@@ -78,26 +79,28 @@ def offers(options: Pairs) -> frozenset[Fact]:
 
 def options_of_lines(parts: Sequence[str], marks: Sequence[str]) -> tuple[Pairs, Pairs, str]:
     """Read options where values are marked: all options, the chosen ones, and the title."""
-    inset = tuple([mark[:1] == " " for mark in marks])
-    pairs, title = _laid_out(tuple(parts), inset)
+    is_value = tuple([mark[:1] == " " for mark in marks])
+    pairs, title = _lay_out(tuple(parts), is_value)
     options = tuple([pair for pair in pairs if pair is not None])
     if " clicked" not in marks:
         return options, (), title
-    chosen = [pair for pair, mark in zip(pairs, marks, strict=True) if mark == " clicked"]
-    return options, tuple([pair for pair in chosen if pair is not None]), title
+
+    clicked = [pair for pair, mark in zip(pairs, marks, strict=True) if mark == " clicked"]
+    return options, tuple([pair for pair in clicked if pair is not None]), title
 
 
 @lru_cache(maxsize=1024)
-def _laid_out(
-    parts: tuple[str, ...], inset: tuple[bool, ...]
+def _lay_out(
+    parts: tuple[str, ...], is_value: tuple[bool, ...]
 ) -> tuple[tuple[tuple[str, str] | None, ...], str]:
     """Return for each line its option, or None, and the title: the same whatever is chosen."""
     pairs: list[tuple[str, str] | None] = [None] * len(parts)
-    group, title = "", ""
-    for index, (part, value) in enumerate(zip(parts, inset, strict=True)):
-        if value:
+    group = ""
+    title = ""
+    for index, part in enumerate(parts):
+        if is_value[index]:
             pairs[index] = (group, clean_short(part))
-        elif index + 1 < len(parts) and inset[index + 1]:
+        elif index + 1 < len(parts) and is_value[index + 1]:
             group = clean_short(part)
         else:
             title = f"{title} {part}"
@@ -106,17 +109,20 @@ def _laid_out(
 
 def options_of_parts(parts: Sequence[str]) -> tuple[Pairs, Pairs, str]:
     """Read options where nothing is marked: all options, the chosen ones, and the title."""
-    left = list(parts)
-    title = left.pop() if left else ""
-    selected: list[tuple[str, str]] = []  # a colon may be part of a group, or of a value
-    while len(left) > 2 and left[-1].startswith(_SELECTED) and ": " in left[-1]:
-        text = clean(left.pop()[len(_SELECTED) :])
-        colons = [found.span() for found in re.finditer(": ", text)]
-        selected += [(text[:start], text[end:]) for start, end in colons]
-    heads = {group for group, _ in selected}
-    options = _pairs(tuple(left), frozenset(heads - known_groups()))
-    offered = set(options if selected else ())
-    return options, tuple(sorted(pair for pair in selected if pair in offered)), title
+    rest = list(parts)
+    title = rest.pop() if rest else ""
+
+    # A colon may be part of a group, or of a value: each is tried, and what the page offers stands.
+    candidates: list[tuple[str, str]] = []
+    while len(rest) > 2 and rest[-1].startswith(_SELECTED) and ": " in rest[-1]:
+        text = clean(rest.pop()[len(_SELECTED) :])
+        colons = [colon.span() for colon in re.finditer(": ", text)]
+        candidates += [(text[:start], text[end:]) for start, end in colons]
+
+    heads = {group for group, _ in candidates}
+    options = _pairs(tuple(rest), frozenset(heads - known_groups()))
+    offered = set(options if candidates else ())
+    return options, tuple(sorted(pair for pair in candidates if pair in offered)), title
 
 
 @lru_cache(maxsize=1024)
@@ -124,13 +130,15 @@ def _pairs(parts: tuple[str, ...], heads: frozenset[str]) -> Pairs:
     """Read options where nothing is marked, by known names of groups."""
     names = known_groups() | heads if heads else known_groups()
     options: list[tuple[str, str]] = []
-    group, empty = "", False
+    group = ""
+    is_empty = False  # no value of the group has been read yet
     for number, text in enumerate(map(clean, parts), start=1):
-        if not group or (text in names and not empty and number < len(parts)):
-            group, empty = text, True
+        if not group or (text in names and not is_empty and number < len(parts)):
+            group = text
+            is_empty = True
         else:
             options.append((group, text))
-            empty = False
+            is_empty = False
     return tuple(options)
 
 
@@ -139,9 +147,14 @@ _HEADING = re.compile(r"Page ([0-9]{1,9}) \(Total results: ([0-9]{1,9})\)")
 _ASIN = re.compile(r"[A-Z0-9]{1,20}")
 _NUMBER = re.compile(r"[01](?:\.[0-9]{1,30})?(?:e-[0-9]{1,3})?")
 _CLICKED = "You have clicked "
-_BACK, _PREVIOUS, _NEXT, _BUY = "Back to Search", "< Prev", "Next >", "Buy Now"
+_BACK = "Back to Search"
+_PREVIOUS = "< Prev"
+_NEXT = "Next >"
+_BUY = "Buy Now"
 _THANKS = "Thank you for shopping with us!"
-_TASK, _PRICED, _SCORE = "Instruction:", "Price: $", "Your score"
+_TASK = "Instruction:"
+_PRICE_TAG = "Price: $"
+_SCORE = "Your score"
 _PLAIN = ""
 _NONE: frozenset[Fact] = frozenset()
 _Entry: TypeAlias = tuple[str, Fact, Fact]
@@ -171,20 +184,26 @@ class Shown(NamedTuple):
 
 @lru_cache(maxsize=256)
 def read_page(text: str) -> Shown | None:
-    joint, line = text.find(_SEPARATOR), text.find("\n")
-    if joint >= 0 and (line < 0 or joint < line):
+    """Return what a page shows; None for a text that is no page."""
+    separator = text.find(_SEPARATOR)
+    line_end = text.find("\n")
+    if separator >= 0 and (line_end < 0 or separator < line_end):
         parts = text.split(_SEPARATOR)
         marks = [_PLAIN] * len(parts)
         marked = False
     else:
         parts, marks = _lines(text)
         marked = any(marks)
+
     first = parts[0].strip() if parts else ""
     if first == _THANKS:
         return _done(parts)
+
     start = 0 if first == _TASK else 1
     if start and (len(parts) < 2 or parts[1].strip() != _TASK):
         return None
+
+    # The instruction itself may have any text in it; where buttons are marked, a button ends it.
     for end in range(start + 1, len(parts)):
         if parts[end] == _BACK and bool(marks[end]) == marked:
             instruction = _instruction(" ".join(parts[start + 1 : end]))
@@ -204,6 +223,7 @@ def _lines(text: str) -> tuple[list[str], list[str]]:
         del lines[0]
     if lines and not lines[-1]:
         del lines[-1]
+
     marks = [_PLAIN] * len(lines)
     for index, line in enumerate(lines):
         if line[-2:] == "_]":
@@ -228,18 +248,24 @@ def _behind(instruction: str, parts: list[str], marks: list[str], marked: bool) 
     heading = _HEADING.fullmatch(parts[0]) if parts else None
     if heading is not None:
         return _results(instruction, heading, parts, marks)
+
+    # An item page is one with a price, the last of them, and the button to buy at its end.
     start = 1 if parts and parts[0] == _PREVIOUS else 0
     if parts and parts[-1] == _BUY and bool(marks[-1]) == marked:
         for end in range(len(parts) - 2, start - 1, -1):
-            if parts[end].startswith(_PRICED):
+            if parts[end].startswith(_PRICE_TAG):
                 return _item(instruction, parts[start : end + 1], marks[start:end], marked)
     return Shown("sub", instruction, lines=tuple(map(clean, parts[start:])))
 
 
 def _item(instruction: str, parts: list[str], marks: list[str], marked: bool) -> Shown:
+    """Read an item page from its options to its price."""
     low, high = cents(parts[-1][len("Price: ") :])
     above = parts[:-1]
-    options, selected, title = options_of_lines(above, marks) if marked else options_of_parts(above)
+    if marked:
+        options, selected, title = options_of_lines(above, marks)
+    else:
+        options, selected, title = options_of_parts(above)
     return Shown(
         "item",
         instruction,
@@ -263,46 +289,54 @@ def _listed(asin: str, title: str, price: str) -> _Entry | None:
 
 
 def _results(instruction: str, heading: re.Match[str], parts: list[str], marks: list[str]) -> Shown:
+    """Read a page of results from its heading on."""
     if "" in parts:
-        rows = [n for n, part in enumerate(parts) if part]
-        parts, marks = [parts[n] for n in rows], [marks[n] for n in rows]
+        rows = [number for number, part in enumerate(parts) if part]
+        parts = [parts[number] for number in rows]
+        marks = [marks[number] for number in rows]
     start = 1
     while start < len(parts) and parts[start] in (_PREVIOUS, _NEXT):
         start += 1
-    number, total = (str(int(digits)) for digits in heading.groups())
-    rank = 10 * int(number) - 9
+
+    page_no = str(int(heading[1]))
+    first_rank = 10 * int(page_no) - 9
     entries: list[_Entry] = []
     opened: list[str] = []
     while start + 1 < len(parts):
         entry = _listed(*parts[start : start + 3]) if start + 2 < len(parts) else None
         step = 3
-        if entry is None:
-            entry, step = _listed(parts[start], "", parts[start + 1]), 2  # has no title
-        if entry is None:
-            break  # the list was cut or is none; what came before it stands
+        if entry is None:  # it has no title
+            entry = _listed(parts[start], "", parts[start + 1])
+            step = 2
+        if entry is None:  # the list was cut or is none; what came before it stands
+            break
+
         entries.append(entry)
         if marks[start] == "clicked":
             opened.append(entry[0])
         start += step
+
+    ranked = enumerate(entries, first_rank)
     return Shown(
         "results",
         instruction,
-        number,
-        total,
-        frozenset([("result", str(n), asin) for n, (asin, _, _) in enumerate(entries, rank)]),
-        frozenset([title for _, title, _ in entries]),
-        frozenset([price for _, _, price in entries]),
-        tuple(opened),
+        page_no=page_no,
+        total=str(int(heading[2])),
+        results=frozenset([("result", str(rank), asin) for rank, (asin, _, _) in ranked]),
+        titles=frozenset([title for _, title, _ in entries]),
+        prices=frozenset([price for _, _, price in entries]),
+        opened=tuple(opened),
     )
 
 
 def _done(parts: Sequence[str]) -> Shown:
+    """Read the page after a purchase."""
     texts = [part.strip() for part in parts]
-    asin, chosen = _after(texts, "asin"), _after(texts, "options")
-    score = next((b for a, b in pairwise(texts) if a.startswith(_SCORE)), "")
+    asin = _after(texts, "asin")
+    score = next((after for text, after in pairwise(texts) if text.startswith(_SCORE)), "")
     return Shown(
         "done",
-        selected=_chosen(chosen),
+        selected=_options_in_json(_after(texts, "options")),
         asin=asin.lower() if _ASIN.fullmatch(asin) else "",
         reward=repr(float(score)) if _NUMBER.fullmatch(score) and float(score) <= 1 else "",
     )
@@ -314,13 +348,16 @@ def _after(texts: list[str], name: str) -> str:
     return next(iter(texts[start:]), "")
 
 
-def _chosen(text: str) -> Pairs:
+def _options_in_json(text: str) -> Pairs:
+    """Return the options in the JSON of the page; none where it is cut or no such JSON."""
     if text == "{}":
         return ()
     try:
-        found = json.loads(text)
+        options = json.loads(text)
     except (ValueError, RecursionError):
-        return ()  # hostile or cut: then nothing is told
-    if not isinstance(found, dict):
         return ()
-    return tuple((clean(k), clean(v)) for k, v in found.items() if isinstance(v, str))
+    if not isinstance(options, dict):
+        return ()
+    return tuple(
+        (clean(group), clean(value)) for group, value in options.items() if isinstance(value, str)
+    )
