@@ -30,7 +30,7 @@ catalogue
 ``reward(number)``                      what the purchase was worth
 ======================================  ==========================================================
 
-Arguments are in lower case, NFKC-normalised, with single blanks; ASINs too.
+Arguments are in lower case, NFKC-normalized, with single blanks; ASINs too.
 """
 
 from __future__ import annotations
@@ -52,16 +52,33 @@ PAGES: tuple[str, ...] = ("search", "results", "item", *SUB_PAGES, "done")
 CATALOGUE: frozenset[str] = frozenset(("result", "title", "price", "option", "line", "reward"))
 """Predicates that say what the shop holds."""
 
-_LENGTHS = {"done": 1, "line": 4, "price": 4}
-_LENGTHS |= dict.fromkeys(("instruction", "page", "query", "page_no", "total", "product"), 2)
-_LENGTHS |= dict.fromkeys(("opened", "attr_match", "price_ok", "reward"), 2)
-_LENGTHS |= dict.fromkeys(("selected", "option", "option_available", "result", "title"), 3)
+_LENGTHS = {
+    "instruction": 2,
+    "page": 2,
+    "query": 2,
+    "page_no": 2,
+    "total": 2,
+    "product": 2,
+    "selected": 3,
+    "opened": 2,
+    "option_available": 3,
+    "attr_match": 2,
+    "price_ok": 2,
+    "done": 1,
+    "result": 3,
+    "title": 3,
+    "price": 4,
+    "option": 3,
+    "line": 4,
+    "reward": 2,
+}
+"""How many words a fact of each predicate has, the predicate included."""
 
 STRUCTURAL: frozenset[str] = frozenset(_LENGTHS) - CATALOGUE
 
 
 def score_of(state: State) -> float | None:
-    """Return the reward that the facts tell: 0.0 before a purchase; None where it was not told."""
+    """Return the reward that the facts state: 0.0 before a purchase; None where none is stated."""
     for fact in state.facts:
         if fact[0] == "reward" and len(fact) == 2:
             try:
@@ -73,7 +90,7 @@ def score_of(state: State) -> float | None:
 
 
 def goal_reached(state: State) -> bool | None:
-    """Return whether the facts say that the right thing was bought; None where that was not told."""
+    """Return whether the facts say that the right thing was bought; None where they do not say."""
     score = score_of(state)
     return None if score is None else score == 1.0
 
@@ -86,12 +103,15 @@ def admissible_of(state: State) -> tuple[str, ...] | None:
         return None
     if page in ("search", "done"):
         return ()
+
     names = {"back to search"}
     if page == "results":
         names |= {fact[2] for fact in belief.of("result")}
-        number, total = belief.number("page_no"), belief.number("total")
-        names |= {"< prev"} if number > 1 else set()
-        names |= {"next >"} if number * 10 < total else set()
+        page_no = belief.number("page_no")
+        if page_no > 1:
+            names.add("< prev")
+        if page_no * 10 < belief.number("total"):
+            names.add("next >")
     else:
         names.add("< prev")
     if page == "item":
@@ -101,18 +121,18 @@ def admissible_of(state: State) -> tuple[str, ...] | None:
 
 
 def whole(digits: str) -> int:
-    """Return the number that digits tell, 0 where a text is none."""
+    """Return the number in digits, 0 where a text is none."""
     return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 10 else 0
 
 
 _LIMIT = re.compile(r"price lower than ([0-9]{1,9}(?:\.[0-9]{1,9})?) dollars")
 _CHOICES = re.compile(r"(?:with|, and|,) [^,:]{1,40}: ")
 _BREAKS = re.compile(r"[^\w%&'’.\- ]+|\.(?= |$)")
-_MOST = 40
+_MOST_PAIRS = 40
 
 
 class Wish(NamedTuple):
-    """What an instruction says."""
+    """What an instruction says: pairs of words to look for, a price limit in cents, and its words."""
 
     pairs: tuple[str, ...]
     limit: int | None
@@ -121,20 +141,27 @@ class Wish(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _idle_words() -> frozenset[str]:
+    """Return the words of instructions that say nothing of a product."""
     return frozenset(packaged(__package__, "idle_words"))
 
 
 @lru_cache(maxsize=256)
 def wish_of(instruction: str) -> Wish:
-    limits, idle = _LIMIT.findall(instruction), _idle_words()
+    """Return what an instruction says; it is clean (see `clean`)."""
+    limits = _LIMIT.findall(instruction)
+    idle = _idle_words()
     pairs: list[str] = []
-    for chunk in _BREAKS.split(_CHOICES.split(instruction, maxsplit=1)[0]):
+
+    # The wanted options follow the description of the thing, each with its group's name.
+    description = _CHOICES.split(instruction, maxsplit=1)[0]
+    for chunk in _BREAKS.split(description):
         words = [word.strip("'’.") for word in chunk.replace("-", " ").split()]
         for first, second in pairwise(words):
             if first and second and first not in idle and second not in idle:
                 pairs.append(f"{first} {second}")
+
     return Wish(
-        tuple(dict.fromkeys(pairs))[:_MOST],
+        tuple(dict.fromkeys(pairs))[:_MOST_PAIRS],
         round(100 * float(limits[-1])) if limits else None,
         f" {_BREAKS.sub(' ', instruction)} ",
     )
@@ -159,17 +186,23 @@ def met_price(instruction: str, low: str, high: str) -> frozenset[Fact]:
     if not (low and high):
         return frozenset()
     limit = wish_of(instruction).limit
-    within = "yes" if limit is None or int(high) <= limit else "no" if int(low) > limit else "maybe"
-    return frozenset({("price_ok", within)})
+    if limit is None or int(high) <= limit:
+        answer = "yes"
+    elif int(low) > limit:
+        answer = "no"
+    else:
+        answer = "maybe"
+    return frozenset({("price_ok", answer)})
 
 
 def keywords(instruction: str) -> tuple[str, str]:
     """Return what to search for: few words of an instruction, and more of them."""
     text = _LIMIT.split(clean(instruction), maxsplit=1)[0]
-    return _meant(_CHOICES.split(text, maxsplit=1)[0]), _meant(text)
+    description = _CHOICES.split(text, maxsplit=1)[0]
+    return _telling_words(description), _telling_words(text)
 
 
-def _meant(text: str) -> str:
+def _telling_words(text: str) -> str:
     """Return the words of a text without idle ones and repeats, in order."""
     words = (word.strip("'’.,:;!?()\"") for word in text.split())
     idle = _idle_words()
@@ -200,10 +233,12 @@ class Belief:
         return cls({name: frozenset(group) for name, group in groups.items()})
 
     def of(self, name: str) -> frozenset[Fact]:
+        """Return the facts of one predicate."""
         return self.groups.get(name, _NONE)
 
     def argument(self, name: str) -> str:
         """Return the argument of a fact that there is once; empty where there is none."""
+        # A belief that was predicted may have several: the choice must not depend on hashes.
         facts = self.groups.get(name)
         if not facts:
             return ""
@@ -224,9 +259,11 @@ def follow(before: Belief, action: str, shown: Shown, legacy: bool) -> Groups | 
     """Return the facts after an action that was answered with a page, by predicate."""
     act = read_action(action) or ("", "")
     groups: Groups = {}
+
     instruction = before.of("instruction")
     if not instruction and shown.instruction:
         instruction = frozenset({("instruction", shown.instruction)})
+
     if shown.kind == "results":
         groups = _at_results(before, act, shown, legacy)
     elif shown.kind == "item":
@@ -242,6 +279,7 @@ def follow(before: Belief, action: str, shown: Shown, legacy: bool) -> Groups | 
         groups = _at_end(before, shown)
     else:
         groups["page"] = _AT["search"]
+
     if instruction:
         groups["instruction"] = instruction
     return {name: group for name, group in groups.items() if group}
@@ -255,17 +293,24 @@ _AT = {page: _fact("page", page) for page in PAGES}
 
 
 def _kept(before: Belief, *names: str) -> Groups:
+    """Return the facts of these predicates as they were."""
     return {name: before.groups[name] for name in names if name in before.groups}
 
 
 def _at_results(before: Belief, act: tuple[str, str], shown: Shown, legacy: bool) -> Groups:
-    opened, titles, prices = before.of("opened"), shown.titles, shown.prices
+    """Return the facts on a page of results."""
+    opened = before.of("opened")
+    titles = shown.titles
+    prices = shown.prices
     if shown.opened:
         opened |= {("opened", asin) for asin in shown.opened}
+
+    # Of products that are not listed any more, those that were opened stay known.
     if opened:
-        seen = {fact[1] for fact in opened} - {fact[2] for fact in shown.results}
-        titles |= {fact for fact in before.of("title") if fact[1] in seen}
-        prices |= {fact for fact in before.of("price") if fact[1] in seen}
+        unlisted = {fact[1] for fact in opened} - {fact[2] for fact in shown.results}
+        titles |= {fact for fact in before.of("title") if fact[1] in unlisted}
+        prices |= {fact for fact in before.of("price") if fact[1] in unlisted}
+
     groups = {
         "page": _AT["results"],
         "page_no": _fact("page_no", shown.page_no),
@@ -276,9 +321,11 @@ def _at_results(before: Belief, act: tuple[str, str], shown: Shown, legacy: bool
         "price": prices,
         "query": before.of("query"),
     }
+
+    # A search away from the search page is refused in strict episodes: the same list is shown again.
     if act[0] == "search":
-        same = all(groups[name] == before.of(name) for name in ("page_no", "total", "result"))
-        if legacy or before.argument("page") == "search" or not same:
+        same_list = all(groups[name] == before.of(name) for name in ("page_no", "total", "result"))
+        if legacy or before.argument("page") == "search" or not same_list:
             groups["query"] = _fact("query", clean(act[1]))
     return groups
 
@@ -288,89 +335,108 @@ _OF_PRODUCT = (*_BEHIND, "line", *_MATCHES)
 
 
 def _at_item(before: Belief, act: tuple[str, str], shown: Shown) -> Groups:
-    was = before.argument("page")
-    same = was == "item" or was in SUB_PAGES
-    asin = _product(before, act, shown, same)
-    same = same and asin == before.argument("product")
-    groups = _kept(before, *(_OF_PRODUCT if same else _BEHIND))
+    """Return the facts on an item page."""
+    page_before = before.argument("page")
+    was_at_item = page_before == "item" or page_before in SUB_PAGES
+    asin = _product(before, act, shown, was_at_item)
+    same_item = was_at_item and asin == before.argument("product")
+
+    groups = _kept(before, *(_OF_PRODUCT if same_item else _BEHIND))
     groups["page"] = _AT["item"]
     groups["option"] = shown.offers
-    selected = _selection(dict(before.pairs("selected")) if same else {}, act, shown)
+    selected = _selection(dict(before.pairs("selected")) if same_item else {}, act, shown)
     groups["selected"] = frozenset([("selected", *pair) for pair in selected.items()])
     if asin:
-        groups["product"] = before.of("product") if same else _fact("product", asin)
+        groups["product"] = before.of("product") if same_item else _fact("product", asin)
         groups["opened"] = _replaced(before.of("opened"), ("opened", asin))
         groups["title"] = _replaced(before.of("title"), ("title", asin, shown.title))
         if shown.low:
             price = ("price", asin, shown.low, shown.high)
             groups["price"] = _replaced(before.of("price"), price)
-    if not same or was != "item" or shown.offers != before.of("option"):
-        wanted = before.argument("instruction")
-        groups["attr_match"] = groups.get("attr_match", _NONE) | met_words(wanted, [shown.title])
-        groups["option_available"] = met_options(wanted, shown.options)
-        groups["price_ok"] = met_price(wanted, shown.low, shown.high)
+
+    # On the same page as before, what meets the instruction is the same.
+    if not same_item or page_before != "item" or shown.offers != before.of("option"):
+        instruction = before.argument("instruction")
+        in_title = met_words(instruction, [shown.title])
+        groups["attr_match"] = groups.get("attr_match", _NONE) | in_title
+        groups["option_available"] = met_options(instruction, shown.options)
+        groups["price_ok"] = met_price(instruction, shown.low, shown.high)
     return groups
 
 
 def _replaced(facts: frozenset[Fact], fact: Fact) -> frozenset[Fact]:
+    """Return facts with one in the place of those that have the same first argument."""
     if fact in facts:
         return facts
-    return frozenset([fact, *[f for f in facts if f[1] != fact[1]]])
+    return frozenset([fact, *[other for other in facts if other[1] != fact[1]]])
 
 
-def _product(before: Belief, act: tuple[str, str], shown: Shown, same: bool) -> str:
+def _product(before: Belief, act: tuple[str, str], shown: Shown, was_at_item: bool) -> str:
     """Return the product of an item page: the one at hand, the one clicked on, or one by title."""
-    here = before.argument("product") if same else ""
+    here = before.argument("product") if was_at_item else ""
     if here and ("title", here, shown.title) in before.of("title"):
         return here
     if act[0] == "click" and any(fact[2] == act[1] for fact in before.of("result")):
         return act[1]
-    if same:
+    if was_at_item:
         return here
-    titled = [asin for asin, title in before.pairs("title") if title == shown.title]
-    return titled[0] if len(titled) == 1 else ""
+
+    asins = [asin for asin, title in before.pairs("title") if title == shown.title]
+    return asins[0] if len(asins) == 1 else ""
 
 
 def _selection(selected: dict[str, str], act: tuple[str, str], shown: Shown) -> dict[str, str]:
-    """Return what is chosen on an item page: as it shows, else as the clicks so far tell."""
-    chosen = {g: v for g, v in selected.items() if ("option", g, v) in shown.offers}
+    """Return what is selected on an item page: as it shows, else as the clicks so far say."""
+    selection = {}
+    for group, value in selected.items():
+        if ("option", group, value) in shown.offers:
+            selection[group] = value
+
+    # Of groups that share a value, a click selects it in the last one.
     if act[0] == "click" and act[1] == act[1].strip():
         clicked = clean(act[1])
         for group, value in reversed(shown.options):
-            if value == clicked:  # the last group that has it
-                chosen[group] = clicked
+            if value == clicked:
+                selection[group] = clicked
                 break
     if not shown.selected:
-        return chosen
+        return selection
+
+    # What the page marks is right. What it does not mark may be selected all the same where
+    # upstream, which looks for values in escaped JSON, does not find it.
     marked: dict[str, list[str]] = {}
     for group, value in shown.selected:
         marked.setdefault(group, []).append(value)
     for group in dict(shown.options):
-        believed = chosen.get(group, "")
+        believed = selection.get(group, "")
         if group in marked and believed not in marked[group]:
-            chosen[group] = marked[group][0]
+            selection[group] = marked[group][0]
         elif group not in marked and believed.isascii() and not {'"', "\\"} & {*believed}:
-            chosen.pop(group, None)  # upstream would mark it: it looks for it in escaped JSON
-    return chosen
+            selection.pop(group, None)
+    return selection
 
 
 def _at_sub_page(before: Belief, page: str, shown: Shown) -> Groups:
+    """Return the facts on a page behind an item."""
     groups = _kept(before, *_BEHIND, "product", "option", "selected", *_MATCHES)
     groups["page"] = _AT[page]
+
     lines = frozenset(
         [("line", page, str(number), line) for number, line in enumerate(shown.lines, 1) if line]
     )
     known = before.of("line")
     groups["line"] = lines.union([fact for fact in known if fact[1] != page])
     if not lines <= known:
-        found = met_words(before.argument("instruction"), shown.lines)
-        groups["attr_match"] = before.of("attr_match") | found
+        in_lines = met_words(before.argument("instruction"), shown.lines)
+        groups["attr_match"] = before.of("attr_match") | in_lines
     return groups
 
 
 def _at_end(before: Belief, shown: Shown) -> Groups:
+    """Return the facts after a purchase."""
     groups = _kept(before, *_BEHIND, "product", "option", "selected", "line", *_MATCHES)
-    groups["page"], groups["done"] = _AT["done"], _fact("done")
+    groups["page"] = _AT["done"]
+    groups["done"] = _fact("done")
     if shown.asin:
         groups["product"] = _fact("product", shown.asin)
         groups["selected"] = frozenset(("selected", *pair) for pair in shown.selected)

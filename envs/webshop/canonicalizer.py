@@ -86,32 +86,40 @@ class WebShopCanonicalizer:
         """Return the belief after `action` was answered with `observation`."""
         shown = read_page(observation)
         memory = self._memory
-        known = memory is not None and memory[0] is state
-        before = memory[1] if known and memory is not None else Belief.of_facts(state.facts)
+        if memory is not None and memory[0] is state:
+            before = memory[1]
+        else:
+            before = Belief.of_facts(state.facts)
         groups = None if shown is None else follow(before, action, shown, self.legacy)
         if groups is None:
             return State(state.facts, parsed=False)
+
         if groups == before.groups:
             after = before
             state = state if state.parsed else State(state.facts)
         else:
             after = Belief(groups)
             state = State(_NONE.union(*groups.values()))
-        self._memory = (state, after)  # grouping anew gives the same: only time depends on it
+
+        # Grouping the facts anew would give the same: only time depends on this memory.
+        self._memory = (state, after)
         return state
 
     def action(self, text: str) -> str:
         """Return the canonical form of an action: lower case, single blanks, none at brackets."""
-        read = read_written(text)
-        if read is None:
+        parsed = read_written(text)
+        if parsed is None:
             return collapse(text)
-        return f"{read[0]}[{' '.join(read[1].lower().split())}]"
+        verb, argument = parsed
+        return f"{verb}[{' '.join(argument.lower().split())}]"
 
     def describe(self, before: State, action: str, after: State) -> str:
         """Return a page from which `update` reads `after`: see `Describer`."""
         rich = self.observation_mode == "text_rich"
         parts = _Page(after, _Belief(before).argument("instruction"), rich).parts()
-        return "\n".join([*filter(None, parts), ""]) if rich else _SEPARATOR.join(parts)
+        if rich:
+            return "\n".join([*filter(None, parts), ""])
+        return _SEPARATOR.join(parts)
 
     def reveals(
         self, goal: str, history: Sequence[Turn], before: State, action: str, after: State
@@ -123,20 +131,26 @@ class WebShopCanonicalizer:
                 earlier.append(self.initial(goal, turn.observation))
             else:
                 earlier.append(self.update(earlier[-1], turn.action, turn.observation))
+
         new = _of_shop(after) - _of_shop(before)
         return bool(new) and not new <= frozenset().union(*map(_of_shop, earlier))
 
 
-_LAST = 2
-_TITLE = 80
-_OPTIONS = 12
+_LAST_ACTIONS = 2
+_LONGEST_TITLE = 80
+_MOST_VALUES = 12
 
 
 def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None = None) -> str:
     """Return what matters for the next action or, with an action, for predicting what follows it."""
     belief = _Belief(state)
     lines = [f"goal: {goal}", f"page: {belief.page_line()}"]
-    named = clean((read_action(action) or ("", ""))[1]) if action is not None else ""
+    named = ""
+    if action is not None:
+        _, argument = read_action(action) or ("", "")
+        named = clean(argument)
+
+    # For choosing an action all results matter, for predicting what follows one only those it names.
     if belief.page == "results":
         listed = belief.results()
         if action is None:
@@ -147,14 +161,18 @@ def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None
         lines.append(f"keywords: {keywords(goal)[0]}")
     elif action is None or belief.page in ("item", *SUB_PAGES):
         lines += belief.product_lines()
-    done = [
-        f"{after.action}" + " (nothing changed)" * (after.observation == before.observation)
-        for before, after in pairwise(list(history)[-_LAST - 1 :])
-    ]
-    return "\n".join([*lines, *([f"last: {'; '.join(done)}"] if done else [])])
+
+    done = []
+    for before, after in pairwise(list(history)[-_LAST_ACTIONS - 1 :]):
+        unchanged = after.observation == before.observation
+        done.append(f"{after.action} (nothing changed)" if unchanged else f"{after.action}")
+    if done:
+        lines.append(f"last: {'; '.join(done)}")
+    return "\n".join(lines)
 
 
 def dollars(cents: str) -> str:
+    """Return an amount in cents as one in dollars."""
     cents = cents.zfill(3)
     return f"{cents[:-2]}.{cents[-2:]}"
 
@@ -164,57 +182,82 @@ class _Belief(Belief):
 
     def __init__(self, state: State):
         super().__init__(Belief.of_facts(state.facts).groups)
-        self.page, self.product = self.argument("page"), self.argument("product")
+        self.page = self.argument("page")
+        self.product = self.argument("product")
         self.titles = dict(self.pairs("title"))
         self.prices = {fact[1]: fact[2:] for fact in sorted(self.of("price"))}
         self.opened = {fact[1] for fact in self.of("opened")}
 
     def page_line(self) -> str:
+        """Return which page this is."""
         if self.page == "results":
-            pages = f"{self.argument('page_no')} of {max(1, -(-self.number('total') // 10))}"
+            page_count = max(1, -(-self.number("total") // 10))
+            pages = f"{self.argument('page_no')} of {page_count}"
             return f"results {pages} for {self.argument('query') or 'something'}"
         if self.page in SUB_PAGES:
             return f"{self.page} of {self.product or 'a product'}"
         if self.page == "done":
             return f"done, reward {self.argument('reward') or 'not known'}"
-        return f"{self.page or 'not known'} {self.product if self.page == 'item' else ''}".strip()
+        if self.page == "item":
+            return f"item {self.product}".strip()
+        return (self.page or "not known").strip()
 
     def results(self) -> list[str]:
+        """Return the listed products in the order of their ranks."""
         return [asin for _, asin in sorted(self.pairs("result"), key=lambda row: whole(row[0]))]
 
     def listed(self, asin: str) -> str:
+        """Return a listed product in a line."""
         title = _shortened(self.titles.get(asin, ""))
-        seen = " (opened)" if asin in self.opened else ""
-        return " ".join(filter(None, (asin, title, self.price(asin)))) + seen
+        line = " ".join(filter(None, (asin, title, self.price(asin))))
+        return f"{line} (opened)" if asin in self.opened else line
 
     def price(self, asin: str) -> str:
+        """Return a product's price tag, empty where none is known."""
         low, high = self.prices.get(asin, ("", ""))
         if not (low and high):
             return ""
-        return f"${dollars(low)}" + (f" to ${dollars(high)}" if high != low else "")
+        if low == high:
+            return f"${dollars(low)}"
+        return f"${dollars(low)} to ${dollars(high)}"
 
     def product_lines(self) -> list[str]:
-        known = [_shortened(self.titles.get(self.product, "")), self.price(self.product)]
-        lines = [f"product: {' '.join(filter(None, known))}"] if any(known) else []
+        """Return the lines about the product at hand."""
+        lines = []
+        title = _shortened(self.titles.get(self.product, ""))
+        named = " ".join(filter(None, (title, self.price(self.product))))
+        if named:
+            lines.append(f"product: {named}")
+
         fits = [fact[1] for fact in sorted(self.of("attr_match"))]
-        fits += [f"price {self.argument('price_ok')}"] if self.argument("price_ok") else []
-        lines += [f"fits: {', '.join(fits)}"] if fits else []
-        chosen = [f"{group} {value}" for group, value in self.pairs("selected")]
-        lines += [f"chosen: {', '.join(chosen)}"] if chosen else []
+        if self.argument("price_ok"):
+            fits.append(f"price {self.argument('price_ok')}")
+        if fits:
+            lines.append(f"fits: {', '.join(fits)}")
+
+        selected = [f"{group} {value}" for group, value in self.pairs("selected")]
+        if selected:
+            lines.append(f"chosen: {', '.join(selected)}")
+
+        # Of many values, those that the instruction names come first.
         offers: dict[str, list[str]] = {}
         for group, value in self.pairs("option"):
             offers.setdefault(group, []).append(value)
-        named = set(self.pairs("option_available"))
+        asked_for = set(self.pairs("option_available"))
         groups = []
-        for group, values in offers.items():  # those that the instruction names first
-            values.sort(key=lambda value: (group, value) not in named)
-            more = f" and {len(values) - _OPTIONS} more" if len(values) > _OPTIONS else ""
-            groups.append(f"{group}: {', '.join(values[:_OPTIONS])}{more}")
-        return lines + ([f"options: {'; '.join(groups)}"] if groups else [])
+        for group, values in offers.items():
+            values.sort(key=lambda value: (group, value) not in asked_for)
+            more = f" and {len(values) - _MOST_VALUES} more" if len(values) > _MOST_VALUES else ""
+            groups.append(f"{group}: {', '.join(values[:_MOST_VALUES])}{more}")
+        if groups:
+            lines.append(f"options: {'; '.join(groups)}")
+        return lines
 
 
 def _shortened(title: str) -> str:
-    return title if len(title) <= _TITLE else title[: _TITLE - 3].rstrip() + "..."
+    if len(title) <= _LONGEST_TITLE:
+        return title
+    return title[: _LONGEST_TITLE - 3].rstrip() + "..."
 
 
 _SEPARATOR = " [SEP] "
@@ -226,18 +269,24 @@ class _Page(_Belief):
 
     def __init__(self, state: State, instruction: str, rich: bool):
         super().__init__(state)
-        self.rich, self.selected = rich, self.pairs("selected")
+        self.rich = rich
+        self.selected = self.pairs("selected")
         self.instruction = self.argument("instruction") or instruction
 
     def button(self, name: str, clicked: bool = False) -> str:
+        """Return a button as the page's mode has it."""
+        if not self.rich:
+            return name
         mark = "clicked button" if clicked else "button"
-        return f"[{mark}] {name} [{mark}_]" if self.rich else name
+        return f"[{mark}] {name} [{mark}_]"
 
     def parts(self) -> list[str]:
+        """Return the texts of the page."""
         if self.page == "done":
             return self.end()
         if self.page == "search" or not self.page:
             return ["WebShop", "Instruction:", self.instruction, self.button("Search")]
+
         head = ["Instruction:", self.instruction, self.button("Back to Search")]
         if self.page == "results":
             return head + self.list_parts()
@@ -245,37 +294,56 @@ class _Page(_Belief):
         return [*head, self.button("< Prev"), *body]
 
     def list_parts(self) -> list[str]:
-        number = self.argument("page_no") or "1"
-        parts = [f"Page {number} (Total results: {self.argument('total') or '0'})"]
-        parts += [self.button("< Prev")] if number != "1" else []
+        """Return the texts of a page of results."""
+        page_no = self.argument("page_no") or "1"
+        parts = [f"Page {page_no} (Total results: {self.argument('total') or '0'})"]
+        if page_no != "1":
+            parts.append(self.button("< Prev"))
         parts.append(self.button("Next >"))
+
         for asin in self.results():
             parts.append(self.button(asin.upper(), asin in self.opened))
-            parts += [self.titles.get(asin, "unnamed"), self.price(asin) or _NO_PRICE]
+            parts.append(self.titles.get(asin, "unnamed"))
+            parts.append(self.price(asin) or _NO_PRICE)
         return parts
 
     def item(self) -> list[str]:
-        parts, group = list[str](), ""
-        for name, value in self.pairs("option"):
-            parts += [name] if name != group else []
-            group = name
-            indent = "  " if self.rich else ""
-            parts.append(indent + self.button(value, (name, value) in self.selected))
+        """Return the texts of an item page."""
+        parts = list[str]()
+        indent = "  " if self.rich else ""
+        last_group = ""
+        for group, value in self.pairs("option"):
+            if group != last_group:
+                parts.append(group)
+            last_group = group
+            parts.append(indent + self.button(value, (group, value) in self.selected))
         if not self.rich:
-            parts += [f"Selected {name}: {value}" for name, value in self.selected]
+            parts += [f"Selected {group}: {value}" for group, value in self.selected]
+
         parts.append(self.titles.get(self.product, "unnamed"))
-        parts += [f"Price: {self.price(self.product) or _NO_PRICE}", "Rating: N.A."]
-        names = ("Description", "Features", "Reviews", "Buy Now")
-        return parts + [self.button(name) for name in names]
+        parts.append(f"Price: {self.price(self.product) or _NO_PRICE}")
+        parts.append("Rating: N.A.")
+        parts += map(self.button, ("Description", "Features", "Reviews", "Buy Now"))
+        return parts
 
     def lines(self) -> list[str]:
+        """Return the texts of a page behind an item."""
         rows = [fact for fact in self.of("line") if fact[1] == self.page]
         return [fact[3] for fact in sorted(rows, key=lambda fact: (len(fact[2]), fact))]
 
     def end(self) -> list[str]:
-        parts = ["Thank you for shopping with us!", "Purchased", "asin", self.product.upper()]
-        parts += ["options", json.dumps(dict(self.selected)), "Reward"]
-        return [*parts, "Your score (min 0.0, max 1.0)", self.argument("reward")]
+        """Return the texts of the page after a purchase."""
+        return [
+            "Thank you for shopping with us!",
+            "Purchased",
+            "asin",
+            self.product.upper(),
+            "options",
+            json.dumps(dict(self.selected)),
+            "Reward",
+            "Your score (min 0.0, max 1.0)",
+            self.argument("reward"),
+        ]
 
 
 _OF_A_LIST = ("total", "result")
@@ -283,10 +351,10 @@ _OF_A_LIST = ("total", "result")
 
 def _of_shop(state: State) -> frozenset[Fact]:
     """Return what the shop showed; of result lists, with the query and the page they are of."""
-    one = {fact[0]: fact[1] for fact in state.facts if len(fact) == 2}
-    page = (one.get("query", ""), one.get("page_no", ""))
-    shown = {fact for fact in state.facts if fact[0] in CATALOGUE and fact[0] != "result"}
-    shown |= {(*fact, *page) for fact in state.facts if fact[0] in _OF_A_LIST}
-    if one.get("page") == "item":
-        shown.add(("offers", one.get("product", "")))
-    return frozenset(shown)
+    arguments = {fact[0]: fact[1] for fact in state.facts if len(fact) == 2}
+    result_page = (arguments.get("query", ""), arguments.get("page_no", ""))
+    shop_facts = {fact for fact in state.facts if fact[0] in CATALOGUE and fact[0] != "result"}
+    shop_facts |= {(*fact, *result_page) for fact in state.facts if fact[0] in _OF_A_LIST}
+    if arguments.get("page") == "item":
+        shop_facts.add(("offers", arguments.get("product", "")))
+    return frozenset(shop_facts)

@@ -278,21 +278,25 @@ class WebShopEnv(TextEnv):
         **common: Any,
     ):
         super().__init__(**common)
+
         check_choice("observation_mode", observation_mode, MODES)
         flags = {"legacy": legacy, "show_attrs": show_attrs, "strict_options": strict_options}
         for name, flag in flags.items():
             check_flag(name, flag)
         check_choice("expert", expert, _EXPERTS)
+
         self._tasks = open_tasks(data_dir, split, goals, goals_per_product, source, generator_seed)
         self._settings = {name: str(flag).lower() for name, flag in flags.items()}
         self._settings["observation_mode"] = observation_mode
-        self._legacy, self._strict_options = legacy, strict_options
+        self._legacy = legacy
+        self._strict_options = strict_options
         self._shop = Shop(self.catalog, legacy, show_attrs)
         self._pages = Pages(self._shop, observation_mode == "text_rich")
         self.canonicalizer = WebShopCanonicalizer(observation_mode, legacy)
         if observation_mode != MODES[0]:
             self.briefing = Briefing.of_package(__package__ or "", observation_mode)
-        self._knows = expert
+
+        self._expert_kind = expert
         self._wanted: Goal | None = None
         self._expert: ShopExpert | None = None
         self._suggested: tuple[str, ...] = ()
@@ -363,14 +367,16 @@ class WebShopEnv(TextEnv):
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Take one action; with ``legacy=True`` also after the purchase. See `TextEnv.step`."""
+        # Upstream goes on to accept searches on the page after the purchase.
         if self._legacy and self._outcome.terminated and isinstance(action, str):
             self._running = True
         return super().step(action)
 
     def expert_action(self) -> str | None:
         """Return the next action of the chosen expert; None after the end."""
-        if self._knows == "explore":
+        if self._expert_kind == "explore":
             return browse(self._state)
+
         if self._expert is None:
             self._expert = ShopExpert(self.wanted, self.catalog, self._legacy)
         return self._expert.action(self.session)
@@ -397,7 +403,10 @@ class WebShopEnv(TextEnv):
     def _open(self, task: str) -> tuple[str, str, Outcome]:
         self._wanted = None
         goal = self._tasks.goal(task)
-        self._wanted, self._expert, self.session = goal, None, Session()
+        self._wanted = goal
+        self._expert = None
+        self.session = Session()
+
         words = keywords(goal.text)[0].translate(_UNFIT).split()
         self._suggested = (f"search[{' '.join(words) or 'anything'}]",)
         return self._tasks.split_of(goal), goal.text, self._outcome_of(False)
@@ -406,31 +415,38 @@ class WebShopEnv(TextEnv):
         after = self._shop.act(self.session, action)
         if after is None:
             return self._outcome_of(not self._legacy)
+
         bought = after.page == "done" and self.session.page != "done"
         if bought:
             reward, parts = self._worth(after)
             after = after._replace(reward=reward, parts=parts)
+
         self.session = after
         return self._outcome_of(False, bought)
 
     def _worth(self, after: Session) -> tuple[float, Mapping[str, Any]]:
         """Return what a purchase is worth, and of which parts."""
-        goal, row = self.wanted, self.catalog.row(self.wanted.asin)
+        goal = self.wanted
+        row = self.catalog.row(goal.asin)
         assert row is not None and after.row is not None
-        product, wanted = self.catalog.product(after.row), self.catalog.product(row)
-        return reward_of(product, after.options, goal, wanted, self._strict_options)
+        bought = self.catalog.product(after.row)
+        wanted = self.catalog.product(row)
+        return reward_of(bought, after.options, goal, wanted, self._strict_options)
 
     def _agrees(self, outcome: Outcome) -> bool:
         worth = self._worth(self.session)[0] if self.session.page == "done" else 0.0
         return (outcome.score, outcome.success) == (worth, worth == 1.0)
 
     def _outcome_of(self, invalid: bool, bought: bool = False) -> Outcome:
+        """Return the page where the shopper stands, with what it is worth."""
         here = self.session
-        worth, page = here.reward or 0.0, self._pages.write(here, self.wanted.text)
-        reward, admissible = worth if bought else 0.0, self._admissible()
-        return Outcome(page, reward, worth, worth == 1.0, bought, invalid, admissible)
+        worth = here.reward or 0.0
+        page = self._pages.write(here, self.wanted.text)
+        reward = worth if bought else 0.0
+        return Outcome(page, reward, worth, worth == 1.0, bought, invalid, self._admissible())
 
     def _admissible(self) -> tuple[str, ...]:
+        """Return the clicks, or on the search page the suggested search."""
         if self.session.page == "search":
             return self._suggested
         return self._shop.clicks(self.session)

@@ -18,7 +18,7 @@ from .session import ON_A_PAGE, Session
 
 _ALIKE = 85.0  # what WebShop's own comparison of options asks for
 _BUTTONS = frozenset(("back to search", "< prev", "buy now", *SUB_PAGES))
-_UNFIT = re.compile(r"[\[\]\s]+")
+_UNSEARCHABLE = re.compile(r"[\[\]\s]+")
 
 
 class _Plan(NamedTuple):
@@ -56,7 +56,8 @@ class ShopExpert:
     def __init__(self, goal: Goal, catalog: Catalog, legacy: bool = False):
         row = catalog.row(goal.asin)
         assert row is not None
-        self._catalog, self._wanted = catalog, row
+        self._catalog = catalog
+        self._wanted = row
         product = catalog.product(row)
         self._queries = _queries(goal.text, product.title, goal.asin)
         self._choices = _choices(goal.options, dict(product.options), legacy)
@@ -88,14 +89,16 @@ class ShopExpert:
         """Return the next action on the way to the target's page, from a page that is not it."""
         if target not in here.rows:
             return "click[back to search]"
-        away = here.rows.index(target) // ON_A_PAGE + 1 - here.page_no
+
+        # Either back to the list and through its pages, or a new search, where that is shorter.
+        pages_ahead = here.rows.index(target) // ON_A_PAGE + 1 - here.page_no
         levels = {"results": 0, "item": 1}.get(here.page, 2)
-        if abs(away) + levels > 1 + page:
-            return "click[back to search]"  # searching anew is shorter
+        if abs(pages_ahead) + levels > 1 + page:
+            return "click[back to search]"
         if levels:
             return "click[< prev]"
-        if away:
-            return "click[next >]" if away > 0 else "click[< prev]"
+        if pages_ahead:
+            return "click[next >]" if pages_ahead > 0 else "click[< prev]"
         return f"click[{self._catalog.asin(target).lower()}]"
 
     def _choose(self, here: Session) -> str:
@@ -109,15 +112,17 @@ class ShopExpert:
 
     @cached_property
     def _plan(self) -> _Plan:
+        """The query that shows the product earliest; else any that shows a product."""
         best: _Plan | None = None
         instead: _Plan | None = None
         for query in self._queries:
-            found = self._catalog.search_rows(query)
-            if found and instead is None:
-                instead = _Plan(query, found[0], 1, False)
-            if self._wanted not in found:
+            rows = self._catalog.search_rows(query)
+            if rows and instead is None:
+                instead = _Plan(query, rows[0], 1, False)
+            if self._wanted not in rows:
                 continue
-            page = found.index(self._wanted) // ON_A_PAGE + 1
+
+            page = rows.index(self._wanted) // ON_A_PAGE + 1
             if best is None or page < best.page:
                 best = _Plan(query, self._wanted, page, True)
             if page == 1:
@@ -127,8 +132,8 @@ class ShopExpert:
 
 def _queries(instruction: str, title: str, asin: str) -> list[str]:
     """Return what to search for, the best first; never empty."""
-    written = (*keywords(instruction), instruction, title, asin, "anything")
-    queries = [_UNFIT.sub(" ", text).strip().lower() for text in written]
+    texts = (*keywords(instruction), instruction, title, asin, "anything")
+    queries = [_UNSEARCHABLE.sub(" ", text).strip().lower() for text in texts]
     return [query for query in dict.fromkeys(queries) if query]
 
 
@@ -142,17 +147,23 @@ def _choices(
             wanted[group] = value
         elif not group and (pair := _alike(value, offers)):
             wanted.setdefault(*pair)
-    last = {value: group for group, values in offers.items() for value in values}
-    chosen = list[tuple[str, str, str]]()
+
+    # A click on a value selects it in the last group that has it. By upstream's rules nothing else
+    # can be clicked on, and no value with a bracket; strict rules have "group: value" as well.
+    last_group = {}
+    for group, values in offers.items():
+        last_group.update(dict.fromkeys(values, group))
+
+    clicks = list[tuple[str, str, str]]()
     for group, value in wanted.items():
-        if last[value] == group and value not in _BUTTONS:
+        if last_group[value] == group and value not in _BUTTONS:
             if not (legacy and "[" in value):
-                chosen.append((group, value, value))
+                clicks.append((group, value, value))
         elif not legacy:
-            chosen.append((group, value, f"{group}: {value}"))
-        elif last[value] not in wanted and value not in _BUTTONS:
-            chosen.append((last[value], value, value))
-    return tuple(chosen)
+            clicks.append((group, value, f"{group}: {value}"))
+        elif last_group[value] not in wanted and value not in _BUTTONS:
+            clicks.append((last_group[value], value, value))
+    return tuple(clicks)
 
 
 def _alike(value: str, offers: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
@@ -160,9 +171,9 @@ def _alike(value: str, offers: Mapping[str, Sequence[str]]) -> tuple[str, str] |
     best: tuple[float, str, str] | None = None
     for group, values in offers.items():
         for offer in values:
-            score = fuzz.token_set_ratio(clean(value), clean(offer)) + (
-                clean(value) == clean(offer)
-            )
+            score = fuzz.token_set_ratio(clean(value), clean(offer))
+            if clean(value) == clean(offer):
+                score += 1
             if score > _ALIKE and (best is None or score > best[0]):
                 best = (score, group, offer)
     return None if best is None else best[1:]
@@ -177,7 +188,8 @@ _BRACKETS = re.compile(r"[\[\]]+")
 def browse(state: State) -> str | None:
     """Return the next action of a sensible shopper; None after a purchase or on an unknown page."""
     belief = Belief.of_facts(state.facts)
-    page, instruction = belief.argument("page"), belief.argument("instruction")
+    page = belief.argument("page")
+    instruction = belief.argument("instruction")
     if page == "search":
         words = " ".join(_BRACKETS.sub(" ", keywords(instruction)[0]).split())
         return f"search[{words or 'anything'}]"
@@ -194,29 +206,34 @@ def _pick(belief: Belief, wish: Wish) -> str:
     titles = {asin: set(text.replace("-", " ").split()) for asin, text in belief.pairs("title")}
     prices = {fact[1]: whole(fact[2]) for fact in sorted(belief.of("price"))}
     opened = {fact[1] for fact in belief.of("opened")}
-    keys = [
-        (
-            wish.limit is not None and prices.get(asin, 0) > wish.limit,
-            -len(words & titles.get(asin, set())),
-            whole(rank),
-            asin,
-        )
-        for rank, asin in belief.pairs("result")
-        if asin not in opened
-    ]
-    if keys:
-        return f"click[{min(keys)[3]}]"
+
+    # First what is not too dear, then what shares most words with the instruction, then by rank.
+    candidates = []
+    for rank, asin in belief.pairs("result"):
+        if asin in opened:
+            continue
+        too_dear = wish.limit is not None and prices.get(asin, 0) > wish.limit
+        shared_words = len(words & titles.get(asin, set()))
+        candidates.append(((too_dear, -shared_words, whole(rank)), asin))
+    if candidates:
+        _, asin = min(candidates)
+        return f"click[{asin}]"
+
     more = belief.number("page_no") * ON_A_PAGE < belief.number("total")
     return "click[next >]" if more else "click[back to search]"
 
 
 def _decide(belief: Belief, instruction: str) -> str:
-    named, selected = belief.pairs("option_available"), dict(belief.pairs("selected"))
-    best = dict(sorted(named, key=lambda pair: (len(pair[1]), pair)))
-    for group, value in best.items():
+    """Return the next action at an item: select an option, buy, or look at another."""
+    named = belief.pairs("option_available")
+    selected = dict(belief.pairs("selected"))
+    longest = dict(sorted(named, key=lambda pair: (len(pair[1]), pair)))
+    for group, value in longest.items():
         if selected.get(group) != value:
             return f"click[{value}]"
-    asked = {clean(value) for value in _CHOICE.findall(instruction.split(_LIMIT)[0])}
-    fits = asked <= {value for _, value in named} and belief.argument("price_ok") != "no"
+
+    asked_for = {clean(value) for value in _CHOICE.findall(instruction.split(_LIMIT)[0])}
+    has_options = asked_for <= {value for _, value in named}
+    fits = has_options and belief.argument("price_ok") != "no"
     others = len(belief.of("result")) > 1 and len(belief.of("opened")) < _TRIES
     return "click[buy now]" if fits or not others else "click[< prev]"
