@@ -29,7 +29,7 @@ _OPEN: WeakValueDictionary[tuple[str, int], Catalog] = WeakValueDictionary()
 
 
 def _checked(read: Callable[..., Answer]) -> Callable[..., Answer]:
-    """Return a method of `Catalog` that tells of broken files in comap's words."""
+    """Return a method of `Catalog` that raises `DataCorrupt` where files are broken."""
 
     @wraps(read)
     def reading(self: Catalog, *arguments: Any, **options: Any) -> Answer:
@@ -38,8 +38,8 @@ def _checked(read: Callable[..., Answer]) -> Callable[..., Answer]:
         except (ValueError, LookupError, TypeError, ArithmeticError, MemoryError) as error:
             if isinstance(error, CoMapError):
                 raise
-            found = f"expected whole files, found {type(error).__name__}: {error}"
-            raise _corrupt(self.folder, found) from error
+            problem = f"expected whole files, found {type(error).__name__}: {error}"
+            raise _corrupt(self.folder, problem) from error
 
     return reading
 
@@ -57,18 +57,25 @@ class Catalog:
     """
 
     def __init__(self, folder: Path, manifest: dict[str, Any]):
-        self.folder, self.manifest = folder, manifest
-        self._products, self._cards = Texts(folder, "products"), Texts(folder, "cards")
-        self._asins, self._order = load_array(folder, "asins"), load_array(folder, "order")
+        self.folder = folder
+        self.manifest = manifest
+        self._products = Texts(folder, "products")
+        self._cards = Texts(folder, "cards")
+        self._asins = load_array(folder, "asins")
+        self._order = load_array(folder, "order")
         self._goal_rows = load_array(folder, "goal_rows")
         self._goal_starts = load_array(folder, "goal_starts")
         self._human = Texts(folder, "human")
         self.index = SearchIndex(folder, manifest["documents"], load_array(folder, "ranks"))
         self._labels: dict[str, tuple[dict[str, int], npt.NDArray[Any]]] = {}
-        products, cards, index = self._products, self._cards, self.index  # no circle through self
+
+        # The caches hold no reference to the catalogue: it goes when nobody uses it any more.
+        products = self._products
+        cards = self._cards
+        index = self.index
         self._product = lru_cache(512)(lambda row: Product.from_json(products[row]))
         self._card = lru_cache(4096)(lambda row: cards[row].split("\n", 2))
-        self._found = lru_cache(1024)(lambda query, k: index.search(query, k))
+        self._rows_found = lru_cache(1024)(lambda query, k: index.search(query, k))
 
     @classmethod
     def open(cls, directory: str | os.PathLike[str]) -> Catalog:
@@ -93,8 +100,9 @@ class Catalog:
         try:
             path = folder / MANIFEST
             key = (str(folder), path.stat().st_mtime_ns)
-            if (known := _OPEN.get(key)) is not None:
-                return known
+            already_open = _OPEN.get(key)
+            if already_open is not None:
+                return already_open
             manifest = json.loads(path.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError) as error:
             raise DataNotFound(
@@ -104,8 +112,9 @@ class Catalog:
         except (ValueError, RecursionError) as error:
             raise _corrupt(folder, f"expected JSON in {MANIFEST}, found: {error}") from error
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            found = manifest.get("format") if isinstance(manifest, dict) else None
-            raise _corrupt(folder, f"expected format {FORMAT}, found {found!r}")
+            number = manifest.get("format") if isinstance(manifest, dict) else None
+            raise _corrupt(folder, f"expected format {FORMAT}, found {number!r}")
+
         check_files(folder, manifest, most=QUICK)
         try:
             catalog = _OPEN[key] = cls(folder, manifest)
@@ -130,7 +139,7 @@ class Catalog:
     @_checked
     def search_rows(self, query: str, k: int = 50) -> list[int]:
         """Return the rows of the best `k` products, best first."""
-        return list(self._found(query, k))
+        return list(self._rows_found(query, k))
 
     @_checked
     def rows_with(self, label: str, value: str) -> list[int]:
@@ -138,7 +147,8 @@ class Catalog:
         if label not in self._labels:
             names = json.loads((self.folder / f"{label}.json").read_text(encoding="utf-8"))
             numbers = {name: number for number, name in enumerate(names)}
-            self._labels[label] = numbers, load_array(self.folder, label)
+            self._labels[label] = (numbers, load_array(self.folder, label))
+
         numbers, labelled = self._labels[label]
         rows: list[int] = np.flatnonzero(labelled == numbers.get(value, -1)).tolist()
         return rows
@@ -161,14 +171,15 @@ class Catalog:
     @_checked
     def row(self, asin: str) -> int | None:
         """Return a product's row, or None where there is none."""
-        sought = asin.encode("utf-8", "surrogatepass")
-        if not len(self._asins) or len(sought) > self._asins.itemsize:
+        encoded = asin.encode("utf-8", "surrogatepass")
+        if not len(self._asins) or len(encoded) > self._asins.itemsize:
             return None
-        key = np.array([sought], self._asins.dtype)
-        at = int(np.searchsorted(self._asins, key, sorter=self._order)[0])
-        if at == len(self._asins) or self._asins[self._order[at]] != sought:
+
+        key = np.array([encoded], self._asins.dtype)
+        position = int(np.searchsorted(self._asins, key, sorter=self._order)[0])
+        if position == len(self._asins) or self._asins[self._order[position]] != encoded:
             return None
-        return int(self._order[at])
+        return int(self._order[position])
 
     @_checked
     def goal(self, kind: str, index: int) -> Goal:
@@ -178,13 +189,16 @@ class Catalog:
                 f"expected a goal 'synthetic/0' to 'synthetic/{self.goals('synthetic') - 1}' or "
                 f"'human/0' to 'human/{self.goals('human') - 1}', found '{kind}/{index}'"
             )
+
         if kind == "human":
-            row, text, wanted, options, cap = json.loads(self._human[index])
-            named = tuple(("", value) for value in options)
-            return Goal(kind, index, self.asin(row), text, tuple(wanted), named, cap)
-        at = int(np.searchsorted(self._goal_starts, index, side="right")) - 1
-        product = self.product(int(self._goal_rows[at]))
-        number = index - int(self._goal_starts[at])
+            row, text, attributes, values, cap = json.loads(self._human[index])
+            options = tuple(("", value) for value in values)
+            return Goal(kind, index, self.asin(row), text, tuple(attributes), options, cap)
+
+        position = int(np.searchsorted(self._goal_starts, index, side="right")) - 1
+        product = self.product(int(self._goal_rows[position]))
+        number = index - int(self._goal_starts[position])
+
         # WebShop's weight: the mean of 1 / (goals that ask for the attribute).
         shares = [1 / self._attribute_counts[attribute] for attribute in product.wanted]
         return synthetic_goal(product, index, number, sum(shares) / len(shares))
@@ -208,6 +222,7 @@ class Catalog:
 
     @cached_property
     def _attribute_counts(self) -> dict[str, int]:
+        """How many goals ask for each attribute."""
         counts: dict[str, int] = json.loads((self.folder / "attributes.json").read_text("utf-8"))
         return counts
 
@@ -218,7 +233,7 @@ def check_files(folder: Path, manifest: Mapping[str, Any], *, most: float = math
         raise _corrupt(folder, wrong)
 
 
-def _corrupt(folder: Path, said: str) -> DataCorrupt:
+def _corrupt(folder: Path, problem: str) -> DataCorrupt:
     return DataCorrupt(
-        f"{folder}: {said}; build the catalogue again: comap data build webshop SOURCE"
+        f"{folder}: {problem}; build the catalogue again: comap data build webshop SOURCE"
     )

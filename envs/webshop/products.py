@@ -89,10 +89,12 @@ def read_product(
         )
     notes = {"asin": record.get("asin"), **notes}
     prices, tag = _prices(record)
+
     bullets = record.get("small_description")
     lines = bullets if isinstance(bullets, list) else [bullets]
     if not all(line is None or isinstance(line, str) for line in lines):
         raise _wrong(record, "small_description", "a text or a list of texts")
+
     product = Product(
         asin=_text(record, "asin"),
         title=_text(record, "name"),
@@ -111,17 +113,20 @@ def read_product(
 
 
 def search_text(product: Product) -> str:
+    """Return the text of a product that upstream's index has: of its bullets only the first."""
     options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in product.options)
     first = product.bullets[0] if product.bullets else ""
     return f"{product.title} {product.description} {first} {options}".lower()
 
 
 def _prices(record: Mapping[str, Any]) -> tuple[list[float], str]:
+    """Return the one or two prices of a product, and its price tag."""
     amounts = [re.sub(r"[^\d.]", "", part) for part in _text(record, "pricing").split("$")[1:]]
     try:
         prices = [float(amount) for amount in amounts if amount.strip(".")] or list(_NO_PRICE)
     except ValueError as error:
         raise _wrong(record, "pricing", "amounts in dollars") from error
+
     tag = f"${prices[0]}" if len(prices) == 1 else f"${prices[0]} to ${prices[1]}"
     return prices[:2], tag
 
@@ -131,6 +136,7 @@ def _options(record: Mapping[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ..
     groups = record.get("customization_options") or {}
     if not isinstance(groups, dict):
         raise _wrong(record, "customization_options", "option groups by name")
+
     options: dict[str, tuple[str, ...]] = {}
     for name, contents in groups.items():
         if contents is None:
@@ -144,6 +150,7 @@ def _options(record: Mapping[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ..
 
 
 def _text(record: Mapping[str, Any], key: str) -> str:
+    """Return a field that is a text, or empty where it is missing."""
     value = record.get(key)
     if value is None:
         return ""
@@ -177,33 +184,39 @@ _MODEL = "en_core_web_sm"
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
 
 
-def noun_rule(name: str, given: Mapping[str, Sequence[str]] | None = None) -> tuple[str, NounRule]:
-    """Return a rule's full name, for fingerprints, and the rule."""
+def noun_rule(
+    name: str, fixed_nouns: Mapping[str, Sequence[str]] | None = None
+) -> tuple[str, NounRule]:
+    """Return a rule's full name, for fingerprints, and the rule; `fixed_nouns` go before it."""
     if name not in NOUN_RULES:
         raise OptionError(f"there is no noun rule {name!r}; {suggest(str(name), NOUN_RULES)}")
-    said, rule = ("lexical-1", _lexical) if name == "lexical" else _spacy(name)
-    if given is None:
-        return said, rule
+    full_name, rule = ("lexical-1", _lexical) if name == "lexical" else _spacy(name)
+    if fixed_nouns is None:
+        return full_name, rule
 
-    def known_first(titles: Sequence[tuple[str, str]]) -> list[tuple[str, ...]]:
-        rest = [pair for pair in titles if pair[0] not in given]
-        found = dict(zip((asin for asin, _ in rest), rule(rest), strict=True))
-        return [tuple(given[asin]) if asin in given else found[asin] for asin, _ in titles]
+    def fixed_first(titles: Sequence[tuple[str, str]]) -> list[tuple[str, ...]]:
+        rest = [pair for pair in titles if pair[0] not in fixed_nouns]
+        nouns = dict(zip((asin for asin, _ in rest), rule(rest), strict=True))
+        nouns |= {asin: tuple(fixed_nouns[asin]) for asin, _ in titles if asin in fixed_nouns}
+        return [nouns[asin] for asin, _ in titles]
 
-    return f"given+{said}", known_first
+    return f"given+{full_name}", fixed_first
 
 
 def _lexical(titles: Sequence[tuple[str, str]]) -> list[tuple[str, ...]]:
-    """Return all words but short, dull and wordless ones."""
-    dull = table("function_words")
-    return [
-        tuple(
-            word
-            for word in _WORD.findall(title.lower())
-            if len(word) > 1 and word not in dull and any(map(str.isalpha, word))
+    """Return all words of each title but short ones, function words, and those without a letter."""
+    function_words = table("function_words")
+    nouns = []
+    for _, title in titles:
+        words = _WORD.findall(title.lower())
+        nouns.append(
+            tuple(
+                word
+                for word in words
+                if len(word) > 1 and word not in function_words and any(map(str.isalpha, word))
+            )
         )
-        for _, title in titles
-    ]
+    return nouns
 
 
 def _spacy(name: str) -> tuple[str, NounRule]:
@@ -222,11 +235,11 @@ def _spacy(name: str) -> tuple[str, NounRule]:
         ) from error
 
     def tagged(titles: Sequence[tuple[str, str]]) -> list[tuple[str, ...]]:
-        parsed = tagger.pipe(title for _, title in titles)
-        return [
-            tuple(token.text.lower() for token in text if token.pos_ in ("NOUN", "PROPN"))
-            for text in parsed
-        ]
+        nouns = []
+        for text in tagger.pipe(title for _, title in titles):
+            tokens = [token for token in text if token.pos_ in ("NOUN", "PROPN")]
+            nouns.append(tuple(token.text.lower() for token in tokens))
+        return nouns
 
     return f"spacy-{spacy.__version__}-{_MODEL}-{tagger.meta['version']}", tagged
 
@@ -263,19 +276,31 @@ class Goal:
 
 
 def synthetic_goal(product: Product, index: int, number: int, weight: float) -> Goal:
-    chosen: list[tuple[str, str]] = []
+    """Return the goal of this number of a product: goals are all combinations of its options."""
+    # The last group by name counts fastest, as in upstream's product of all values.
+    reversed_options: list[tuple[str, str]] = []
     for name, values in sorted(product.options, reverse=True):
         number, index_of_value = divmod(number, len(values))
-        chosen.append((name, values[index_of_value]))
-    options = tuple(reversed(chosen))
-    said = ", and ".join(f"{name}: {value}" for name, value in options)
-    text = f"{product.instruction}{' with ' + said if said else ''}{price_clause(product.cap)}"
+        reversed_options.append((name, values[index_of_value]))
+    options = tuple(reversed(reversed_options))
+
+    text = str(product.instruction)
+    if options:
+        text += " with " + ", and ".join(f"{name}: {value}" for name, value in options)
     return Goal(
-        "synthetic", index, product.asin, text, product.wanted, options, product.cap, weight
+        kind="synthetic",
+        index=index,
+        asin=product.asin,
+        text=text + price_clause(product.cap),
+        attributes=product.wanted,
+        options=options,
+        cap=product.cap,
+        weight=weight,
     )
 
 
 def price_clause(cap: float) -> str:
+    """Return the end of an instruction that states a price cap; empty where there is none."""
     return f", and price lower than {cap:.2f} dollars" if cap < NO_CAP else ""
 
 
@@ -305,7 +330,9 @@ def legacy_order(count: int) -> tuple[int, ...]:
 def split_of_asin(asin: str) -> str:
     """Return the split of all goals of a product: 80 % train, 10 % valid, 10 % test."""
     byte = hashlib.sha256(asin.encode("utf-8", "surrogatepass")).digest()[0]
-    return "train" if byte < 205 else "valid" if byte < 230 else "test"
+    if byte < 205:
+        return "train"
+    return "valid" if byte < 230 else "test"
 
 
 _ALIKE = 85.5  # WebShop rounds a score, half to even, and wants more than 85
@@ -339,63 +366,94 @@ def reward_of(
         >>> reward_of(tea, {"size": "m"}, goal, tea)[0], reward_of(tea, {}, goal, tea)[1]["r_option"]
         (1.0, 0.0)
     """
-    parts = _kind(bought, wanted)
-    attributes = sum(_has(bought, attribute) for attribute in goal.attributes)
-    options = _lenient(chosen, goal.options)
+    parts = _type_parts(bought, wanted)
+    attributes_met = sum(_has(bought, attribute) for attribute in goal.attributes)
     if strict:
-        options = sum(
-            chosen.get(name) == value if name else value in chosen.values()
-            for name, value in goal.options
-        )
-    cheap = bought.price <= goal.cap
-    asked = len(goal.attributes) + len(goal.options) + 1
+        options_met = _exact_options(chosen, goal.options)
+    else:
+        options_met = _lenient_options(chosen, goal.options)
+    price_met = bought.price <= goal.cap
+
+    attribute_count = len(goal.attributes)
+    option_count = len(goal.options)
+    total_count = attribute_count + option_count + 1
     parts |= {
-        "r_att": attributes / len(goal.attributes),
-        "r_price": cheap,
-        "n_att_matched": attributes,
-        "n_option_matched": options,
-        "w_att": len(goal.attributes) / asked,
-        "w_price": 1 / asked,
+        "r_att": attributes_met / attribute_count,
+        "r_price": price_met,
+        "n_att_matched": attributes_met,
+        "n_option_matched": options_met,
+        "w_att": attribute_count / total_count,
+        "w_price": 1 / total_count,
     }
-    if goal.options:
-        count = len(goal.options)
-        parts |= {"r_option": options / count, "w_option": count / asked}
-    total: float = (attributes + options + cheap) / asked * parts["r_type"]
-    return total, parts
+    if option_count:
+        parts["r_option"] = options_met / option_count
+        parts["w_option"] = option_count / total_count
+
+    reward: float = (attributes_met + options_met + price_met) / total_count * parts["r_type"]
+    return reward, parts
 
 
-def _kind(bought: Product, wanted: Product) -> dict[str, Any]:
-    same = bought.query == wanted.query
-    paths = [
-        {part.strip() for part in p.product_category.split("\u203a")} for p in (bought, wanted)
-    ]
-    categories = len(paths[0] & paths[1]) >= _ALIKE_CATEGORIES
-    shared = len(set(bought.nouns) & set(wanted.nouns))
-    title = shared / len(wanted.nouns) if wanted.nouns else _FAIR_TITLE
-    worth = 1.0 if same or categories or title > _FAIR_TITLE else 0.5
-    if title < _POOR_TITLE:
-        worth = 0.1 if title else 0.0
-    matches = {"query_match": same, "category_match": categories, "title_score": title}
-    return {"r_type": worth, **matches}
+def _type_parts(bought: Product, wanted: Product) -> dict[str, Any]:
+    """Return ``r_type``, whether this is the right kind of thing, and what it follows from."""
+    query_match = bought.query == wanted.query
+    shared_categories = _categories(bought) & _categories(wanted)
+    category_match = len(shared_categories) >= _ALIKE_CATEGORIES
+
+    # Upstream counts the wanted title's nouns with repeats, those that are shared without.
+    title_score = _FAIR_TITLE
+    if wanted.nouns:
+        title_score = len(set(bought.nouns) & set(wanted.nouns)) / len(wanted.nouns)
+
+    # A poor title overrides whatever else matches.
+    if title_score == 0:
+        r_type = 0.0
+    elif title_score < _POOR_TITLE:
+        r_type = 0.1
+    elif query_match or category_match or title_score > _FAIR_TITLE:
+        r_type = 1.0
+    else:
+        r_type = 0.5
+    return {
+        "r_type": r_type,
+        "query_match": query_match,
+        "category_match": category_match,
+        "title_score": title_score,
+    }
+
+
+def _categories(product: Product) -> set[str]:
+    """Return the categories on the path to a product."""
+    return {part.strip() for part in product.product_category.split("\u203a")}
 
 
 def _has(bought: Product, attribute: str) -> bool:
     """Return whether a product has an attribute: nearly among its own, or in its texts."""
     texts = (bought.title, " ".join(bought.bullets), bought.description)
-    return _alike(attribute, bought.attributes) or any(attribute in t.lower() for t in texts)
+    return _alike(attribute, bought.attributes) or any(attribute in text.lower() for text in texts)
 
 
-def _lenient(chosen: Mapping[str, str], asked: Sequence[tuple[str, str]]) -> int:
-    """Return how many options are chosen as WebShop counts: any value will do that looks alike."""
+def _exact_options(chosen: Mapping[str, str], goal_options: Sequence[tuple[str, str]]) -> int:
+    """Return how many options are selected in their groups; in any where the goal names none."""
+    met = 0
+    for name, value in goal_options:
+        met += chosen.get(name) == value if name else value in chosen.values()
+    return met
+
+
+def _lenient_options(chosen: Mapping[str, str], goal_options: Sequence[tuple[str, str]]) -> int:
+    """Return how many options are selected as WebShop counts: any value will do that looks alike."""
     values = [_color(value) or value for value in chosen.values()]
-    sought = []
-    for name, value in asked:
+
+    # In upstream's synthetic goals an option is a tuple of name and value; its comparison takes the
+    # text of the tuple, brackets and all, unless a part of it is the name of a color.
+    texts = []
+    for name, value in goal_options:
         if name:
             color = next((part for part in (name, value) if part in table("colors")), "")
-            sought.append(color or str((name, value)))
+            texts.append(color or str((name, value)))
         else:
-            sought.append(_color(value) or value)
-    return sum(_alike(option, values) for option in sought)
+            texts.append(_color(value) or value)
+    return sum(_alike(text, values) for text in texts)
 
 
 def _color(value: str) -> str:
@@ -405,8 +463,10 @@ def _color(value: str) -> str:
 
 def _alike(text: str, others: Sequence[str]) -> bool:
     """Return whether a text and any of others share (nearly) all words of the shorter one."""
-    scorer, plain = fuzz.token_set_ratio, map(_plain, others)
-    return process.extractOne(_plain(text), plain, scorer=scorer, score_cutoff=_ALIKE) is not None
+    match = process.extractOne(
+        _plain(text), map(_plain, others), scorer=fuzz.token_set_ratio, score_cutoff=_ALIKE
+    )
+    return match is not None
 
 
 _LATIN_1 = dict.fromkeys(range(128, 256))
