@@ -44,8 +44,8 @@ def made_up(number: int, seed: int = 0) -> list[str]:
 
 @pytest.mark.parametrize("whole", [20_000, 0], ids=["whole", "pruned"])
 def test_lists_are_lucenes(catalog, shared, monkeypatch, whole):
-    monkeypatch.setattr(search, "_WHOLE", whole)
-    monkeypatch.setattr(search, "_FEW_TERMS", 2 * whole)
+    monkeypatch.setattr(search, "_MOST_SCORED", whole)
+    monkeypatch.setattr(search, "_MOST_IN_MEMORY", 2 * whole)
     ranks = load_array(catalog.folder, "ranks")
     index = SearchIndex(catalog.folder, catalog.manifest["documents"], ranks)
     assert (index._ranked is None) is (index._words is None) is (whole == 0)
@@ -106,7 +106,7 @@ def test_pruning_changes_nothing(tmp_path, monkeypatch, k):
         " ".join(draws.choices([f"w{r}" for r in range(60)], k=n % 12 + 1)) for n in range(60)
     ]
     whole = [index.search(query, k) for query in queries]
-    monkeypatch.setattr(search, "_WHOLE", 0)
+    monkeypatch.setattr(search, "_MOST_SCORED", 0)
     index = SearchIndex(tmp_path, index._documents, index._ranks)
     assert index._ranked is None
     assert [index.search(query, k) for query in queries] == whole
