@@ -428,7 +428,10 @@ def main() -> int:
     for name in options.only:
         options.rng = random.Random(f"{options.seed} {name}")
         began = time.monotonic()
-        findings = PARTS[name](options)
+        try:
+            findings = PARTS[name](options)
+        except Exception as error:  # the other parts are measured all the same
+            findings = Findings(lost=[f"the part itself failed: {error!r:.300}"])
         results[name] = {
             "what": " ".join((PARTS[name].__doc__ or "").split()),
             "counts": dict(findings.counts),
