@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import os
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from datasets import Dataset
@@ -30,7 +30,9 @@ from .run_folder import last_checkpoint, mark_complete, read_weights, write_weig
 from .samples import Example, MicroBatch, scored_positions
 
 _OWN_HEAD = "refinement_head"
-_CHUNK = 1024
+_CHUNK = 1024  # positions whose logits exist at a time
+
+# What some models do to their logits: the losses here read the head alone.
 _SCALES = (
     "final_logit_softcapping",
     "logit_scale",
@@ -45,10 +47,14 @@ def trainer_arguments(
 ) -> SFTConfig:
     """Return TRL's settings for one stage; further ones are TRL's own."""
     part_at_exit()
-    for name, what in (("ACCELERATE_USE_FSDP", "FSDP"), ("ACCELERATE_USE_DEEPSPEED", "DeepSpeed")):
-        if os.environ.get(name, "").lower() in ("1", "true", "yes", "on"):
+    sharding_variables = {
+        "ACCELERATE_USE_FSDP": "FSDP",
+        "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
+    }
+    for variable, sharding in sharding_variables.items():
+        if os.environ.get(variable, "").lower() in ("1", "true", "yes", "on"):
             raise OptionError(
-                f"expected processes of DDP, found {what}, which keeps the weights between stages "
+                f"expected processes of DDP, found {sharding}, which keeps the weights between stages "
                 "where agents cannot ask them; start with torchrun or accelerate launch --multi_gpu"
             )
     if optimization.accumulate % world_size():
@@ -56,9 +62,16 @@ def trainer_arguments(
             f"expected a number of processes that divides the {optimization.accumulate} micro-batches "
             f"of an update, found {world_size()}; change accumulate or the number of processes"
         )
-    names = ("activation_checkpointing", "gradient_checkpointing")  # before transformers 5.21
-    again = next(name for name in names if name in SFTConfig.__dataclass_fields__)
-    wanted = optimization.gradient_checkpointing
+
+    # Transformers before 5.21 has the second name.
+    names = ("activation_checkpointing", "gradient_checkpointing")
+    checkpointing = next(name for name in names if name in SFTConfig.__dataclass_fields__)
+    checkpoints = optimization.gradient_checkpointing
+    checkpointing_settings = {
+        checkpointing: checkpoints,
+        f"{checkpointing}_kwargs": {"use_reentrant": False} if checkpoints else None,
+    }
+
     return SFTConfig(
         output_dir=str(folder),
         report_to="none",  # `tracking` has the curves of the whole training
@@ -83,23 +96,34 @@ def trainer_arguments(
         max_length=None,
         ddp_find_unused_parameters=False,
         **further,
-        **{again: wanted, f"{again}_kwargs": {"use_reentrant": False} if wanted else None},
+        **checkpointing_settings,
     )
 
 
-Sums: TypeAlias = "tuple[dict[str, Any], list[float]]"
-"""A micro-batch's sums of the ``loss`` and of each metric, and how many numbers each metric is of."""
+class Metric(NamedTuple):
+    """The sum of a number that is logged, and of how many terms it is; the mean is logged."""
 
-Losses: TypeAlias = Callable[[Any, Any], Sums]
-"""Computes sums from hidden states and the model's head, inside the model's forward."""
+    sum: Any
+    terms: float
+
+
+class LossSums(NamedTuple):
+    """The loss of a micro-batch, summed over what `RowTrainer.count` counts, and its metrics by name."""
+
+    loss: Any
+    metrics: Mapping[str, Metric]
+
+
+Losses: TypeAlias = Callable[[Any, Any], LossSums]
+"""Computes a micro-batch's losses from hidden states and the model's head, inside the model's forward."""
 
 
 class RowTrainer(SFTTrainer):  # type: ignore[misc]
     """Trains one role on rows whose order and batches are given.
 
-    Subclasses say in `prepare` what a micro-batch's losses are. What is trained besides the role's
-    weights (a head) is a submodule of the base model while training lasts, so that it takes part in
-    distributed training. `fit` leaves the models as they were, but for what they learned.
+    Subclasses compute a micro-batch's losses in `prepare`. What is trained besides the role's weights
+    (a head) is a submodule of the base model while training lasts, so that it takes part in distributed
+    training. `fit` leaves the models as they were, but for what they learned.
 
     Args:
         roles: The models.
@@ -134,12 +158,23 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
         tell: Callable[[Mapping[str, float]], object] | None = None,
     ) -> None:
         _check(role, plan, args)
-        self.roles, self.role, self.epochs, self.plan = roles, role, epochs, plan
-        self.head, self.head_rate = head, head_rate
-        self.base, self.own = roles.base(role), roles.parameters(role)
-        read = [sum(len(epochs[b.epoch][row]) for row in b.rows) for b in plan]
-        self._tokens_read = [0, *accumulate(read)]
-        modules = [*map(roles.module, roles.names), self.base, *([] if head is None else [head])]
+        self.roles = roles
+        self.role = role
+        self.epochs = epochs
+        self.plan = plan
+        self.head = head
+        self.head_rate = head_rate
+        self.base = roles.base(role)
+        self.role_weights = roles.parameters(role)
+
+        tokens_of_batches = [
+            sum(len(epochs[batch.epoch][row_index]) for row_index in batch.rows) for batch in plan
+        ]
+        self._tokens_read = [0, *accumulate(tokens_of_batches)]
+
+        modules = [*map(roles.module, roles.names), self.base]
+        if head is not None:
+            modules.append(head)
         self._restore: Callable[[], None] | None = restorer(*modules)
         try:
             self._start(args, tell)
@@ -148,9 +183,11 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
             raise
 
     def _start(self, args: SFTConfig, tell: Callable[[Mapping[str, float]], object] | None) -> None:
+        """Construct TRL's trainer on the role, and change what rows need otherwise."""
         self.roles.train_only(self.role)
         if self.head is not None:
             self.base.add_module(_OWN_HEAD, self.head.to(self.base.device))
+
         super().__init__(
             model=self.roles.module(self.role),
             args=args,
@@ -159,13 +196,16 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
             data_collator=_indices,
             callbacks=[_Watch(self, tell)],
         )
+
         self.remove_callback(PrinterCallback)
         self.processing_class = None  # so that no config is changed to what the tokenizer says
         self.loss_is_scaled_for_ga = True  # a loss is divided by all rows of its update
         self.roles.train_only(self.role)  # whatever the constructor did to flags
         if self.head is not None:
             self.head.requires_grad_(True)
+
         add_hidden_forward(self.base)
+        # one line for each of `metrics`: its sum and its terms since the last log
         self._noted = torch.zeros(len(self.metrics), 2, dtype=torch.float64, device=args.device)
 
     def _send_telemetry(self) -> None:
@@ -177,7 +217,7 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
 
     def rows_of(self, batch: MicroBatch) -> list[Any]:
         """Return the examples of a micro-batch."""
-        return [self.epochs[batch.epoch][row] for row in batch.rows]
+        return [self.epochs[batch.epoch][row_index] for row_index in batch.rows]
 
     def prepare(self, batch: MicroBatch) -> tuple[dict[str, Tensor], Losses]:
         """Return the model's inputs for a micro-batch, and what computes its losses."""
@@ -187,19 +227,22 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         """Return this micro-batch's part of the update's loss."""
-        told, losses = self.prepare(self.batch_of(inputs))
-        sums, counts = model(**told, then=losses)
+        model_inputs, losses = self.prepare(self.batch_of(inputs))
+        sums: LossSums = model(**model_inputs, then=losses)
         if self.metrics:
-            self.note([sums[name] for name in self.metrics], counts)
-        loss = sums["loss"] / num_items_in_batch * self.accelerator.num_processes
+            self.note(sums.metrics)
+
+        # DDP averages gradients over processes; the loss is divided by all rows of the update.
+        loss = sums.loss / num_items_in_batch * self.accelerator.num_processes
         return (loss, sums) if return_outputs else loss
 
     def zero(self, hidden: Any, head: Any) -> Any:
         """Return 0, made of all that is trained: with several processes all of it must take part."""
-        none = head(hidden[:1, :1]).float().sum() * 0.0
-        for weight in () if self.head is None else self.head.parameters():
-            none = none + weight.sum() * 0.0
-        return none
+        zero = head(hidden[:1, :1]).float().sum() * 0.0
+        if self.head is not None:
+            for weight in self.head.parameters():
+                zero = zero + weight.sum() * 0.0
+        return zero
 
     def count(self, batch: MicroBatch) -> int:
         """Return a micro-batch's share of what an update's loss is divided by: its rows."""
@@ -212,10 +255,11 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
         self._signature_columns = ["index"]
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any) -> Any:
-        """All processes know from the plan what the update's loss is divided by."""
+        """Return what the update's loss is divided by; all processes know it from the plan."""
         size = self._batches_of_an_update()
         first = int(batch_samples[0]["index"][0]) // size * size
-        return max(sum(self.count(batch) for batch in self.plan[first : first + size]), 1)
+        batches = self.plan[first : first + size]
+        return max(sum(self.count(batch) for batch in batches), 1)
 
     def _batches_of_an_update(self) -> int:
         return int(self.args.gradient_accumulation_steps * self.args.world_size)
@@ -224,35 +268,50 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
         """Return 0: the rows are not among the inputs."""
         return 0
 
-    def note(self, sums: Sequence[Any], counts: Sequence[float]) -> None:
-        """Add a micro-batch's sums of `metrics`, and how many numbers each is of, to the next log."""
-        self._noted[:, 0] += torch.stack(
-            [torch.as_tensor(value, device=self._noted.device).detach().double() for value in sums]
-        )
-        self._noted[:, 1] += torch.tensor(counts, dtype=torch.float64, device=self._noted.device)
+    def note(self, metrics: Mapping[str, Metric]) -> None:
+        """Add a micro-batch's metrics to the next log; those that are missing have no terms."""
+        device = self._noted.device
+        of_micro_batch = [metrics.get(name, Metric(0.0, 0)) for name in self.metrics]
+        sums = [
+            torch.as_tensor(metric.sum, device=device).detach().double()
+            for metric in of_micro_batch
+        ]
+        terms = [metric.terms for metric in of_micro_batch]
+        self._noted[:, 0] += torch.stack(sums)
+        self._noted[:, 1] += torch.tensor(terms, dtype=torch.float64, device=device)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log a line, with the metrics of all processes since the last one."""
         if "loss" in logs:
             if self.metrics:
                 noted = self.accelerator.reduce(self._noted, "sum").tolist()
-                logs |= {n: s / c for n, (s, c) in zip(self.metrics, noted, strict=True) if c}
+                for name, (total, terms) in zip(self.metrics, noted, strict=True):
+                    if terms:
+                        logs[name] = total / terms
                 self._noted.zero_()
-            read = self._tokens_read[self.state.global_step * self._batches_of_an_update()]
-            logs |= {"num_tokens": read} if read else {}
+
+            batches_read = self.state.global_step * self._batches_of_an_update()
+            tokens_read = self._tokens_read[batches_read]
+            if tokens_read:
+                logs["num_tokens"] = tokens_read
         super().log(logs, start_time)
 
     def create_optimizer(self, model: Any = None) -> Any:
-        """Make the optimizer of exactly the role's weights and, with its own rate, the head's."""
+        """Return the optimizer of exactly the role's weights and, with its own rate, the head's."""
         if self.optimizer is None:
-            args, own = self.args, list(self.own.values())
-            heads = [] if self.head is None else list(self.head.parameters())
-            groups: list[dict[str, Any]] = [{"params": own, "weight_decay": args.weight_decay}]
-            if heads:
-                groups.append({"params": heads, "lr": self.head_rate, "weight_decay": 0.0})
-            betas = (args.adam_beta1, args.adam_beta2)
+            args = self.args
+            groups: list[dict[str, Any]] = [
+                {"params": list(self.role_weights.values()), "weight_decay": args.weight_decay}
+            ]
+            head_weights = [] if self.head is None else list(self.head.parameters())
+            if head_weights:
+                groups.append({"params": head_weights, "lr": self.head_rate, "weight_decay": 0.0})
+
             self.optimizer = torch.optim.AdamW(
-                groups, lr=args.learning_rate, betas=betas, eps=args.adam_epsilon
+                groups,
+                lr=args.learning_rate,
+                betas=(args.adam_beta1, args.adam_beta2),
+                eps=args.adam_epsilon,
             )
         return self.optimizer
 
@@ -261,7 +320,10 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
 
     def saved_parts(self) -> dict[str, Mapping[str, Tensor]]:
         """Return what a checkpoint must hold, as named tensors by the name of a part."""
-        return {"own": self.own} | ({} if self.head is None else {"head": self.head.state_dict()})
+        parts: dict[str, Mapping[str, Tensor]] = {"own": self.role_weights}
+        if self.head is not None:
+            parts["head"] = self.head.state_dict()
+        return parts
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         if self.args.should_save:
@@ -297,7 +359,8 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
         self._restore = None
         if self.args.device.type != "cpu":
             self.accelerator.free_memory()
-        self.optimizer = self.lr_scheduler = None
+        self.optimizer = None
+        self.lr_scheduler = None
         self.model_wrapped = self.model
 
 
@@ -309,6 +372,7 @@ class WarmUpTrainer(RowTrainer):
     """
 
     def count(self, batch: MicroBatch) -> int:
+        """Return a micro-batch's share of what an update's loss is divided by: its scored tokens."""
         return sum(sum(row.scored) for row in self.rows_of(batch))
 
     def prepare(self, batch: MicroBatch) -> tuple[dict[str, Tensor], Losses]:
@@ -316,9 +380,9 @@ class WarmUpTrainer(RowTrainer):
         rows = self.rows_of(batch)
         ids, mask = padded([row.prompt + row.answer for row in rows], self.args.device)
 
-        def losses(hidden: Any, head: Any) -> Sums:
-            each, _ = scored_nll(rows, hidden, head)
-            return {"loss": self.zero(hidden, head) + each.sum()}, []
+        def losses(hidden: Any, head: Any) -> LossSums:
+            token_losses, _ = scored_nll(rows, hidden, head)
+            return LossSums(self.zero(hidden, head) + token_losses.sum(), {})
 
         return {"input_ids": ids, "attention_mask": mask}, losses
 
@@ -327,10 +391,13 @@ class _Watch(TrainerCallback):  # type: ignore[misc]
     """Passes on what is logged, and calls `after_update`."""
 
     def __init__(self, trainer: RowTrainer, tell: Callable[[Mapping[str, float]], object] | None):
-        self._trainer, self._tell = trainer, tell
+        self._trainer = trainer
+        self._tell = tell
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        if self._tell is not None and state.is_world_process_zero and logs and "loss" in logs:
+        if self._tell is None or not state.is_world_process_zero:
+            return
+        if logs and "loss" in logs:
             self._tell({**_plain(logs), "step": state.global_step, "steps": state.max_steps})
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -338,6 +405,7 @@ class _Watch(TrainerCallback):  # type: ignore[misc]
 
 
 def _check(role: str, plan: Sequence[MicroBatch], args: SFTConfig) -> None:
+    """Refuse a plan without rows, and several GPUs in one process."""
     if not any(batch.rows for batch in plan):
         raise OptionError(f"expected rows to train {role} on, found none")
     if args.n_gpu > 1:
@@ -363,13 +431,13 @@ def _indices(items: Sequence[Mapping[str, int]]) -> dict[str, Tensor]:
 
 def scored_nll(rows: Sequence[Any], hidden: Any, head: Any) -> tuple[Tensor, list[int]]:
     """Return the negative log-likelihood of each scored token of some rows, and each token's row."""
-    numbers, positions, tokens = columns(scored_positions(rows), 3)
-    targets = torch.tensor(tokens, dtype=torch.long, device=hidden.device)
-    return chunked_nll(hidden[numbers, positions], head, targets), numbers
+    scored_tokens = scored_positions(rows)
+    row_indices = [token.row for token in scored_tokens]
+    positions = [token.position for token in scored_tokens]
+    token_ids = [token.token_id for token in scored_tokens]
 
-
-def columns(rows: Sequence[tuple[Any, ...]], width: int) -> Iterator[list[Any]]:
-    return (list(column) for column in (zip(*rows, strict=True) if rows else [()] * width))
+    targets = torch.tensor(token_ids, dtype=torch.long, device=hidden.device)
+    return chunked_nll(hidden[row_indices, positions], head, targets), row_indices
 
 
 def chunked_nll(
@@ -377,25 +445,27 @@ def chunked_nll(
 ) -> Tensor:
     """Return the negative log-likelihood of each target token, with one chunk of logits at a time."""
 
-    def part(states: Tensor, wanted: Tensor) -> Tensor:
-        return torch.nn.functional.cross_entropy(precise(head(states))[0], wanted, reduction="none")
+    def nll_of_chunk(states: Tensor, chunk_targets: Tensor) -> Tensor:
+        logits = precise(head(states))[0]
+        return torch.nn.functional.cross_entropy(logits, chunk_targets, reduction="none")
 
     parts = [
-        recomputed(part, hidden[start : start + chunk], targets[start : start + chunk])
+        recomputed(nll_of_chunk, hidden[start : start + chunk], targets[start : start + chunk])
         for start in range(0, len(hidden), chunk)
     ]
     return torch.cat(parts) if parts else precise(hidden)[0].sum(-1)
 
 
 def read_head(layer: Any, hidden: Any) -> Any:
-    """Return what a head makes of hidden states, in its own precision whatever the model's."""
+    """Return a head's output for hidden states, computed in the head's precision, not the model's."""
     with torch.autocast(hidden.device.type, enabled=False):
         return layer(hidden.to(next(layer.parameters()).dtype))
 
 
 def layer_of(weight: Any, bias: Any) -> torch.nn.Linear:
     """Return a linear layer with these weights; torch's random numbers are as before."""
-    matrix, vector = torch.tensor(weight), torch.tensor(bias)
+    matrix = torch.tensor(weight)
+    vector = torch.tensor(bias)
     with torch.random.fork_rng(devices=[]):
         layer = torch.nn.Linear(matrix.shape[1], matrix.shape[0])
     with torch.no_grad():
@@ -414,13 +484,14 @@ def recomputed(part: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
     """Compute a part, keep only its inputs, and compute it again in the backward pass."""
     if not torch.is_grad_enabled():
         return part(*inputs)
-    found: Tensor = checkpoint(part, *inputs, use_reentrant=False, preserve_rng_state=False)
-    return found
+    output: Tensor = checkpoint(part, *inputs, use_reentrant=False, preserve_rng_state=False)
+    return output
 
 
 def precise(*tensors: Tensor) -> list[Tensor]:
     """Return tensors in one precision: single, or double where one of them is."""
-    dtype = torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32
+    is_double = any(tensor.dtype == torch.float64 for tensor in tensors)
+    dtype = torch.float64 if is_double else torch.float32
     return [tensor.to(dtype) for tensor in tensors]
 
 
@@ -434,7 +505,10 @@ def padded(rows: Sequence[Sequence[int]], device: Any = None) -> tuple[Tensor, T
 
 
 def add_hidden_forward(base: Any) -> None:
-    """Let a model's forward pass its hidden states and its head to a function, inside all wrappers."""
+    """Give a model's forward a keyword ``then``: a function of its hidden states and its head.
+
+    It is called inside all wrappers, so that DDP and mixed precision see the losses as the output.
+    """
     config = base.config.get_text_config()
     for name in _SCALES:
         if getattr(config, name, None) not in (None, 1, 1.0):
@@ -442,14 +516,14 @@ def add_hidden_forward(base: Any) -> None:
                 f"expected a model whose logits are its head's, found one that scales them ({name}); "
                 "such models cannot be trained here: use another one"
             )
-    before = base.forward
+    original_forward = base.forward
 
     @functools.wraps(type(base).forward)  # transformers looks at its signature
     def forward(self: Any, *args: Any, then: Any = None, **kwargs: Any) -> Any:
         if then is None:
-            return before(*args, **kwargs)
-        known = ("input_ids", "attention_mask", "position_ids")
-        inputs = {name: kwargs[name] for name in known if name in kwargs}
+            return original_forward(*args, **kwargs)
+        input_names = ("input_ids", "attention_mask", "position_ids")
+        inputs = {name: kwargs[name] for name in input_names if name in kwargs}
         hidden = self.base_model(**inputs, use_cache=False).last_hidden_state
         return then(hidden, self.get_output_embeddings())
 
@@ -458,29 +532,32 @@ def add_hidden_forward(base: Any) -> None:
 
 def restorer(*models: Any) -> Callable[[], None]:
     """Return a function that restores models as they are now, but for the values of their weights."""
-    modules = list({id(one): one for model in models for one in model.modules()}.values())
-    weights = list({id(one): one for model in models for one in model.parameters()}.values())
-    grads = [(weight, weight.requires_grad) for weight in weights]
-    kept = [vars(owner) for owner in (*modules, *_configs(models))]
+    modules: dict[int, Any] = {}
+    weights: dict[int, Any] = {}
+    for model in models:  # models share modules and weights: each once
+        modules |= {id(module): module for module in model.modules()}
+        weights |= {id(weight): weight for weight in model.parameters()}
+    gradient_flags = [(weight, weight.requires_grad) for weight in weights.values()]
+    classes = [(module, type(module)) for module in modules.values()]
+
+    attributes = [vars(owner) for owner in (*modules.values(), *_configs(models))]
     # hooks, submodules and the like; buffers stay where the model's device is
-    kept += [
-        table
-        for owner in kept
-        for name, table in owner.items()
-        if isinstance(table, dict) and name != "_buffers"
-    ]
-    entries = [(table, dict(table)) for table in kept]
-    classes = [(module, type(module)) for module in modules]
+    tables = list(attributes)
+    for attributes_of_owner in attributes:
+        for name, table in attributes_of_owner.items():
+            if isinstance(table, dict) and name != "_buffers":
+                tables.append(table)
+    entries = [(table, dict(table)) for table in tables]
 
     def restore() -> None:
-        for module, kind in classes:
-            module.__class__ = kind
-        for table, before in entries:
+        for module, module_class in classes:
+            module.__class__ = module_class
+        for table, former_entries in entries:
             table.clear()
-            table.update(before)
-        for weight, flag in grads:
+            table.update(former_entries)
+        for weight, requires_grad in gradient_flags:
             weight.grad = None
-            weight.requires_grad_(flag)
+            weight.requires_grad_(requires_grad)
 
     return restore
 
@@ -488,6 +565,6 @@ def restorer(*models: Any) -> Callable[[], None]:
 def _configs(models: Sequence[Any]) -> list[Any]:
     """Return all configs of models, each once."""
     configs = [model.config for model in models if getattr(model, "config", None) is not None]
-    found = configs + [config.get_text_config() for config in configs]
-    found += [getattr(model, "generation_config", None) for model in models]
-    return list({id(one): one for one in found if one is not None}.values())
+    configs += [config.get_text_config() for config in list(configs)]
+    configs += [getattr(model, "generation_config", None) for model in models]
+    return list({id(config): config for config in configs if config is not None}.values())

@@ -11,7 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ..errors import LanguageModelError, OptionError
 from ..lm import Generate, Message
@@ -30,7 +30,7 @@ _LABEL = "Decision:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One thing to learn: a reply, perhaps a label of it, and perhaps a teacher to imitate."""
+    """One thing to learn: a reply, perhaps its label, and perhaps the prompt of a teacher to imitate."""
 
     kind: str
     messages: tuple[Message, ...]
@@ -43,12 +43,13 @@ class Sample:
 
     @property
     def text(self) -> str:
+        """The whole reply."""
         return "".join(text for text, _ in self.reply)
 
     @property
     def scored(self) -> str:
         """The parts of the reply that carry loss, one after the other."""
-        return "".join(text for text, flag in self.reply if flag)
+        return "".join(text for text, has_loss in self.reply if has_loss)
 
     def scaled(self, factor: float) -> Sample:
         return replace(self, weight=self.weight * factor)
@@ -86,18 +87,23 @@ def encode_samples(
 ) -> list[Example]:
     """Return samples in tokens; replies are cut to the room that their prompts leave.
 
-    The tokenizer may be a `ChatTokenizer`, which knows variables for the template.
+    The tokenizer may be a `ChatTokenizer`, which has variables for the template.
+
+    Raises:
+        OptionError: A prompt leaves no room for a reply.
     """
     chat = ChatTokenizer.around(tokenizer)
     prompts = prompt_tokens(chat, [Generate(sample.messages) for sample in samples])
     distilled = [sample for sample in samples if sample.teacher]
     teachers = iter(prompt_tokens(chat, [Generate(sample.teacher) for sample in distilled]))
-    pieces = iter(chat.tokens([text for sample in samples for text, _ in sample.reply]))
-    words = (chat.tokens([word])[0] for word in _DECISIONS)
-    # where REVISE and KEEP first differ, and their tokens there
-    pairs = enumerate(zip(*words, strict=False))
-    decision = next(((index, one, other) for index, (one, other) in pairs if one != other), None)
-    found = []
+
+    texts = []
+    for sample in samples:
+        texts += [text for text, _ in sample.reply]
+    segments = iter(chat.tokens(texts))
+
+    decision = _first_difference(*chat.tokens(_DECISIONS))
+    examples = []
     for sample, prompt in zip(samples, prompts, strict=True):
         teacher = next(teachers) if sample.teacher else ()
         room = max_length - max(len(prompt), len(teacher))
@@ -106,57 +112,91 @@ def encode_samples(
                 f"expected prompts of less than {max_length} tokens, found one of "
                 f"{max_length - room} ({sample.kind}, task {sample.task!r:.80}); raise max_length"
             )
-        answer, scored, at = _reply(sample, [next(pieces) for _ in sample.reply], chat.end)
-        labeled = None
-        if at is not None and decision is not None and at + decision[0] < room:
-            labeled = (at + decision[0], *decision[1:])
-        found.append(
+
+        tokens_of_segments = [next(segments) for _ in sample.reply]
+        answer, scored, decision_start = _reply(sample, tokens_of_segments, chat.end)
+        labeled_decision = None
+        if decision_start is not None and decision is not None:
+            offset, revise_id, keep_id = decision
+            if decision_start + offset < room:
+                labeled_decision = (decision_start + offset, revise_id, keep_id)
+
+        examples.append(
             Example(
                 prompt,
                 tuple(answer[:room]),
                 tuple(scored[:room]),
                 sample.weight,
                 sample.label,
-                labeled,
+                labeled_decision,
                 teacher,
                 sample.kind == ANCHOR,
             )
         )
-    return found
+    return examples
+
+
+def _first_difference(
+    revise_ids: Sequence[int], keep_ids: Sequence[int]
+) -> tuple[int, int, int] | None:
+    """Return the index where REVISE's and KEEP's tokens first differ, and both tokens there."""
+    for index, (revise_id, keep_id) in enumerate(zip(revise_ids, keep_ids, strict=False)):
+        if revise_id != keep_id:
+            return index, revise_id, keep_id
+    return None
 
 
 def prompt_tokens(chat: ChatTokenizer, requests: Sequence[Any]) -> list[tuple[int, ...]]:
-    found = []
+    """Return the tokens of each request's prompt.
+
+    Raises:
+        LanguageModelError: A prompt cannot be made.
+    """
+    prompts = []
     for prompt in chat.prompts(requests):
         if isinstance(prompt, LanguageModelError):
             raise prompt
-        found.append(tuple(prompt))
-    return found
+        prompts.append(tuple(prompt))
+    return prompts
 
 
 def _reply(
-    sample: Sample, parts: Sequence[Sequence[int]], end: int
+    sample: Sample, tokens_of_segments: Sequence[Sequence[int]], end: int
 ) -> tuple[list[int], list[bool], int | None]:
     """Return a reply's tokens, which of them carry loss, and where its labeled decision begins."""
     answer: list[int] = []
     scored: list[bool] = []
-    decision, so_far = None, ""
-    for (text, flag), tokens in zip(sample.reply, parts, strict=True):
-        if sample.label is not None and so_far.endswith(_LABEL) and text in _DECISIONS:
-            decision = len(answer)
+    decision_start = None
+    text_before = ""
+    for (text, has_loss), tokens in zip(sample.reply, tokens_of_segments, strict=True):
+        if sample.label is not None and text_before.endswith(_LABEL) and text in _DECISIONS:
+            decision_start = len(answer)
         answer += tokens
-        scored += [flag] * len(tokens)
-        so_far += text
-    return [*answer, end], [*scored, sample.reply[-1][1]], decision
+        scored += [has_loss] * len(tokens)
+        text_before += text
+
+    # The end token belongs to the last segment.
+    _, last_has_loss = sample.reply[-1]
+    return [*answer, end], [*scored, last_has_loss], decision_start
 
 
-def scored_positions(rows: Sequence[Any]) -> list[tuple[int, int, int]]:
-    return [
-        (number, len(row.prompt) - 1 + place, token)
-        for number, row in enumerate(rows)
-        for place, (token, flag) in enumerate(zip(row.answer, row.scored, strict=True))
-        if flag
-    ]
+class ScoredToken(NamedTuple):
+    """A token that carries loss, and where its row's sequence predicts it."""
+
+    row: int
+    position: int
+    token_id: int
+
+
+def scored_positions(rows: Sequence[Any]) -> list[ScoredToken]:
+    """Return the scored tokens of rows, in order."""
+    scored_tokens = []
+    for row_index, row in enumerate(rows):
+        prompt_end = len(row.prompt) - 1
+        for offset, (token_id, is_scored) in enumerate(zip(row.answer, row.scored, strict=True)):
+            if is_scored:
+                scored_tokens.append(ScoredToken(row_index, prompt_end + offset, token_id))
+    return scored_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,21 +212,27 @@ def plan_updates(
 ) -> list[MicroBatch]:
     """Return all micro-batches of a training in their order, those of whole updates."""
     plan = []
-    for epoch, rows in enumerate(lengths):
-        batches = _batches(rows, optimization, random.Random(f"{seed}\n{epoch}".encode()))
+    for epoch, lengths_of_epoch in enumerate(lengths):
+        rng = random.Random(f"{seed}\n{epoch}".encode())
+        batches = _batches(lengths_of_epoch, optimization, rng)
+        # An epoch's last update is filled up with empty micro-batches.
         missing = -len(batches) % optimization.accumulate
-        plan += [MicroBatch(epoch, batch) for batch in (*batches, *[()] * missing)]
+        batches += [()] * missing
+        plan += [MicroBatch(epoch, batch) for batch in batches]
     return plan
 
 
 def _batches(
     lengths: Sequence[int], optimization: Optimization, rng: random.Random
 ) -> list[tuple[int, ...]]:
+    """Return an epoch's rows in batches, in random order: of so many rows, or of so many tokens."""
     order = list(range(len(lengths)))
     rng.shuffle(order)
     if optimization.batch_rows is not None:
         size = optimization.batch_rows
-        return [tuple(order[at : at + size]) for at in range(0, len(order), size)]
+        return [tuple(order[start : start + size]) for start in range(0, len(order), size)]
+
+    # By tokens, rows of like lengths share a batch, so that little is padding.
     assert optimization.batch_tokens is not None
     order.sort(key=lambda row: lengths[row])  # keeps the random order of equal lengths
     batches: list[tuple[int, ...]] = []
@@ -198,5 +244,6 @@ def _batches(
         batch.append(row)
     if batch:
         batches.append(tuple(batch))
+
     rng.shuffle(batches)
     return batches

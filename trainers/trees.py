@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from functools import partial
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -21,8 +23,14 @@ from ..lm.cache import common
 from ..lm.decode import additive
 from .row_trainer import precise, recomputed
 
-Limb: TypeAlias = tuple[int, int, NDArray[np.int64]]
-"""Tokens that follow each other: the first's number, the one after the last's, and those before them."""
+
+class Limb(NamedTuple):
+    """Tokens of a tree that follow each other, and the tokens before them, by number."""
+
+    start: int
+    end: int  # the number after the last token's
+    path: NDArray[np.int64]
+
 
 _CHUNK = 1024  # positions whose logits exist at a time
 
@@ -38,26 +46,32 @@ class Tree:
     """
 
     def __init__(self, sequences: Sequence[Sequence[int]]) -> None:
-        arrays = [np.asarray(one, np.int64) for one in sequences]
+        arrays = [np.asarray(sequence, np.int64) for sequence in sequences]
         self.ids: list[int] = []
         self.depths: list[int] = []
         self.paths: list[NDArray[np.int64]] = [np.zeros(0, np.int64)] * len(arrays)
         self.limbs: list[Limb] = []
-        before, path = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        for number in sorted(range(len(arrays)), key=lambda n: tuple(sequences[n])):
-            tokens = arrays[number]
-            alike = common(before, tokens)
-            start, end = len(self.ids), len(self.ids) + len(tokens) - alike
+
+        # In sorted order each sequence shares the most tokens with the one before it.
+        previous = np.zeros(0, np.int64)
+        path = np.zeros(0, np.int64)
+        for index in sorted(range(len(arrays)), key=lambda index: tuple(sequences[index])):
+            tokens = arrays[index]
+            shared = common(previous, tokens)
+            start = len(self.ids)
+            end = start + len(tokens) - shared
             if end > start:
-                self.ids += tokens[alike:].tolist()
-                self.depths += range(alike, len(tokens))
-                if self.limbs and alike == len(before):
-                    first, _, root = self.limbs.pop()
-                    self.limbs.append((first, end, root))
+                self.ids += tokens[shared:].tolist()
+                self.depths += range(shared, len(tokens))
+                if self.limbs and shared == len(previous):
+                    # The sequence goes on where the one before it ended: so does its limb.
+                    self.limbs.append(self.limbs.pop()._replace(end=end))
                 else:
-                    self.limbs.append((start, end, path[:alike]))
-            path = np.concatenate([path[:alike], np.arange(start, end)])
-            self.paths[number], before = path, tokens
+                    self.limbs.append(Limb(start, end, path[:shared]))
+
+            path = np.concatenate([path[:shared], np.arange(start, end)])
+            self.paths[index] = path
+            previous = tokens
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -92,77 +106,93 @@ def plant(
         model: The model that will read them.
         device: Where the tensors are.
     """
-    alone = model.config._attn_implementation != "sdpa"
-    if not alone:  # one tree of all: limbs do not see each other, and nothing is padded
-        trees = [[number for rows in trees for number in rows]]
-    read = [Tree([sequences[n] for n in rows]) for rows in trees] or [Tree([])]
-    size = max(1, *map(len, read))
-    ids, places = np.zeros((2, len(read), size), np.int64)
+    needs_full_mask = model.config._attn_implementation != "sdpa"
+    if not needs_full_mask:  # one tree of all: limbs do not see each other, and nothing is padded
+        trees = [list(chain.from_iterable(trees))]
+    planted = [Tree([sequences[row] for row in rows]) for rows in trees] or [Tree([])]
+    size = max(1, *map(len, planted))
+
+    ids, position_ids = np.zeros((2, len(planted), size), np.int64)
     wanted: list[NDArray[np.int64]] = [np.zeros((5, 0), np.int64)]
-    for number, (tree, rows) in enumerate(zip(read, trees, strict=False)):
-        ids[number, : len(tree)], places[number, : len(tree)] = tree.ids, tree.depths
+    for tree_index, (tree, rows) in enumerate(zip(planted, trees, strict=False)):
+        ids[tree_index, : len(tree)] = tree.ids
+        position_ids[tree_index, : len(tree)] = tree.depths
         for row, path in zip(rows, tree.paths, strict=True):
-            at, columns = np.array(scored[row], np.int64).reshape(-1, 2).T
-            tokens = np.asarray(sequences[row], np.int64)[at]
-            same = np.full_like(at, number), np.full_like(at, row)
-            wanted.append(np.stack([same[0], path[at - 1], tokens, same[1], columns]))
-    if alone:
-        mask: Any = additive(torch.from_numpy(_seen(read, size)).to(device), model.dtype)
+            positions, columns = np.array(scored[row], np.int64).reshape(-1, 2).T
+            tokens = np.asarray(sequences[row], np.int64)[positions]
+            tree_of_each = np.full_like(positions, tree_index)
+            row_of_each = np.full_like(positions, row)
+            token_before = path[positions - 1]
+            wanted.append(np.stack([tree_of_each, token_before, tokens, row_of_each, columns]))
+
+    if needs_full_mask:
+        seen = torch.from_numpy(_seen(planted, size)).to(device)
+        mask: Any = additive(seen, model.dtype)
     else:
-        nothing = [(0, 1, np.arange(0))]  # padding is read too: all weights take part
-        mask = TreeMask.of([tree.limbs or nothing for tree in read], size, device)
+        padding = [Limb(0, 1, np.arange(0))]  # it is read too, so that all weights take part
+        mask = TreeMask.of([tree.limbs or padding for tree in planted], size, device)
     inputs = {
         "input_ids": torch.from_numpy(ids).to(device),
-        "position_ids": torch.from_numpy(places).to(device),
+        "position_ids": torch.from_numpy(position_ids).to(device),
         "attention_mask": mask,
     }
-    told = torch.from_numpy(np.concatenate(wanted, axis=1)).to(device)
-    return Forest(inputs, told, (max(len(sequences), 1), width))
+    wanted_of_all = torch.from_numpy(np.concatenate(wanted, axis=1)).to(device)
+    return Forest(inputs, wanted_of_all, (max(len(sequences), 1), width))
 
 
 def _seen(trees: Sequence[Tree], size: int) -> NDArray[np.bool_]:
     """Return which tokens each one sees, ``(trees, 1, size, size)``; padding sees itself."""
-    found = np.zeros((len(trees), 1, size, size), np.bool_)
-    found[:, :, range(size), range(size)] = True
-    for seen, tree in zip(found[:, 0], trees, strict=True):
+    seen = np.zeros((len(trees), 1, size, size), np.bool_)
+    seen[:, :, range(size), range(size)] = True
+    for seen_in_tree, tree in zip(seen[:, 0], trees, strict=True):
         for start, end, path in tree.limbs:
-            seen[start:end, path] = True
-            seen[start:end, start:end] = np.tri(end - start, dtype=np.bool_)
-    return found
+            seen_in_tree[start:end, path] = True
+            seen_in_tree[start:end, start:end] = np.tri(end - start, dtype=np.bool_)
+    return seen
 
 
 class TreeMask(torch.Tensor):  # type: ignore[misc]
-    """A mask ``(trees, 1, size, size)`` that does not exist: each limb attends to its path and itself.
+    """A mask ``(trees, 1, size, size)`` without memory of that size: only its limbs are stored.
 
-    As torch's `CausalBias`, it does the attention that it is given to. Most pairs of tokens in a tree do
-    not see each other, so that limb by limb costs a fraction of the whole square.
+    Each limb attends to its path and itself. As torch's `CausalBias`, the mask computes the attention
+    that it is passed to. Most pairs of tokens in a tree do not see each other, so that attention limb by
+    limb costs a fraction of the whole square.
     """
 
     seen: Tensor  # the tokens that each limb sees, one limb after the other
-    own: Tensor  # the tokens of each limb, one limb after the other
+    tokens: Tensor  # the tokens of each limb, one limb after the other
     limbs: list[tuple[int, int, Tensor | None]]  # how many each of these has, and its mask
 
     @classmethod
     def of(cls, trees: Sequence[Sequence[Limb]], size: int, device: Any) -> TreeMask:
-        """Return the mask of trees, of each its limbs, that are padded on the right to a size."""
+        """Return the mask of trees, each given by its limbs, that are padded on the right to a size."""
         zeros = torch.zeros(1, device=device).expand(len(trees), 1, size, size)
         mask: TreeMask = zeros.as_subclass(cls)
-        seen, own, mask.limbs = [], [], []
-        for number, limbs in enumerate(trees):
-            for first, end, path in limbs:
-                before, rows = len(path), end - first
-                if not rows:
+        seen = []
+        tokens = []
+        mask.limbs = []
+        for tree_index, limbs in enumerate(trees):
+            for start, end, path in limbs:
+                path_length = len(path)
+                length = end - start
+                if not length:
                     continue
-                seen.append(np.r_[path, first:end] + number * size)
-                own.append(seen[-1][before:])
-                below = None  # where nothing comes before a limb: the fastest kernels take that
-                if before:
-                    below = torch.ones(rows, before + rows, dtype=torch.bool, device=device)
-                    below = below.tril(before)
-                mask.limbs.append((before + rows, rows, below))
-        mask.seen, mask.own = (
-            torch.from_numpy(np.concatenate(some)).to(device) for some in (seen, own)
-        )
+
+                # Trees lie one after the other: all tokens have numbers of their own.
+                seen_by_limb = np.r_[path, start:end] + tree_index * size
+                seen.append(seen_by_limb)
+                tokens.append(seen_by_limb[path_length:])
+
+                # A limb without a path has no mask: the fastest kernels have a causal one built in.
+                limb_mask = None
+                if path_length:
+                    columns = path_length + length
+                    limb_mask = torch.ones(length, columns, dtype=torch.bool, device=device)
+                    limb_mask = limb_mask.tril(path_length)
+                mask.limbs.append((path_length + length, length, limb_mask))
+
+        mask.seen = torch.from_numpy(np.concatenate(seen)).to(device)
+        mask.tokens = torch.from_numpy(np.concatenate(tokens)).to(device)
         return mask
 
     @classmethod
@@ -176,57 +206,68 @@ def _by_limbs(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: TreeMask, **options: Any
 ) -> Tensor:
     """Return scaled dot-product attention, (trees, heads, size, features)."""
-    columns, rows, masks = zip(*attn_mask.limbs, strict=True)
+    seen_counts, token_counts, masks = zip(*attn_mask.limbs, strict=True)
     trees, _, size, _ = query.shape
-    padded = len(attn_mask.own) < trees * size
+    is_padded = len(attn_mask.tokens) < trees * size
 
-    def parts(states: Tensor, index: Tensor | None, sizes: Any) -> Any:
-        """Return what each limb has of states, (1, heads, tokens, features)."""
-        found = states.transpose(1, 2).flatten(0, 1)
-        found = found if index is None else found.index_select(0, index)
-        return [one.transpose(0, 1)[None] for one in found.split(sizes)]
+    def of_limbs(states: Tensor, tokens: Tensor | None, counts: Any) -> Any:
+        """Return the states of each limb's tokens, (1, heads, tokens, features)."""
+        flat_states = states.transpose(1, 2).flatten(0, 1)
+        if tokens is not None:
+            flat_states = flat_states.index_select(0, tokens)
+        return [limb_states.transpose(0, 1)[None] for limb_states in flat_states.split(counts)]
 
-    q = parts(query, attn_mask.own if padded else None, rows)
-    k, v = (parts(states, attn_mask.seen, columns) for states in (key, value))
-    found = torch.cat(
-        [
-            torch.nn.functional.scaled_dot_product_attention(
-                *three, mask, **{**options, "is_causal": mask is None}
-            )[0].transpose(0, 1)
-            for *three, mask in zip(q, k, v, masks, strict=True)
-        ]
-    )
-    if padded:
-        zeros = found.new_zeros(trees * size, *found.shape[1:])
-        found = zeros.index_copy(0, attn_mask.own, found)
-    return found.unflatten(0, (trees, size)).transpose(1, 2)
+    queries = of_limbs(query, attn_mask.tokens if is_padded else None, token_counts)
+    keys = of_limbs(key, attn_mask.seen, seen_counts)
+    values = of_limbs(value, attn_mask.seen, seen_counts)
+
+    outputs = []
+    for q, k, v, mask in zip(queries, keys, values, masks, strict=True):
+        limb_options = {**options, "is_causal": mask is None}
+        output = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, **limb_options)
+        outputs.append(output[0].transpose(0, 1))
+
+    attention = torch.cat(outputs)
+    if is_padded:
+        zeros = attention.new_zeros(trees * size, *attention.shape[1:])
+        attention = zeros.index_copy(0, attn_mask.tokens, attention)
+    return attention.unflatten(0, (trees, size)).transpose(1, 2)
 
 
 def token_scores(
     forest: Forest, temperature: float = 1.0, *, entropy: bool = True
 ) -> Callable[[Any, Any], tuple[Tensor, Tensor]]:
-    """Return what computes log-probabilities and entropies, (B, C), of hidden states and the head."""
+    """Return a function of hidden states and the head: log-probabilities and entropies, (B, C)."""
 
-    def part(states: Any, tokens: Any, head: Any) -> Any:
+    def scores_of_chunk(states: Any, tokens: Any, head: Any) -> Any:
         logits = precise(head(states))[0] / temperature
         logps = logits.log_softmax(-1)
-        chosen = logps.gather(-1, tokens[:, None])[:, 0]
-        spread = -(logps.exp() * logps).sum(-1) if entropy else torch.zeros_like(chosen)
-        return torch.stack([chosen, spread])
+        token_logps = logps.gather(-1, tokens[:, None])[:, 0]
+        if entropy:
+            entropies = -(logps.exp() * logps).sum(-1)
+        else:
+            entropies = torch.zeros_like(token_logps)
+        return torch.stack([token_logps, entropies])
 
     def scores(hidden: Any, head: Any) -> tuple[Tensor, Tensor]:
-        tree, before, tokens, row, column = forest.wanted
-        states = hidden[tree, before]
-        parts = [
-            recomputed(lambda one, of: part(one, of, head), some, of)
-            for some, of in zip(states.split(_CHUNK), tokens.split(_CHUNK), strict=True)
-            if len(of)
-        ]
-        none = precise(head(hidden[:1, :1]))[0].sum() * 0.0  # all weights take part in any case
-        values = torch.cat(parts, 1) if parts else none.expand(2, 0)
-        found = values.new_zeros(2, *forest.shape)
-        found = found.index_put((torch.arange(2, device=row.device)[:, None], row, column), values)
-        return found[0] + none, found[1]
+        tree, token_before, tokens, row, column = forest.wanted
+        states = hidden[tree, token_before]
+        chunk_scores = partial(scores_of_chunk, head=head)
+        chunks = []
+        for states_of_chunk, chunk_tokens in zip(
+            states.split(_CHUNK), tokens.split(_CHUNK), strict=True
+        ):
+            if len(chunk_tokens):
+                chunks.append(recomputed(chunk_scores, states_of_chunk, chunk_tokens))
+
+        zero = precise(head(hidden[:1, :1]))[0].sum() * 0.0  # all weights take part in any case
+        scores_of_tokens = torch.cat(chunks, 1) if chunks else zero.expand(2, 0)
+
+        # Line 0 has log-probabilities, line 1 entropies: each token's at its row and column.
+        kind = torch.arange(2, device=row.device)[:, None]
+        table = scores_of_tokens.new_zeros(2, *forest.shape)
+        table = table.index_put((kind, row, column), scores_of_tokens)
+        return table[0] + zero, table[1]
 
     return scores
 
@@ -252,38 +293,57 @@ def grouped(
         max_rows: The most rows of a micro-batch.
         max_tokens: The most tokens, padding included; a row by itself may have more.
     """
-    most = float(max_rows or math.inf), float(max_tokens or math.inf)
-    units = sorted(
-        ((size, tuple(numbers[n] for n in tree)) for tree, size in _trees(keys, sequences, most)),
-        key=lambda unit: (-unit[0], unit[1]),
-    )
-    found: list[tuple[int, list[tuple[int, ...]]]] = []
-    for size, tree in units:
-        width, trees = found[-1] if found else (0, [])
-        rows, tokens = sum(map(len, trees)) + len(tree), width * (len(trees) + 1)
-        if trees and rows <= most[0] and tokens <= most[1]:
+    limits = _Limits(float(max_rows or math.inf), float(max_tokens or math.inf))
+    trees_by_size = [
+        (size, tuple(numbers[index] for index in tree))
+        for tree, size in _trees(keys, sequences, limits)
+    ]
+    trees_by_size.sort(key=lambda sized_tree: (-sized_tree[0], sized_tree[1]))
+
+    # A micro-batch is as wide as its first tree, which is its widest.
+    width = 0
+    micro_batches: list[list[tuple[int, ...]]] = []
+    for size, tree in trees_by_size:
+        trees = micro_batches[-1] if micro_batches else []
+        row_count = sum(map(len, trees)) + len(tree)
+        token_count = width * (len(trees) + 1)
+        if trees and row_count <= limits.rows and token_count <= limits.tokens:
             trees.append(tree)
         else:
-            found.append((size, [tree]))
-    return [tuple(trees) for _, trees in found]
+            width = size
+            micro_batches.append([tree])
+    return [tuple(trees) for trees in micro_batches]
+
+
+class _Limits(NamedTuple):
+    """The most rows and tokens of a micro-batch."""
+
+    rows: float
+    tokens: float
 
 
 def _trees(
-    keys: Sequence[Any], sequences: Sequence[Sequence[int]], most: tuple[float, float]
+    keys: Sequence[Any], sequences: Sequence[Sequence[int]], limits: _Limits
 ) -> Iterator[tuple[list[int], int]]:
     """Yield the sequences of each tree, and how many tokens it has."""
-    tree, size, before = list[int](), 0, None
-    for number in sorted(range(len(keys)), key=lambda n: (keys[n], tuple(sequences[n]))):
-        alike = 0 if before is None else common(sequences[before], sequences[number])
-        grown = size + len(sequences[number]) - alike
-        fits = len(tree) < most[0] and grown <= most[1]
-        if alike and before is not None and keys[before] == keys[number] and fits:
-            tree.append(number)
-            size = grown
+    tree: list[int] = []
+    size = 0
+    previous: int | None = None
+    order = sorted(range(len(keys)), key=lambda index: (keys[index], tuple(sequences[index])))
+    for index in order:
+        length = len(sequences[index])
+        shared = 0 if previous is None else common(sequences[previous], sequences[index])
+        grown_size = size + length - shared
+        fits = len(tree) < limits.rows and grown_size <= limits.tokens
+        if shared and previous is not None and keys[previous] == keys[index] and fits:
+            tree.append(index)
+            size = grown_size
         else:
             if tree:
                 yield tree, size
-            tree, size = [number], len(sequences[number])
-        before = number
+            tree = [index]
+            size = length
+        previous = index
+
     if tree:
         yield tree, size

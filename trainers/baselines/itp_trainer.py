@@ -15,8 +15,9 @@ from torch import Tensor
 from ...agents.heads import KHead
 from ..row_trainer import (
     Losses,
+    LossSums,
+    Metric,
     RowTrainer,
-    Sums,
     arrays_of,
     layer_of,
     padded,
@@ -39,12 +40,13 @@ class _HeadTrainer(RowTrainer):
         ids, mask = padded(sequences, self.args.device)
         return {"input_ids": ids, "attention_mask": mask}, partial(self._losses, rows)
 
-    def _losses(self, rows: Sequence[Any], hidden: Any, head: Any) -> Sums:
+    def _losses(self, rows: Sequence[Any], hidden: Any, head: Any) -> LossSums:
+        """Return the losses of rows, from the hidden states of what `prepare` lays out."""
         raise NotImplementedError
 
 
 class DepthTrainer(_HeadTrainer):
-    """Minimises ``weight nll + depth_weight CE(K)``, averaged over rows.
+    """Minimizes ``weight nll + depth_weight CE(K)``, averaged over rows.
 
     A row's likelihood is the mean over its scored tokens; its depth is read at the last token of its
     control prompt. The head is that of the depth.
@@ -56,18 +58,28 @@ class DepthTrainer(_HeadTrainer):
         self.depth_weight = depth_weight
         super().__init__(**named)
 
-    def _losses(self, rows: Sequence[Any], hidden: Any, head: Any) -> Sums:
-        none, labeled = self.zero(hidden, head), [row for row in rows if row.control]
-        sums = dict.fromkeys(self.metrics, none)
-        nll, _ = _row_nll(rows, hidden, head)
-        sums["nll"] = (nll * nll.new_tensor([row.weight for row in rows])).sum()
+    def _losses(self, rows: Sequence[Any], hidden: Any, head: Any) -> LossSums:
+        zero = self.zero(hidden, head)
+        labeled = [row for row in rows if row.control]
+
+        row_nll, _ = _row_nll(rows, hidden, head)
+        nll = (row_nll * row_nll.new_tensor([row.weight for row in rows])).sum()
+
+        depth_ce = zero
+        correct = zero
         if labeled:
-            logits = read_head(self.head, _ends(hidden, len(rows), labeled))
+            logits = read_head(self.head, _prompt_ends(hidden, len(rows), labeled))
             depths = torch.tensor([row.depth for row in labeled], device=logits.device)
-            sums["depth_ce"] = torch.nn.functional.cross_entropy(logits, depths, reduction="sum")
-            sums["depth_accuracy"] = (logits.argmax(-1) == depths).sum()
-        sums["loss"] = none + sums["nll"] + self.depth_weight * sums["depth_ce"]
-        return sums, [len(rows), len(labeled), len(labeled)]
+            depth_ce = torch.nn.functional.cross_entropy(logits, depths, reduction="sum")
+            correct = (logits.argmax(-1) == depths).sum()
+
+        loss = zero + nll + self.depth_weight * depth_ce
+        metrics = {
+            "nll": Metric(nll, len(rows)),
+            "depth_ce": Metric(depth_ce, len(labeled)),
+            "depth_accuracy": Metric(correct, len(labeled)),
+        }
+        return LossSums(loss, metrics)
 
 
 class OnlineTrainer(_HeadTrainer):
@@ -92,27 +104,35 @@ class OnlineTrainer(_HeadTrainer):
         entropy_weight: float = 0.01,
         **named: Any,
     ) -> None:
-        self.play, self.parts = play, parts
-        self.value_weight, self.entropy_weight = value_weight, entropy_weight
+        self.play = play
+        self.parts = parts
+        self.value_weight = value_weight
+        self.entropy_weight = entropy_weight
         self._played: tuple[int, Any] | None = None
-        empty = Example((), (), ())  # rows are known once they are played
-        super().__init__(
-            epochs=[[empty] * parts] * updates,
-            plan=[
-                MicroBatch(update, (part,)) for update in range(updates) for part in range(parts)
-            ],
-            **named,
-        )
+
+        # Rows are known once they are played; until then the plan has an empty one for each part.
+        empty_row = Example((), (), ())
+        plan = []
+        for update in range(updates):
+            plan += [MicroBatch(update, (part,)) for part in range(parts)]
+        super().__init__(epochs=[[empty_row] * parts] * updates, plan=plan, **named)
 
     def played(self, update: int) -> Any:
         """Return what was played for an update; it is played, without gradients, where it was not."""
         if self._played is None or self._played[0] != update:
             with self.roles.using(self.role, training=False), torch.no_grad():
-                found = self.play(update)
-            self._played = (update, found)
-            none, depths = [0.0] * 4, float(sum(row.depth for row in found.rows))
-            sums = [*none, depths, found.returned, found.won, found.errors]
-            self.note(sums, [*none, len(found.rows), *[found.episodes] * 3])
+                played = self.play(update)
+            self._played = (update, played)
+
+            depths = float(sum(row.depth for row in played.rows))
+            self.note(
+                {
+                    "k": Metric(depths, len(played.rows)),
+                    "return": Metric(played.returned, played.episodes),
+                    "success": Metric(played.won, played.episodes),
+                    "errors": Metric(played.errors, played.episodes),
+                }
+            )
         return self._played[1]
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any) -> Any:
@@ -123,40 +143,48 @@ class OnlineTrainer(_HeadTrainer):
         """Return this part of the steps that were played."""
         return list(self.played(batch.epoch).rows[batch.rows[0] :: self.parts])
 
-    def _losses(self, rows: Sequence[Any], hidden: Any, head: Any) -> Sums:
-        none = self.zero(hidden, head)
-        sums = dict.fromkeys(self.metrics, none)
+    def _losses(self, rows: Sequence[Any], hidden: Any, head: Any) -> LossSums:
+        zero = self.zero(hidden, head)
         if not rows:
-            return sums | {"loss": none}, [0.0] * len(self.metrics)
+            return LossSums(zero, {})
+
         assert self.head is not None
         _, nll = _row_nll(rows, hidden, head)
-        states = _ends(hidden, len(rows), rows)
-        logs = read_head(self.head.get_submodule("depth"), states).log_softmax(-1)
+        states = _prompt_ends(hidden, len(rows), rows)
+        depth_logps = read_head(self.head.get_submodule("depth"), states).log_softmax(-1)
         values = read_head(self.head.get_submodule("value"), states).reshape(-1)
+
         advantage = values.new_tensor([row.advantage for row in rows])
         target = values.new_tensor([row.target for row in rows])
         depths = torch.tensor([row.depth for row in rows], device=values.device)
-        sums["action_loss"] = (advantage * nll).sum()  # - A log pi(a)
-        sums["depth_loss"] = -(advantage * logs.gather(-1, depths[:, None]).reshape(-1)).sum()
-        sums["td_error"] = (0.5 * (target - values) ** 2).sum()
-        sums["entropy"] = -(logs.exp() * logs).sum()
-        loss = sums["action_loss"] + sums["depth_loss"] + self.value_weight * sums["td_error"]
-        sums["loss"] = none + loss - self.entropy_weight * sums["entropy"]
-        return sums, [*[len(rows)] * 4, *[0.0] * len(_PLAYED)]
+        action_loss = (advantage * nll).sum()  # - A log pi(a)
+        depth_loss = -(advantage * depth_logps.gather(-1, depths[:, None]).reshape(-1)).sum()
+        td_error = (0.5 * (target - values) ** 2).sum()
+        entropy = -(depth_logps.exp() * depth_logps).sum()
+
+        loss = action_loss + depth_loss + self.value_weight * td_error
+        metrics = {
+            "action_loss": Metric(action_loss, len(rows)),
+            "depth_loss": Metric(depth_loss, len(rows)),
+            "td_error": Metric(td_error, len(rows)),
+            "entropy": Metric(entropy, len(rows)),
+        }
+        return LossSums(zero + loss - self.entropy_weight * entropy, metrics)
 
 
-def _ends(hidden: Any, first: int, rows: Sequence[Any]) -> Any:
-    """Return the hidden state at the last token of each control prompt."""
-    places = [len(row.control) - 1 for row in rows]
-    return hidden[list(range(first, first + len(rows))), places]
+def _prompt_ends(hidden: Any, first: int, rows: Sequence[Any]) -> Any:
+    """Return the hidden state at the last token of each control prompt; the first is in line `first`."""
+    sequence_indices = list(range(first, first + len(rows)))
+    positions = [len(row.control) - 1 for row in rows]
+    return hidden[sequence_indices, positions]
 
 
 def _row_nll(rows: Sequence[Any], hidden: Any, head: Any) -> tuple[Any, Any]:
     """Return each row's negative log-likelihood: the mean, and the sum, over its scored tokens."""
-    each, numbers = scored_nll(rows, hidden, head)
-    index = torch.tensor(numbers, dtype=torch.long, device=hidden.device)
-    totals = each.new_zeros(len(rows)).index_add(0, index, each)
-    counts = each.new_tensor([max(sum(row.scored), 1) for row in rows])
+    token_nll, rows_of_tokens = scored_nll(rows, hidden, head)
+    row_indices = torch.tensor(rows_of_tokens, dtype=torch.long, device=hidden.device)
+    totals = token_nll.new_zeros(len(rows)).index_add(0, row_indices, token_nll)
+    counts = token_nll.new_tensor([max(sum(row.scored), 1) for row in rows])
     return totals / counts, totals
 
 

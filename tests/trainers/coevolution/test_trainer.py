@@ -226,8 +226,8 @@ def test_the_teacher_is_exactly_the_moving_average_of_the_student(model, tmp_pat
 
     class Watched(CoMapTrainer):
         def after_update(self):
-            ema_update(expected, list(self.own.values()), 0.9)
-            seen.append(float(next(iter(self.own.values())).detach().sum()))
+            ema_update(expected, list(self.role_weights.values()), 0.9)
+            seen.append(float(next(iter(self.role_weights.values())).detach().sum()))
             super().after_update()
 
     told = settings(roles, tmp_path, world_samples())
@@ -242,7 +242,7 @@ def test_the_teacher_has_no_dropout_and_the_student_has(model, tmp_path):
     stir(roles, "wm", "wm_ema")
     trainer = trainer_of(roles, tmp_path, distilled(), teacher=teacher_of())
     trainer.model.train()
-    places = TokenPositions(head=False)
+    places = TokenPositions(has_head=False)
     for row in distilled():
         places.add(row, row.answer)
     one, other = trainer._teacher_hidden(places), trainer._teacher_hidden(places)
@@ -322,8 +322,10 @@ def test_a_shared_prompt_changes_no_loss_and_no_gradient(model):
         told = branched(places.sequences, places.branches)
         reader.zero_grad()
         hidden = reader.base_model(**told, use_cache=False).last_hidden_state
-        at = [place[2:4] for place in (*places.nll, *places.compared)]
-        seen = hidden[[row for row, _ in at], [place for _, place in at]]
+        predicted = [*places.answers, *places.distilled]
+        seen = hidden[
+            [place.sequence for place in predicted], [place.position for place in predicted]
+        ]
         (seen**3).sum().backward()
         grads = torch.cat([weight.grad.reshape(-1) for weight in reader.parameters()])
         found.append((seen.detach(), grads.clone()))
