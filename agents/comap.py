@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -37,6 +38,17 @@ from .prompting import (
     tokens_of,
 )
 from .react import replies_in
+
+
+class GatePath(StrEnum):
+    """How a step's action was chosen: ``path`` in the notes of a step."""
+
+    DRAFT_ONLY_FALLBACK = "draft_only_fallback"
+    """The draft could not be read, and was taken as it is."""
+    REFLECTION_SKIPPED = "reflection_skipped"
+    """The draft was taken without a reflection: the gate could not open any more."""
+    REFLECTED = "reflected"
+    """The policy reflected on the draft, and the action gate chose between the two actions."""
 
 
 class Piece(NamedTuple):
@@ -288,11 +300,11 @@ class LookAhead(NamedTuple):
 
 
 def step_notes(
-    draft: Draft, path: str, shown: str, future: str = "", reply: Reflected | None = None
+    draft: Draft, path: GatePath, shown: str, future: str = "", reply: Reflected | None = None
 ) -> dict[str, Any]:
     said = None if reply is None else reply.said
     return {
-        "path": path,
+        "path": path.value,
         "decoding": draft.decoding,
         "draft_action": draft.action,
         "draft_parsed": draft.parsed,
@@ -474,7 +486,7 @@ class CoMapAgent:
         draft = yield from draft_action(view, config, converse(view, config, replies))
         if not draft.parsed:  # there is nothing to imagine, nor to reflect on
             replies[view.step] = draft.shown
-            notes = step_notes(draft, "draft_only_fallback", draft.shown)
+            notes = step_notes(draft, GatePath.DRAFT_ONLY_FALLBACK, draft.shown)
             return Decision(draft.action, notes=notes)
 
         ahead = yield from self.look_ahead(view, draft)
@@ -498,7 +510,7 @@ class CoMapAgent:
         shown = f"Thought: {thought}\nAction: {action}" if thought else f"Action: {action}"
         replies[view.step] = shown
 
-        path = "reflection_skipped" if reflection is None else "reflected"
+        path = GatePath.REFLECTION_SKIPPED if reflection is None else GatePath.REFLECTED
         notes = step_notes(draft, path, shown, ahead.text, reflection)
         prediction = ahead.imagined if action == draft.action else None  # it is of the draft
         return Decision(action, prediction, {**notes, **ahead.notes, **verdict})

@@ -34,6 +34,7 @@ from ..worldmodel import Configured, WorldModel
 from ..worldmodel.language import LanguageWorldModel
 from ..worldmodel.naming import in_words, words_of
 from .base import Agent, Retrying, asks_world_model
+from .comap import GatePath
 from .config import AgentConfig, fitted_to
 from .prompting import prompts_sha256
 from .requests import IMAGINE, EnvSlot, Keep, OnWork
@@ -482,7 +483,7 @@ class Tally:
             if step.prediction is not None and step.facts.parsed and not step.imagined:
                 score = delta_f1(before, step.prediction.facts, step.facts)
                 self.foreseen.append((score, bool(step.delta)))
-            if step.notes.get("path") == "reflected":  # by CoMap
+            if step.notes.get("path") == GatePath.REFLECTED:
                 get = step.notes.get
                 self.gate[get("p_source"), get("q_source"), bool(get("gate"))] += 1
             self.unread.add(step)

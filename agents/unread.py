@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 from ..lm import LanguageModel
 from ..trajectory import Step, Trajectory
 from .base import Agent
+from .comap import GatePath
 
 UNREAD = "unread_replies"
 """The member of a summary that counts the replies in which no action could be read."""
@@ -64,7 +65,7 @@ class UnreadReplies:
             fault, has_it = possible_fault
             self._count(fault, has_it, _reply_behind(step))
 
-        if step.notes.get("path") == "reflected":
+        if step.notes.get("path") == GatePath.REFLECTED:
             reflection = str(step.notes.get("reflect_response") or "")
             self._count("without_decision", step.notes.get("decision") is None, reflection)
 

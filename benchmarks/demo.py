@@ -16,6 +16,7 @@ import gymnasium
 import numpy as np
 
 from ..agents import Agent, ExpertAgent, RandomAgent, ReplayAgent, run_episode
+from ..agents.comap import GatePath
 from ..agents.config import AgentConfig
 from ..agents.create import create_agent
 from ..agents.run import Tally
@@ -235,7 +236,7 @@ def _summary(name: str, episodes: Sequence[Trajectory]) -> dict[str, Any]:
 def _gates(episode: Trajectory) -> list[bool]:
     """Return for each decision with a reflection whether its draft was revised."""
     notes = [step.notes for step in episode.steps]
-    return [note["gate"] for note in notes if note.get("path") == "reflected"]
+    return [note["gate"] for note in notes if note.get("path") == GatePath.REFLECTED]
 
 
 def learned_in(learned: Sequence[Mapping[str, Any]]) -> str:

@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from ..agents.comap import GatePath
 from ..agents.scoring import drawn
 from ..envs import Canonicalizer, Revealer
 from ..envs.generated import is_generated
@@ -18,7 +19,7 @@ from ..errors import DataCorrupt, DataNotFound
 from ..facts import State
 from ..jsonl import replacing_file
 from ..metrics import delta_f1_report, histogram, pass_at_k, success_rate
-from ..trajectory import Step, Trajectory, Turn
+from ..trajectory import Call, Step, Trajectory, Turn
 from ..worldmodel import Prediction, Query, Transition, WorldModel, ask, transitions_of
 
 _FORMAT = "comap-transitions-1"
@@ -34,8 +35,10 @@ def in_order(trajectories: Iterable[Trajectory]) -> list[Trajectory]:
 
 def freeze(trajectories: Iterable[Trajectory], n: int, seed: int) -> list[Transition]:
     """Return `n` real transitions drawn at random, in the order of `in_order`; all if there are fewer."""
-    found = [step for trajectory in in_order(trajectories) for step in transitions_of(trajectory)]
-    return drawn(found, n, seed)
+    transitions: list[Transition] = []
+    for trajectory in in_order(trajectories):
+        transitions += transitions_of(trajectory)
+    return drawn(transitions, n, seed)
 
 
 def frozen_set(
@@ -57,7 +60,9 @@ def save_transitions(
     """
     lines = _lines(transitions)
     head: dict[str, Any] = {"format": _FORMAT, "n": len(lines), "fingerprint": _digest(lines)}
-    head |= {} if tasks is None else {"tasks": tasks}
+    if tasks is not None:
+        head["tasks"] = tasks
+
     with replacing_file(path) as file:
         file.writelines(line + b"\n" for line in (json.dumps(head).encode(), *lines))
 
@@ -71,6 +76,7 @@ def load_transitions(path: Path) -> list[Transition]:
             f"expected transitions at {path}, found: {error.strerror}; write some with comap score "
             "world-model --save-transitions"
         ) from error
+
     try:
         head = json.loads(lines.pop(0) if lines else b"")
         if head["format"] != _FORMAT:
@@ -86,14 +92,15 @@ def load_transitions(path: Path) -> list[Transition]:
 
 
 def tasks_of_transitions(path: Path) -> str | None:
-    """Return of which tasks a file's transitions are, as its head says; None where it does not."""
+    """Return the tasks that a file of transitions names in its head, in words; None where it does not."""
     with path.open("rb") as file:
         tasks = json.loads(file.readline()).get("tasks")
     return tasks if isinstance(tasks, str) else None
 
 
 def _lines(transitions: Iterable[Transition]) -> list[bytes]:
-    return [json.dumps(transition_json(one)).encode("ascii") for one in transitions]
+    rows = (transition_json(transition) for transition in transitions)
+    return [json.dumps(row).encode("ascii") for row in rows]
 
 
 def _digest(lines: Iterable[bytes]) -> str:
@@ -134,7 +141,7 @@ def transition_from_json(row: Any) -> Transition:
     return Transition(query, row["observation"])
 
 
-_TAUS = (0.4, 0.6, 0.8)
+_TAUS = (0.4, 0.6, 0.8)  # other thresholds of the world-state gate, to compare with
 _DIGITS = 6
 
 
@@ -144,7 +151,7 @@ def mean_of(values: Sequence[float]) -> float | None:
 
 
 def is_predictable(query: Query, observation: str, canonicalizer: Canonicalizer) -> bool | None:
-    """Return whether what was observed follows from the belief, the texts so far and the action."""
+    """Return whether an observation follows from the belief, the texts so far and the action."""
     if not isinstance(canonicalizer, Revealer):
         return None
     after = canonicalizer.update(query.state, query.action, observation)
@@ -153,13 +160,21 @@ def is_predictable(query: Query, observation: str, canonicalizer: Canonicalizer)
     return not canonicalizer.reveals(query.goal, query.history, query.state, query.action, after)
 
 
+class Beliefs(NamedTuple):
+    """The beliefs before a transition, after its prediction and after the truth."""
+
+    before: State
+    predicted: State
+    real: State
+
+
 @dataclass(frozen=True, slots=True)
 class ScoredTransition:
-    """One transition with the beliefs before it, after the prediction and after the truth."""
+    """One transition with its prediction, and the beliefs that follow from both."""
 
     transition: Transition
     prediction: Prediction
-    beliefs: tuple[State, State, State]
+    beliefs: Beliefs
     same_text: bool
     predictable: bool | None
 
@@ -172,59 +187,70 @@ def score_transitions(
     batch: int = 256,
 ) -> dict[str, Any]:
     """Return how well a world model predicts transitions, by Delta-F1."""
-    parts = scored_in_parts(model, transitions, canonicalizer, batch)
-    return scores_of([row for part in parts for row in part])
+    rows: list[ScoredTransition] = []
+    for rows_of_batch in scored_in_parts(model, transitions, canonicalizer, batch):
+        rows += rows_of_batch
+    return scores_of(rows)
 
 
 def scored_in_parts(
     model: WorldModel, transitions: Sequence[Transition], canonicalizer: Canonicalizer, batch: int
 ) -> Iterator[list[ScoredTransition]]:
-    """Predict transitions, so many at a time, and yield each part once it is scored."""
+    """Predict transitions in batches, and yield each batch once it is scored."""
     for start in range(0, len(transitions), batch):
-        part = transitions[start : start + batch]
-        predictions = ask(model, [query for query, _ in part])
-        yield [_score(*pair, canonicalizer) for pair in zip(part, predictions, strict=True)]
+        transitions_of_batch = transitions[start : start + batch]
+        predictions = ask(model, [query for query, _ in transitions_of_batch])
+        yield [
+            _score(transition, prediction, canonicalizer)
+            for transition, prediction in zip(transitions_of_batch, predictions, strict=True)
+        ]
 
 
 def scores_of(scored: Sequence[ScoredTransition]) -> dict[str, Any]:
     """Return how well transitions were predicted, by Delta-F1."""
-    known = [row for row in scored if row.beliefs[2].parsed]
-    report = delta_f1_report(row.beliefs for row in known)
+    # Where the truth cannot be read, nothing can be compared.
+    rows = [row for row in scored if row.beliefs.real.parsed]
+    nonempty = [row for row in rows if row.beliefs.real.facts != row.beliefs.before.facts]
+    report = delta_f1_report(row.beliefs for row in rows)
+
+    by_predicate = {}
+    for predicate, score in report.by_predicate.items():
+        by_predicate[predicate] = {key: _rounded(value) for key, value in asdict(score).items()}
+
     return {
         "transitions": len(scored),
         "fingerprint": fingerprint([row.transition for row in scored]),
-        "n": len(known),
-        "dropped": len(scored) - len(known),
-        "parse_failure_rate": _rounded(report.parse_failure_rate) if known else None,
-        "no_op_share": _rounded(report.no_op_share) if known else None,
-        "refusals": _refusals(known),
-        "all": _group(known),
-        "nonempty": _group([row for row in known if row.beliefs[2].facts != row.beliefs[0].facts]),
-        "predictable": _group([row for row in known if row.predictable is True]),
-        "unpredictable": _group([row for row in known if row.predictable is False]),
-        "by_predicate": {
-            name: {key: _rounded(value) for key, value in asdict(score).items()}
-            for name, score in report.by_predicate.items()
-        },
+        "n": len(rows),
+        "dropped": len(scored) - len(rows),
+        "parse_failure_rate": _rounded(report.parse_failure_rate) if rows else None,
+        "no_op_share": _rounded(report.no_op_share) if rows else None,
+        "refusals": _refusals(rows),
+        "all": _group(rows),
+        "nonempty": _group(nonempty),
+        "predictable": _group([row for row in rows if row.predictable is True]),
+        "unpredictable": _group([row for row in rows if row.predictable is False]),
+        "by_predicate": by_predicate,
     }
 
 
 def _score(
     transition: Transition, prediction: Prediction, canonicalizer: Canonicalizer
 ) -> ScoredTransition:
+    """Return a prediction beside the truth, with the belief that follows from each."""
     query, observation = transition
-    predicted, real = (
-        canonicalizer.update(query.state, query.action, text)
-        for text in (prediction.observation, observation)
-    )
-    same = prediction.observation.strip() == observation.strip()
+    predicted = canonicalizer.update(query.state, query.action, prediction.observation)
+    real = canonicalizer.update(query.state, query.action, observation)
+    beliefs = Beliefs(query.state, predicted, real)
+
+    same_text = prediction.observation.strip() == observation.strip()
     predictable = is_predictable(query, observation, canonicalizer)
-    beliefs = (query.state, predicted, real)
-    return ScoredTransition(transition, prediction, beliefs, same, predictable)
+    return ScoredTransition(transition, prediction, beliefs, same_text, predictable)
 
 
 def _group(rows: Sequence[ScoredTransition]) -> dict[str, Any]:
-    report, n = delta_f1_report(row.beliefs for row in rows), len(rows)
+    """Return the scores of some transitions, in percent, and their number."""
+    report = delta_f1_report(row.beliefs for row in rows)
+    n = len(rows)
     values = {
         "delta_f1": report.mean,
         "stderr": report.stderr,
@@ -236,19 +262,44 @@ def _group(rows: Sequence[ScoredTransition]) -> dict[str, Any]:
 
 
 def _refusals(rows: Sequence[ScoredTransition]) -> dict[str, float | int | None]:
-    """Return, in percent, how many predictions that nothing changes are right, and how many are made."""
-    still = [
-        [one.parsed and one.facts == row.beliefs[0].facts for one in row.beliefs[1:]]
-        for row in rows
-    ]
-    both = sum(map(all, still))
-    said, real = (sum(flags) for flags in zip(*still, strict=True)) if still else (0, 0)
+    """Return precision and recall, in percent, of the predictions that nothing changes."""
+    foreseen = 0
+    real = 0
+    both = 0
+    for row in rows:
+        before, predicted, after = row.beliefs
+        is_foreseen = predicted.parsed and predicted.facts == before.facts
+        is_real = after.parsed and after.facts == before.facts
+        foreseen += is_foreseen
+        real += is_real
+        both += is_foreseen and is_real
     return {
-        "foreseen": said,
-        "precision": 100 * both / said if said else None,
+        "foreseen": foreseen,
+        "precision": 100 * both / foreseen if foreseen else None,
         "real": real,
         "recall": 100 * both / real if real else None,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """Real steps that a world model is asked about one after the other, each time on its own belief."""
+
+    query: Query  # about the next of them
+    start: State  # the real state before the first
+    steps: Sequence[Step]
+
+    def after(self, text: str, belief: State, number: int) -> _Chain:
+        """Return the chain after the prediction of step `number`: the next query has it as history."""
+        is_last = number + 1 >= len(self.steps)
+        query = replace(
+            self.query,
+            history=(*self.query.history, Turn(self.query.action, text)),
+            state=belief,
+            action="" if is_last else self.steps[number + 1].action,
+            admissible_actions=None,
+        )
+        return replace(self, query=query)
 
 
 def score_depths(
@@ -262,54 +313,54 @@ def score_depths(
     last: int = 4,
     batch: int = 256,
 ) -> dict[str, dict[str, Any]]:
-    """Return the Delta-F1 of what a world model expects of several real actions, by their number.
+    """Return the Delta-F1 of a world model's predictions of several real actions, by their number.
 
     From `n` real states on, each prediction follows the model's own, as in an imagined episode; changes
     are those since the real state. Depths from `last` on count together.
     """
-    chains = [
-        (transitions_of_one[at].query, trajectory.steps[at : at + depth])
-        for trajectory in in_order(trajectories)
-        for transitions_of_one in [list(transitions_of(trajectory))]
-        for at in range(len(transitions_of_one))
-    ]
-    asked = [(query, query.state, steps) for query, steps in drawn(chains, n, seed)]
-    rows: dict[int, list[tuple[State, State, State]]] = {}
+    all_chains = []
+    for trajectory in in_order(trajectories):
+        for step_index, (query, _) in enumerate(transitions_of(trajectory)):
+            steps = trajectory.steps[step_index : step_index + depth]
+            all_chains.append(_Chain(query, query.state, steps))
+    chains = drawn(all_chains, n, seed)
+
+    beliefs_at_depth: dict[int, list[Beliefs]] = {}
     for number in range(depth):
-        asked = [one for one in asked if len(one[2]) > number]
-        further = []
-        for start in range(0, len(asked), batch):
-            some = asked[start : start + batch]
-            predictions = ask(model, [query for query, _, _ in some])
-            for (query, before, steps), prediction in zip(some, predictions, strict=True):
+        chains = [chain for chain in chains if len(chain.steps) > number]
+        longer_chains = []
+        for start in range(0, len(chains), batch):
+            chains_of_batch = chains[start : start + batch]
+            predictions = ask(model, [chain.query for chain in chains_of_batch])
+            for chain, prediction in zip(chains_of_batch, predictions, strict=True):
+                query = chain.query
                 text = prediction.observation
-                facts = canonicalizer.update(query.state, query.action, text)
-                if steps[number].facts.parsed:
-                    row = before, facts, steps[number].facts
-                    rows.setdefault(min(number + 1, last), []).append(row)
-                history = (*query.history, Turn(query.action, text))
-                following = steps[number + 1].action if len(steps) > number + 1 else ""
-                query = replace(
-                    query, history=history, state=facts, action=following, admissible_actions=None
-                )
-                further.append((query, before, steps))
-        asked = further
-    return {
-        f">={last}" if at == last else str(at): {
-            "delta_f1": round(100 * delta_f1_report(found).mean, 4),
-            "n": len(found),
-        }
-        for at, found in sorted(rows.items())
-    }
+                belief = canonicalizer.update(query.state, query.action, text)
+                real = chain.steps[number].facts
+                if real.parsed:
+                    beliefs = Beliefs(chain.start, belief, real)
+                    beliefs_at_depth.setdefault(min(number + 1, last), []).append(beliefs)
+                longer_chains.append(chain.after(text, belief, number))
+        chains = longer_chains
+
+    report = {}
+    for at_depth, rows in sorted(beliefs_at_depth.items()):
+        name = f">={last}" if at_depth == last else str(at_depth)
+        delta_f1 = round(100 * delta_f1_report(rows).mean, 4)
+        report[name] = {"delta_f1": delta_f1, "n": len(rows)}
+    return report
 
 
 def gate_report(trajectories: Iterable[Trajectory]) -> dict[str, Any]:
-    """Return what the notes of a CoMap agent's episodes say of its gates."""
-    steps = [step for t in trajectories for step in t.steps if "path" in step.notes]
-    reflected = [step for step in steps if step.notes["path"] == "reflected"]
-    gates = [step.notes.get("gate_parts") or {} for step in reflected]
+    """Return how often and on what the gates of a CoMap agent's episodes opened, from the steps' notes."""
+    steps: list[Step] = []
+    for trajectory in trajectories:
+        steps += [step for step in trajectory.steps if "path" in step.notes]
+
+    reflected = [step for step in steps if step.notes["path"] == GatePath.REFLECTED]
+    gate_parts = [step.notes.get("gate_parts") or {} for step in reflected]
     agreements = _numbers(steps, "agreement")
-    adoption = {str(tau): _share([r >= tau for r in agreements]) for tau in _TAUS}
+    adoption = {str(tau): _share([agreement >= tau for agreement in agreements]) for tau in _TAUS}
     return {
         "steps": len(steps),
         "paths": _counts(steps, "path"),
@@ -320,7 +371,7 @@ def gate_report(trajectories: Iterable[Trajectory]) -> dict[str, Any]:
         "p": _distribution(_numbers(steps, "p")),
         "q": _distribution(_numbers(steps, "q")),
         "opened": _share(_flags(reflected, "gate")),
-        "changed": _share([gate.get("changed") is True for gate in gates]),
+        "changed": _share([parts.get("changed") is True for parts in gate_parts]),
         "unparsed": {
             "drafts": _share([not flag for flag in _flags(steps, "draft_parsed")]),
             "reflections": _share([step.notes.get("ref_action") is None for step in reflected]),
@@ -332,7 +383,7 @@ def gate_report(trajectories: Iterable[Trajectory]) -> dict[str, Any]:
 
 
 def _truthfulness(steps: Sequence[Step]) -> dict[str, Any]:
-    """Return how student, teacher and gate compare with what really followed; nothing without probes.
+    """Return how student, teacher and gate compare with the real next state; nothing without probes.
 
     A prediction is right where it changes the same facts. Refusals are of drafts that the environment
     would refuse, foreseen where the student predicts a refusal.
@@ -340,29 +391,40 @@ def _truthfulness(steps: Sequence[Step]) -> dict[str, Any]:
     probed = [step.notes for step in steps if step.notes.get("env_next_of_draft") is not None]
     if not probed:
         return {}
-    opened = [
-        one["student_f1"] == 1 for one in probed if one["wm_gate"] and one["student_f1"] is not None
-    ]
-    pairs = [
-        (one["foresees_refusal"], one["env_next_of_draft"]["invalid_action"]) for one in probed
-    ]
-    said, real = [is_so for one, is_so in pairs if one], [one for one, is_so in pairs if is_so]
+
+    # The gate is right to open where the student's prediction is.
+    right_where_opened = []
+    for notes in probed:
+        if notes["wm_gate"] and notes["student_f1"] is not None:
+            right_where_opened.append(notes["student_f1"] == 1)
+
+    real_where_foreseen = []
+    foreseen_where_real = []
+    for notes in probed:
+        is_foreseen = notes["foresees_refusal"]
+        is_real = notes["env_next_of_draft"]["invalid_action"]
+        if is_foreseen:
+            real_where_foreseen.append(is_real)
+        if is_real:
+            foreseen_where_real.append(is_foreseen)
+
     return {
         "student_f1": _distribution(_numbers(steps, "student_f1")),
         "teacher_f1": _distribution(_numbers(steps, "teacher_f1")),
-        "gate_precision": {"n": len(opened), "value": _share(opened)},
+        "gate_precision": {"n": len(right_where_opened), "value": _share(right_where_opened)},
         "foreseen_refusals": {
-            "n": len(said),
-            "precision": _share(said),
-            "real": len(real),
-            "recall": _share(real),
+            "n": len(real_where_foreseen),
+            "precision": _share(real_where_foreseen),
+            "real": len(foreseen_where_real),
+            "recall": _share(foreseen_where_real),
         },
     }
 
 
 def _counts(steps: Iterable[Step], note: str) -> dict[str, int]:
-    found = Counter(str(step.notes[note]) for step in steps if step.notes.get(note) is not None)
-    return dict(sorted(found.items()))
+    """Return how often each text of a note occurs."""
+    counts = Counter(str(step.notes[note]) for step in steps if step.notes.get(note) is not None)
+    return dict(sorted(counts.items()))
 
 
 def _numbers(steps: Iterable[Step], note: str) -> list[float]:
@@ -388,23 +450,27 @@ def _rounded(value: float) -> float:
 def played_result(episodes: Sequence[Trajectory]) -> dict[str, Any]:
     """Return success, score, faults and calls of episodes, and which tasks and world models these had."""
     rate = success_rate(episode.success for episode in episodes)
-    calls = [call for episode in episodes for step in episode.steps for call in step.calls]
+    calls: list[Call] = []
     attempts: dict[str, list[bool]] = {}
     for episode in episodes:
         attempts.setdefault(episode.task, []).append(episode.success)
-    passed = {str(k): value for k, value in pass_at_k(attempts.values()).items() if k > 1}
+        for step in episode.steps:
+            calls += step.calls
+
+    pass_rates = {str(k): value for k, value in pass_at_k(attempts.values()).items() if k > 1}
+    world_models = {episode.world_model for episode in episodes}
     return {
         "episodes": len(episodes),
         "success": rate.value,
         "success_low": rate.low,
         "success_high": rate.high,
-        **({"pass_at_k": passed} if passed else {}),
+        **({"pass_at_k": pass_rates} if pass_rates else {}),
         "score": sum(episode.score for episode in episodes) / max(len(episodes), 1),
         "steps": sum(len(episode.steps) for episode in episodes),
         "errors": sum(episode.error is not None for episode in episodes),
         "tasks": len(attempts),
         "generated_tasks": sum(map(is_generated, attempts)),
-        "world_models": sorted({e.world_model for e in episodes if e.world_model is not None}),
+        "world_models": sorted(name for name in world_models if name is not None),
         "calls": len(calls),
         "prompt_tokens": sum(call.prompt_tokens for call in calls),
         "completion_tokens": sum(call.completion_tokens for call in calls),

@@ -22,7 +22,7 @@ import gymnasium
 
 from ...agents import Agent, AgentConfig, CoMapConfig
 from ...agents.base import Decision, Imagine, Reply, Request, View, estimate_tokens
-from ...agents.comap import CoMapAgent
+from ...agents.comap import CoMapAgent, GatePath
 from ...agents.convert import views_of
 from ...agents.parsing import first_line
 from ...agents.prompting import Draft, converse, draft_action
@@ -45,7 +45,7 @@ from .config import CoMapTraining
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """What is played: from a task's start a prefix, then an action, then the continuation policy."""
+    """A game to play: from a task's start the actions of a prefix, then an action, then a policy's."""
 
     task: str
     prefix: tuple[str, ...]
@@ -54,12 +54,13 @@ class Branch:
 
     @property
     def key(self) -> str:
+        """The branch as text: the name of its outcome in a stage's folder."""
         return json.dumps([self.task, self.prefix, self.action, self.seed])
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a branch."""
+    """How a branch ended: its success and return, or the error that ended it."""
 
     success: bool
     ret: float
@@ -75,25 +76,23 @@ def played_branches(
 
     Outcomes are written down as they come: a training that was killed plays only the rest.
     """
-    known = {branch.key: branch for branch in branches}
-    done = [0]
+    branches_by_key = {branch.key: branch for branch in branches}
 
     def work(keys: Sequence[str]) -> Iterator[Done]:
         outcomes = suffix_outcomes(
             partial(training.make_env, split),
             training.drafting(training.config.suffix_temperature),
-            [known[key] for key in keys],
+            [branches_by_key[key] for key in keys],
             lm=training.language_model(),
             concurrency=training.config.concurrency,
             on_work=telling_work(training.tell),
         )
-        for branch, outcome in outcomes:
-            done[0] += 1
-            training.tell({"event": "suffix", "done": done[0], "of": len(keys)})
+        for played_count, (branch, outcome) in enumerate(outcomes, 1):
+            training.tell({"event": "suffix", "done": played_count, "of": len(keys)})
             yield branch.key, asdict(outcome)
 
-    found = each_once(folder, list(known), work)
-    return [Outcome(**found[branch.key]) for branch in branches]
+    outcomes_by_key = each_once(folder, list(branches_by_key), work)
+    return [Outcome(**outcomes_by_key[branch.key]) for branch in branches]
 
 
 def suffix_outcomes(
@@ -105,37 +104,41 @@ def suffix_outcomes(
     concurrency: int = 32,
     on_work: OnWork | None = None,
 ) -> Iterator[tuple[Branch, Outcome]]:
-    """Play branches, many at once, and yield what came of each as it ends."""
+    """Play branches, many at once, and yield the outcome of each as it ends."""
     player = player_for(agent, lm)
 
-    def play(slot: EnvSlot, some: list[Branch]) -> EpisodeGenerator[dict[Branch, Outcome]]:
-        return _play_from_one_moment(player, slot, some)
+    def play(slot: EnvSlot, group: list[Branch]) -> EpisodeGenerator[dict[Branch, Outcome]]:
+        return _play_from_one_moment(player, slot, group)
 
-    rest = dict.fromkeys(branches)
-    while rest:
-        moments: dict[tuple[Any, ...], list[Branch]] = {}
-        for branch in rest:
-            moments.setdefault((branch.task, branch.prefix, branch.seed), []).append(branch)
-        pool, batcher = EnvPool(make_env), RequestBatcher(lm, on_work)
-        with closing(play_rounds(pool, batcher, moments.values(), concurrency, play)) as rounds:
+    remaining = dict.fromkeys(branches)
+    while remaining:
+        # Branches of one moment share its prefix, which is then played once.
+        groups: dict[tuple[Any, ...], list[Branch]] = {}
+        for branch in remaining:
+            groups.setdefault((branch.task, branch.prefix, branch.seed), []).append(branch)
+
+        pool = EnvPool(make_env)
+        batcher = RequestBatcher(lm, on_work)
+        with closing(play_rounds(pool, batcher, groups.values(), concurrency, play)) as rounds:
             for _, outcomes in rounds:
                 for branch, outcome in outcomes.items():
-                    del rest[branch]
+                    del remaining[branch]
                     yield branch, outcome
 
 
 def _play_from_one_moment(
     player: Player, slot: EnvSlot, branches: Sequence[Branch]
 ) -> EpisodeGenerator[dict[Branch, Outcome]]:
-    """Play branches that part at one moment: reset, replay the prefix, then each action from there.
+    """Play branches that part at one moment: reset, replay the prefix, then take each action from there.
 
-    Where the environment cannot go back to that moment, the rest is left out, to be played anew.
+    Where the environment cannot go back to that moment, the remaining branches have no outcome yet.
     """
     try:
         turns = _replay(slot, branches[0])
         moment = snapshot(slot.env)
     except Exception as fault:
         return dict.fromkeys(branches, _failed(error_text(fault)))
+
     outcomes: dict[Branch, Outcome] = {}
     for branch in branches:
         if outcomes and not _go_back(slot, moment):
@@ -151,10 +154,10 @@ def _replay(slot: EnvSlot, branch: Branch) -> tuple[Turn, ...]:
     for number, action in enumerate(branch.prefix, 1):
         observation, _, terminated, truncated, info = slot.step(action)
         if terminated or truncated:
-            why = info.get("error") or "the episode was over"
+            reason = info.get("error") or "the episode was over"
             raise EngineError(
                 f"expected the episode to go on after the {len(branch.prefix)} actions of the prefix, "
-                f"found that it ended at action {number}, {action!r:.80}: {why}; take the prefix from "
+                f"found that it ended at action {number}, {action!r:.80}: {reason}; take the prefix from "
                 "an episode of this task in such an environment"
             )
         turns.append(Turn(action, observation))
@@ -168,7 +171,7 @@ def _go_back(slot: EnvSlot, moment: Snapshot) -> bool:
     try:
         slot.rewind()
         restore(slot.env, moment)
-    except Exception:  # the rest is played from another start, in another environment
+    except Exception:  # the remaining branches are played in another environment
         slot.broken = True
         return False
     slot.moment = object()
@@ -178,21 +181,26 @@ def _go_back(slot: EnvSlot, moment: Snapshot) -> bool:
 def _play_branch(
     player: Player, slot: EnvSlot, turns: tuple[Turn, ...], branch: Branch
 ) -> EpisodeGenerator[Outcome]:
-    """Take an action, let the agent go on to the end, and return what came of it."""
+    """Take an action, let the agent play on to the end, and return the outcome."""
     try:
         observation, _, terminated, truncated, info = slot.step(branch.action)
     except Exception as fault:
         return _failed(error_text(fault))
-    last: Mapping[str, Any] = info
-    error, steps = info.get("error"), 1
+
+    last_info: Mapping[str, Any] = info
+    error = info.get("error")
+    steps = 1
     if not (terminated or truncated):
         turns = (*turns, Turn(branch.action, observation))
         played = yield from play_on(player, slot, turns, info, branch.seed, {})
-        last, error, steps = played.info, played.error, 1 + len(played.steps)
+        last_info = played.info
+        error = played.error
+        steps = 1 + len(played.steps)
+
     if error is not None:
         return _failed(error, observation, steps)
-    score = min(max(float(last["score"]), 0.0), 1.0)
-    return Outcome(bool(last["success"]), score, steps, observation, None)
+    score = min(max(float(last_info["score"]), 0.0), 1.0)
+    return Outcome(bool(last_info["success"]), score, steps, observation, None)
 
 
 def _failed(error: str, observation: str = "", steps: int = 0) -> Outcome:
@@ -208,7 +216,7 @@ _ROUNDING = 1e-9  # what sums of floating-point numbers may be off by
 
 
 class DraftingAgent:
-    """Asks the policy for drafts at chosen steps: on an expert's way, or without plans on its own.
+    """Asks the policy for drafts at chosen steps of an expert's plans, or at each step of its own way.
 
     With plans it takes their actions. Without plans it takes the drafts, and notes at each step what the
     environment's expert would do there.
@@ -223,16 +231,21 @@ class DraftingAgent:
         steps: Mapping[str, frozenset[int]] | None = None,
         context: InitContext = "mixed",
     ):
-        self.config, self.plans, self.steps, self.context = config, plans, steps or {}, context
+        self.config = config
+        self.plans = plans
+        self.steps = steps or {}
+        self.context = context
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
-        """Draft where that is wanted, and take the plan's action; give up where the plan ends."""
-        replies, action = replies_in(view), None
+        """Draft where the step is one of those chosen, and take the plan's action; end with the plan."""
+        replies = replies_in(view)
+        action: str | None = None
         if self.plans is not None:
             plan = self.plans.get(view.task, ())
             if view.step >= len(plan):
                 return Decision(None)
             action = plan[view.step]
+
         notes: dict[str, Any] = {"shown": f"Action: {action}"}
         if action is None or view.step in self.steps.get(view.task, ()):
             draft = yield from draft_action(view, self.config, converse(view, self.config, replies))
@@ -248,7 +261,8 @@ class DraftingAgent:
             }
             if action is None:
                 action = draft.action
-                replies[view.step] = notes["shown"] = draft.shown
+                replies[view.step] = draft.shown
+                notes["shown"] = draft.shown
                 notes["expert_action"] = view.expert_action()
         return Decision(action, notes=notes)
 
@@ -257,23 +271,23 @@ def choose_steps(
     plans: Mapping[str, Sequence[str]], states_per_episode: int | None = 4, seed: int = 0
 ) -> dict[str, frozenset[int]]:
     """Choose at which steps of an expert's plans to ask for drafts."""
-    return {
-        task: frozenset(
-            sorted(range(len(plan)), key=lambda step: drawn(seed, task, step))[:states_per_episode]
-        )
-        for task, plan in plans.items()
-    }
+    steps_of_tasks = {}
+    for task, plan in plans.items():
+        # Each step has a rank drawn for itself: more states keep those that fewer had.
+        ranked = sorted(range(len(plan)), key=partial(random_rank, seed, task))
+        steps_of_tasks[task] = frozenset(ranked[:states_per_episode])
+    return steps_of_tasks
 
 
-def drawn(seed: int, *parts: object) -> int:
-    """Return a number drawn for these parts: the same in every process, for ranks and coins."""
+def random_rank(seed: int, *parts: object) -> int:
+    """Return a random number that depends on its parts alone: the same in every process."""
     text = "\n".join(str(part) for part in (seed, *parts))
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:8], "big")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftedState:
-    """A state, what the policy would do there or did, and what an expert would do or did."""
+    """A state with the policy's draft, and the expert's action there; one of the two was taken."""
 
     task: str
     prefix: tuple[str, ...]
@@ -285,60 +299,65 @@ class DraftedState:
     failed: bool
     same: bool
     after_draft: str | None
-    """what followed the draft, where it was taken"""
+    """The observation that followed the draft, where it was taken."""
     useless: bool = False
-    """whether it was taken and changed no fact"""
+    """Whether the draft was taken and changed no fact."""
 
     def branches(self, suffixes: int) -> list[tuple[Branch, Branch]]:
         """Return the draft's and the expert's branches to be played; none where both are the same."""
+        if self.same:
+            return []
         return [
             (
                 Branch(self.task, self.prefix, self.draft_action, seed),
                 Branch(self.task, self.prefix, self.expert_action, seed),
             )
-            for seed in range(0 if self.same else suffixes)
+            for seed in range(suffixes)
         ]
 
 
 def drafted_states(trajectories: Iterable[Trajectory]) -> Iterator[DraftedState]:
     """Yield the states in which a `DraftingAgent` asked the policy for a draft.
 
-    Of the policy's own, those in which it does again what it did before with the same belief are left
-    out, and those in which the expert knows of no way on.
+    Two kinds of the policy's own states are left out: those in which it repeats an action with the same
+    belief, and those in which the expert has no action.
     """
     for trajectory in trajectories:
         actions = tuple(step.action for step in trajectory.steps)
-        known = set[tuple[State, str]]()
-        for number, (before, step) in enumerate(trajectory.transitions()):
-            expert = step.notes.get("expert_action", step.action)
-            own = "expert_action" in step.notes
-            again = own and (before, step.action) in known
-            known.add((before, step.action))
-            if "draft_parsed" in step.notes and expert is not None and not again:
-                draft = step.notes["draft_action"]
-                same = same_action(trajectory.env_id, draft, expert)
-                yield DraftedState(
-                    task=trajectory.task,
-                    prefix=actions[:number],
-                    draft_action=draft,
-                    draft_response=step.notes["draft_response"],
-                    parsed=step.notes["draft_parsed"],
-                    predicted=step.notes["predicted_next_state"],
-                    expert_action=expert,
-                    failed=trajectory.error is not None and step.truncated,
-                    same=same,
-                    after_draft=step.observation if own or same else None,
-                    useless=own and not step.delta and not step.success,
-                )
+        earlier: set[tuple[State, str]] = set()
+        for step_index, (belief, step) in enumerate(trajectory.transitions()):
+            notes = step.notes
+            is_own = "expert_action" in notes
+            expert_action = notes.get("expert_action", step.action)
+            is_repeated = is_own and (belief, step.action) in earlier
+            earlier.add((belief, step.action))
+            if "draft_parsed" not in notes or expert_action is None or is_repeated:
+                continue
+
+            is_same = same_action(trajectory.env_id, notes["draft_action"], expert_action)
+            yield DraftedState(
+                task=trajectory.task,
+                prefix=actions[:step_index],
+                draft_action=notes["draft_action"],
+                draft_response=notes["draft_response"],
+                parsed=notes["draft_parsed"],
+                predicted=notes["predicted_next_state"],
+                expert_action=expert_action,
+                failed=trajectory.error is not None and step.truncated,
+                same=is_same,
+                after_draft=step.observation if is_own or is_same else None,
+                useless=is_own and not step.delta and not step.success,
+            )
 
 
-def same_action(env_id: str, one: str, other: str) -> bool:
-    return canonical_action(env_id, one) == canonical_action(env_id, other)
+def same_action(env_id: str, action: str, other_action: str) -> bool:
+    """Return whether an environment takes two texts for the same action."""
+    return canonical_action(env_id, action) == canonical_action(env_id, other_action)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuffixLabel:
-    """Whether a draft should be revised, and what the reflection sees."""
+    """Whether a draft should be revised, and the future that its reflection sees."""
 
     task: str
     step: int
@@ -366,9 +385,12 @@ class SuffixLabel:
 
 def branches_of(trajectories: Iterable[Trajectory], suffixes: int = 1) -> list[Branch]:
     """Return the branches that must be played before states can be labeled; none for 0 suffixes."""
-    states = (one for one in drafted_states(trajectories) if one.parsed and not one.failed)
-    pairs = (pair for state in states for pair in state.branches(suffixes))
-    return list(dict.fromkeys(branch for pair in pairs for branch in pair))
+    branches: dict[Branch, None] = {}  # each once, in order
+    for state in drafted_states(trajectories):
+        if state.parsed and not state.failed:
+            for pair in state.branches(suffixes):
+                branches |= dict.fromkeys(pair)
+    return list(branches)
 
 
 def label_states(
@@ -388,23 +410,34 @@ def label_states(
     read, or of which a branch failed, are left out and counted.
     """
     if delta is None:
-        delta = 0.0 if all(one.ret in (0.0, 1.0) for one in outcomes.values()) else _DELTA
+        is_binary = all(outcome.ret in (0.0, 1.0) for outcome in outcomes.values())
+        delta = 0.0 if is_binary else _DELTA
+
     labels: list[SuffixLabel] = []
     left_out = {"unparsed": 0, "failed": 0}
     for state in drafted_states(trajectories):
         if not state.parsed:
             left_out["unparsed"] += 1
             continue
-        pairs = state.branches(suffixes) if not state.failed else []
-        drafts, experts = [outcomes[d] for d, _ in pairs], [outcomes[e] for _, e in pairs]
-        if state.failed or any(one.error is not None for one in (*drafts, *experts)):
+        if state.failed:
             left_out["failed"] += 1
             continue
-        after_draft = drafts[0].observation if state.after_draft is None else state.after_draft
+
+        pairs = state.branches(suffixes)
+        draft_outcomes = [outcomes[draft] for draft, _ in pairs]
+        expert_outcomes = [outcomes[expert] for _, expert in pairs]
+        if any(outcome.error is not None for outcome in (*draft_outcomes, *expert_outcomes)):
+            left_out["failed"] += 1
+            continue
+
+        after_draft = state.after_draft
+        if after_draft is None:
+            after_draft = draft_outcomes[0].observation
         future, source = _future(state, after_draft, context, seed)
-        verdict = _judge(drafts, experts, delta)
+        verdict = _judge(draft_outcomes, expert_outcomes, delta)
         if not suffixes:
             verdict["y"] = int(state.useless and not state.same)
+
         labels.append(
             SuffixLabel(
                 task=state.task,
@@ -423,33 +456,49 @@ def label_states(
 
 
 def _judge(drafts: Sequence[Outcome], experts: Sequence[Outcome], delta: float) -> dict[str, Any]:
-    """Compare what came of both actions; without rollouts the draft is kept."""
-    names = ("succ_draft", "succ_exp", "ret_draft", "ret_exp")
+    """Return a label's success rates and mean returns of both actions, and y.
+
+    Without rollouts there are no rates, and the draft is kept.
+    """
     if not drafts:
-        return dict.fromkeys(names) | {"y": 0}
-    n = len(drafts)
-    succ_draft, succ_exp = (sum(one.success for one in some) / n for some in (drafts, experts))
-    ret_draft, ret_exp = (math.fsum(one.ret for one in some) / n for some in (drafts, experts))
-    larger = ret_exp - ret_draft > delta + _ROUNDING
-    y = int(succ_exp > succ_draft or (succ_exp == succ_draft and larger))
-    return dict(zip(names, (succ_draft, succ_exp, ret_draft, ret_exp), strict=True)) | {"y": y}
+        rates = dict.fromkeys(("succ_draft", "succ_exp", "ret_draft", "ret_exp"))
+        return {**rates, "y": 0}
+
+    count = len(drafts)
+    succ_draft = sum(outcome.success for outcome in drafts) / count
+    succ_exp = sum(outcome.success for outcome in experts) / count
+    ret_draft = math.fsum(outcome.ret for outcome in drafts) / count
+    ret_exp = math.fsum(outcome.ret for outcome in experts) / count
+
+    is_larger = ret_exp - ret_draft > delta + _ROUNDING
+    revise = succ_exp > succ_draft or (succ_exp == succ_draft and is_larger)
+    return {
+        "succ_draft": succ_draft,
+        "succ_exp": succ_exp,
+        "ret_draft": ret_draft,
+        "ret_exp": ret_exp,
+        "y": int(revise),
+    }
 
 
-def _future(state: DraftedState, real: str, context: InitContext, seed: int) -> tuple[str, str]:
+def _future(
+    state: DraftedState, real_observation: str, context: InitContext, seed: int
+) -> tuple[str, str]:
+    """Return the future that a state's reflection sees, and its source: a coin chooses of "mixed"."""
     if context == "none":
         return "", "none"
     if context == "mixed":
-        coin = drawn(seed, "context", state.task, len(state.prefix)) & 1
+        coin = random_rank(seed, "context", state.task, len(state.prefix)) & 1
         context = "wm" if coin else "env"
     if context == "env":
-        return real, "env"
+        return real_observation, "env"
     assert state.predicted is not None, "the world model was asked for each draft"
     return state.predicted, "wm"
 
 
 @dataclass(frozen=True, slots=True)
 class Reflection:
-    """What the reflect mode should say of a draft: whether to revise it, and the final action."""
+    """The reply that the reflect mode should give to a draft: whether to revise it, and the action."""
 
     kind: str
     draft: Draft
@@ -460,25 +509,35 @@ class Reflection:
 
 
 def reflection_of(trajectory: Trajectory, step: Step, config: CoMapTraining) -> Reflection | None:
-    """Return what the policy's own gate made of a reflection; None where there is none to learn from."""
+    """Return a step's reflection as the gate decided it; None where there is none to learn from."""
     notes = step.notes
-    revised = notes.get("ref_action")
-    if step.imagined or notes.get("path") != "reflected" or revised is None:
+    reflected_action = notes.get("ref_action")
+    if step.imagined or notes.get("path") != GatePath.REFLECTED or reflected_action is None:
         return None
-    text, action, parsed = (notes[f"draft_{name}"] for name in ("response", "action", "parsed"))
-    revise = notes["gate"] and not same_action(trajectory.env_id, revised, action)
-    target = revised if revise else action
-    if not parsed or not on_one_line(target):
+
+    draft_action = notes["draft_action"]
+    is_parsed = notes["draft_parsed"]
+    revise = notes["gate"] and not same_action(trajectory.env_id, reflected_action, draft_action)
+    target = reflected_action if revise else draft_action
+    if not is_parsed or not on_one_line(target):
         return None
-    draft = Draft(text, action, parsed, notes.get("decoding", "free"))
-    # at inference the context is the prediction
-    seen = notes.get("context", notes.get("predicted_next_state"))
-    future = "" if notes.get("context_source") == "none" else seen or ""
-    good = trajectory.success or not config.require_success_for_hq
-    kind = ("hq_reflect" if good else "revise_positive") if revise else "keep_draft"
-    selected = revise and trajectory.success and notes.get("wm_gate") is True
-    if config.gated_corrections and not selected:
+
+    is_selected = revise and trajectory.success and notes.get("wm_gate") is True
+    if config.gated_corrections and not is_selected:
         return None
+
+    # At inference there is no world-state gate: the reflection saw the prediction.
+    future = notes.get("context", notes.get("predicted_next_state")) or ""
+    if notes.get("context_source") == "none":
+        future = ""
+
+    if not revise:
+        kind = "keep_draft"
+    elif trajectory.success or not config.require_success_for_hq:
+        kind = "hq_reflect"
+    else:
+        kind = "revise_positive"
+    draft = Draft(notes["draft_response"], draft_action, is_parsed, notes.get("decoding", "free"))
     return Reflection(kind, draft, future, revise, target, notes.get("reflection_text") or "")
 
 
@@ -503,21 +562,25 @@ def reflect_reply(
     follows, as sure as the label is (ours). Words are cut off with the space before them, as masked
     decoding and the reading of p cut them.
     """
-    form = config.prompts == "brief" if form_loss is None else form_loss
+    learns_form = config.prompts == "brief" if form_loss is None else form_loss
     text = first_line(analysis) if config.prompts == "standard" else ""
     text = first_line(cut_text(text, config.reflect_tokens, count_tokens))
-    reply: list[Segment] = [("Decision:", form)]
-    if text and form:
+
+    reply: list[Segment] = [("Decision:", learns_form)]
+    if text and learns_form:
         reply.insert(0, (f"Reflection: {text}\n", False))
-    elif text:  # one piece, as the reading of p tokenizes it
+    elif text:  # one segment, as the reading of p tokenizes it
         reply = [(f"Reflection: {text}\nDecision:", False)]
-    reply += [
-        (" REVISE" if revise else " KEEP", True),
-        ("\nFinal Action:", form),
-        (f" {action.strip()}", True),
-    ]
+
+    decision = " REVISE" if revise else " KEEP"
+    reply.append((decision, True))
+    reply.append(("\nFinal Action:", learns_form))
+    reply.append((f" {action.strip()}", True))
+
     if config.p_source == "verbal":
-        reply += [("\nRevise Probability:", form), (" 1.0" if revise else " 0.0", True)]
+        probability = " 1.0" if revise else " 0.0"
+        reply.append(("\nRevise Probability:", learns_form))
+        reply.append((probability, True))
     return tuple(reply)
 
 
@@ -530,20 +593,17 @@ def label_samples(
     count_tokens: Callable[[str], int] = estimate_tokens,
 ) -> list[Sample]:
     """Return a sample of the reflect mode for each label of suffix rollouts."""
-    wanted = {(one.task, tuple(one.prefix)): one for one in labels if on_one_line(one.target)}
-    agent, found = CoMapAgent(config.agent), list[Sample]()
-    for trajectory in trajectories:
-        actions = tuple(step.action for step in trajectory.steps)
-        for view, replies, _ in views_of(trajectory, count_tokens):
-            label = wanted.get((trajectory.task, actions[: view.step]))
-            if label is not None:
-                draft = Draft(label.draft_response, label.draft_action, True, config.agent.decoding)
-                analysis = (analyses or {}).get((view.task, view.step), "")
-                made = Reflection(
-                    label.kind, draft, label.future, bool(label.y), label.target, analysis
-                )
-                found.append(_sample(agent, config, view, replies, made))
-    return found
+    learnable = [label for label in labels if on_one_line(label.target)]
+    agent = CoMapAgent(config.agent)
+    samples = []
+    for label, view, replies in _labeled_views(learnable, trajectories, count_tokens):
+        draft = Draft(label.draft_response, label.draft_action, True, config.agent.decoding)
+        analysis = (analyses or {}).get((view.task, view.step), "")
+        reflection = Reflection(
+            label.kind, draft, label.future, bool(label.y), label.target, analysis
+        )
+        samples.append(_sample(agent, config, view, replies, reflection))
+    return samples
 
 
 def draft_samples(
@@ -554,24 +614,36 @@ def draft_samples(
     count_tokens: Callable[[str], int] = estimate_tokens,
 ) -> list[Sample]:
     """Return the expert's action in each labeled state as a demonstrated draft (DAgger)."""
-    wanted = {(one.task, tuple(one.prefix)): one for one in labels}
-    found = list[Sample]()
+    samples = []
+    for label, view, replies in _labeled_views(labels, trajectories, count_tokens):
+        messages = converse(view, config.agent, replies)
+        samples.append(sample_of(ANCHOR, messages, f"Action: {label.expert_action}", view))
+    return samples
+
+
+def _labeled_views(
+    labels: Iterable[SuffixLabel],
+    trajectories: Iterable[Trajectory],
+    count_tokens: Callable[[str], int],
+) -> Iterator[tuple[SuffixLabel, View, dict[int, str]]]:
+    """Yield each labeled state as the policy saw it, with its replies before."""
+    labels_by_state = {(label.task, tuple(label.prefix)): label for label in labels}
     for trajectory in trajectories:
         actions = tuple(step.action for step in trajectory.steps)
         for view, replies, _ in views_of(trajectory, count_tokens):
-            label = wanted.get((trajectory.task, actions[: view.step]))
+            label = labels_by_state.get((trajectory.task, actions[: view.step]))
             if label is not None:
-                messages = converse(view, config.agent, replies)
-                found.append(sample_of(ANCHOR, messages, f"Action: {label.expert_action}", view))
-    return found
+                yield label, view, replies
 
 
 def episodes_to_learn(
     trajectories: Sequence[Trajectory], config: CoMapTraining
 ) -> Sequence[Trajectory]:
     """Return those of a round's episodes that the policy learns from."""
-    successful = [one for one in trajectories if one.success]
-    return (config.episode_filter == "successful_or_all" and successful) or trajectories
+    successful = [trajectory for trajectory in trajectories if trajectory.success]
+    if config.episode_filter == "successful_or_all" and successful:
+        return successful
+    return trajectories
 
 
 def rollout_samples(
@@ -584,9 +656,9 @@ def rollout_samples(
     agent = CoMapAgent(config.agent)
     for trajectory in episodes_to_learn(trajectories, config):
         for view, replies, step in views_of(trajectory, count_tokens):
-            made = reflection_of(trajectory, step, config)
-            if made is not None:
-                yield _sample(agent, config, view, replies, made)
+            reflection = reflection_of(trajectory, step, config)
+            if reflection is not None:
+                yield _sample(agent, config, view, replies, reflection)
 
 
 def _sample(
@@ -594,22 +666,22 @@ def _sample(
     config: CoMapTraining,
     view: View,
     replies: Mapping[int, str],
-    made: Reflection,
+    reflection: Reflection,
 ) -> Sample:
-    """Return a sample of the reflect mode."""
+    """Return a reflection as a sample; its label is learned where p is read from the model."""
     learns_p = config.beta > 0 and config.agent.p_source in ("head", "verbalizer")
     return Sample(
-        kind=made.kind,
-        messages=agent.question(view, replies, made.draft, made.future),
+        kind=reflection.kind,
+        messages=agent.question(view, replies, reflection.draft, reflection.future),
         reply=reflect_reply(
             config.agent,
-            made.revise,
-            made.target,
-            made.analysis,
+            reflection.revise,
+            reflection.target,
+            reflection.analysis,
             form_loss=config.form_loss,
             count_tokens=view.count_tokens,
         ),
-        label=float(made.revise) if learns_p else None,
+        label=float(reflection.revise) if learns_p else None,
         task=view.task,
         step=view.step,
     )
