@@ -31,7 +31,7 @@ from ...errors import DataCorrupt, LanguageModelError
 from ...jsonl import read_json, write_json
 from ...lm import Generate, Sampling
 from ...trajectory import Trajectory
-from ...worldmodel import RetrievalWorldModel, transitions_of
+from ...worldmodel import RetrievalWorldModel, Transition, transitions_of
 from ..config import changed_parts, recast
 from ..entry import comap_conditions
 from ..evaluation import freeze, gate_report, in_order, played_result, score_transitions
@@ -41,7 +41,7 @@ from ..samples import Example, Sample, count_samples
 from ..sft import imitation_samples, is_shown, transition_samples
 from ..stages import StagedTraining, Work, some_of
 from .config import CoMapTraining
-from .evaluation import FROZEN, evaluate, freeze_transitions
+from .evaluation import evaluate, freeze_transitions
 from .reflection import (
     DraftingAgent,
     SuffixLabel,
@@ -63,16 +63,17 @@ from .samples import (
     reading_samples,
     world_model_samples,
 )
+from .stages import RoundPart, Stage, round_stage
 
 if TYPE_CHECKING:
     from .objective import Divergence
 
-_DRAFTS, _OWN = "reflection-drafts", "reflection-play"
-_LABELS, _INITIALIZATION = "reflection-suffixes", "reflection-init"
 _ANALYSIS = "Reflection:"
-_PLAYS, _FORESEEN = 8, 1000  # plays of a task, transitions: of entry conditions
-_ALONE = 32  # initial kept drafts where nothing is revised
 _STOP = ("\nDecision:", "\nFinal Action:")
+_ENTRY_PLAYS = 8  # episodes of each task of the entry conditions
+_ENTRY_TRANSITIONS = 1000  # how many transitions the world model predicts there
+_KEPT_WITHOUT_REVISIONS = 32  # initial kept drafts where nothing is revised
+_MEASURED_ANCHORS = 200  # demonstrated steps from which the tokens of one are estimated
 
 
 class CoEvolution(StagedTraining):
@@ -108,46 +109,67 @@ class CoEvolution(StagedTraining):
         **named: Any,
     ) -> None:
         super().__init__(config, *parts, **named)
-        self.warmed_up, self.divergence = warmed_up, divergence
-        self.action_gate, self.state_gate = action_gate, state_gate
+        self.warmed_up = warmed_up
+        self.divergence = divergence
+        self.action_gate = action_gate
+        self.state_gate = state_gate
 
     def stages(self) -> list[tuple[str, Work]]:
         """Return the names of all stages and what each does, in order."""
-        config, gate = self.config, self.action_gate
-        plan: list[tuple[str, Work]] = []
-        if not self.warmed_up and config.expert_sft:
-            plan.append(("warmup-policy", self.warm_up_policy))
-        if not self.warmed_up and config.world_model_warmup:
-            if config.warmup_rollouts:
-                plan.append(("warmup-rollouts", self.play_for_world_model))
-            plan.append(("warmup-world-model", self.warm_up_world_model))
+        config = self.config
+        plan = [*self._warmup_stages()]
         if config.frozen_transitions:
-            plan.append((FROZEN, partial(freeze_transitions, self)))
+            plan.append((Stage.FROZEN_TRANSITIONS, partial(freeze_transitions, self)))
         if config.entry_tasks and config.expert_sft and (config.reflection_init or config.rounds):
-            plan.append(("entry-conditions", self.check_entry))
+            plan.append((Stage.ENTRY_CONDITIONS, self.check_entry))
         if config.reflection_init:
-            if config.label_states != "policy":
-                plan.append((_DRAFTS, self.draft_in_expert_states))
-            if config.label_states != "expert":
-                plan.append((_OWN, self.draft_in_own_states))
-            plan.append((_LABELS, self.label_drafts))
-            plan.append((_INITIALIZATION, self.initialize_reflection))
-        plan.append(("round-0-evaluation", partial(evaluate, self, number=0, gate=gate)))
-        for number in range(1, config.rounds + 1):
-            plan.append((f"round-{number}-rollouts", partial(self.roll_out, number=number)))
-            if config.world_model_evolution:
-                evolve = partial(self.evolve_world_model, number=number)
-                plan.append((f"round-{number}-world-model", evolve))
-            plan.append((f"round-{number}-policy", partial(self.evolve_policy, number=number)))
-            evaluation = partial(evaluate, self, number=number, gate=gate)
-            plan.append((f"round-{number}-evaluation", evaluation))
+            plan += self._initialization_stages()
+        for number in range(config.rounds + 1):
+            plan += self._round_stages(number)
         return plan
+
+    def _warmup_stages(self) -> Iterator[tuple[str, Work]]:
+        config = self.config
+        if self.warmed_up:
+            return
+        if config.expert_sft:
+            yield Stage.WARMUP_POLICY, self.warm_up_policy
+        if config.world_model_warmup:
+            if config.warmup_rollouts:
+                yield Stage.WARMUP_ROLLOUTS, self.play_for_world_model
+            yield Stage.WARMUP_WORLD_MODEL, self.warm_up_world_model
+
+    def _initialization_stages(self) -> Iterator[tuple[str, Work]]:
+        config = self.config
+        if config.label_states != "policy":
+            yield Stage.REFLECTION_DRAFTS, self.draft_in_expert_states
+        if config.label_states != "expert":
+            yield Stage.REFLECTION_PLAY, self.draft_in_own_states
+        yield Stage.REFLECTION_SUFFIXES, self.label_drafts
+        yield Stage.REFLECTION_INIT, self.initialize_reflection
+
+    def _round_stages(self, number: int) -> Iterator[tuple[str, Work]]:
+        """Yield the stages of a round; round 0 is the evaluation before the first."""
+        if number > 0:
+            roll_out = partial(self.roll_out, number=number)
+            yield round_stage(number, RoundPart.ROLLOUTS), roll_out
+            if self.config.world_model_evolution:
+                evolve_world_model = partial(self.evolve_world_model, number=number)
+                yield round_stage(number, RoundPart.WORLD_MODEL), evolve_world_model
+            evolve_policy = partial(self.evolve_policy, number=number)
+            yield round_stage(number, RoundPart.POLICY), evolve_policy
+
+        evaluation = partial(evaluate, self, number=number, gate=self.action_gate)
+        yield round_stage(number, RoundPart.EVALUATION), evaluation
 
     def described(self) -> dict[str, Any]:
         """Return what makes this training the training it is, as plain data."""
-        given = {"divergence": self.divergence, "action_gate": self.action_gate}
-        given |= {"state_gate": self.state_gate}
-        return {**super().described(), "warmed_up": self.warmed_up, **changed_parts(given)}
+        parts = {
+            "divergence": self.divergence,
+            "action_gate": self.action_gate,
+            "state_gate": self.state_gate,
+        }
+        return {**super().described(), "warmed_up": self.warmed_up, **changed_parts(parts)}
 
     def summary(self, results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         """Return what was switched off."""
@@ -157,12 +179,17 @@ class CoEvolution(StagedTraining):
         """Write the head, where one is read, and a retrieval world model of all that was played."""
         if self.config.agent.p_source == "head":
             self.head.save(folder / "models" / "head.safetensors")
-        played = [*self.demos]
+
+        episodes = [*self.demos]
         for name in self.folders:
-            if name == _OWN or name.endswith("-rollouts"):
-                played += self.episodes(name)
+            if name == Stage.REFLECTION_PLAY or name.endswith(f"-{RoundPart.ROLLOUTS}"):
+                episodes += self.episodes(name)
+        transitions: list[Transition] = []
+        for episode in in_order(episodes):
+            transitions += transitions_of(episode)
+
         retrieval = RetrievalWorldModel()
-        retrieval.fit(one for episode in in_order(played) for one in transitions_of(episode))
+        retrieval.fit(transitions)
         retrieval.save(folder / "models" / "retrieval.jsonl")
 
     def roll_out(self, stage: StageFolder, number: int) -> Mapping[str, Any]:
@@ -170,38 +197,48 @@ class CoEvolution(StagedTraining):
         config = self.config
         tasks = self.some_tasks(config.tasks_per_round, "round", number)
         lm = self.language_model()
-        model = self.world_model(lm)
-        settings = recast(
+        world_model = self.world_model(lm)
+        agent_config = recast(
             self.agent,
             RolloutConfig,
             tau_wm=config.tau_wm,
             world_state_gate=config.world_state_gate,
         )
-        found = self.play(
+        agent = RolloutAgent(
+            agent_config,
+            self.head,
+            world_model,
+            gate=self.action_gate,
+            state_gate=self.state_gate,
+        )
+
+        episodes = self.play(
             stage.path / "episodes",
             config.train_split,
-            RolloutAgent(
-                settings, self.head, model, gate=self.action_gate, state_gate=self.state_gate
-            ),
+            agent,
             tasks,
             lm=lm,
-            world_model=model,
+            world_model=world_model,
             seed=self.seed("round", number, "episodes"),
         )
-        return {**played_result(found), "gates": gate_report(found)}
+        return {**played_result(episodes), "gates": gate_report(episodes)}
 
     def evolve_world_model(self, stage: StageFolder, number: int) -> Mapping[str, Any]:
         """Learn from a round's transitions: real cross-entropy and self-distillation (CoMap, eq. 6)."""
         from .objective import world_model_objective
         from .trainer import CoMapTrainer, Teacher
 
-        config, shown = self.config, self._buffered(number)
+        config = self.config
+        episodes = self._buffered(number)
         eta = config.distillation.eta if config.self_distills else 0.0
-        model = self.world_model(self.counting)
-        samples = list(world_model_samples(shown, model, distilled=eta > 0, learned=config.real_ce))
+        world_model = self.world_model(self.counting)
+        samples = list(
+            world_model_samples(episodes, world_model, distilled=eta > 0, learned=config.real_ce)
+        )
         if config.real_ce:
-            samples += self._reading(shown, stage)
-        # without distillation the teacher follows too, for the gate's sake
+            samples += self._reading(episodes, stage)
+
+        # Without distillation the teacher follows too: the world-state gate asks it.
         result = self.fit(
             stage,
             "wm",
@@ -222,121 +259,155 @@ class CoEvolution(StagedTraining):
     def evolve_policy(self, stage: StageFolder, number: int) -> Mapping[str, Any]:
         """Learn from a round's reflections, and from demonstrations beside them (CoMap, eq. 8)."""
         config = self.config
-        count, episodes = self.counting.count_tokens, self._buffered(number)
-        samples = list(rollout_samples(episodes, config, count_tokens=count))
+        episodes = self._buffered(number)
+        count_tokens = self.counting.count_tokens
+        samples = list(rollout_samples(episodes, config, count_tokens=count_tokens))
         if config.round_balance is not None:
-            kinds, seed = [one.kind for one in samples], self.seed(stage.name, "balance")
+            kinds = [sample.kind for sample in samples]
+            seed = self.seed(stage.name, "balance")
             samples = [samples[index] for index in balanced(kinds, config.round_balance, seed)]
-        anchors = len(samples) if config.anchor_rows is None else config.anchor_rows
+
+        # The anchors are as many as the reflections, also in the ablation that learns none of these.
+        anchor_count = len(samples) if config.anchor_rows is None else config.anchor_rows
         if not config.online_reflection or not config.alpha:
             samples = []
-        own = config.anchors == "executed"
-        shown = episodes_to_learn(episodes, config) if own else self.demos
+        anchor_episodes = self.demos
+        if config.anchors == "executed":
+            anchor_episodes = episodes_to_learn(episodes, config)
+
         return self._learn_reflections(
             stage,
             samples,
-            anchors,
+            anchor_count,
             config.policy_epochs,
             alpha=config.alpha,
             anchor=config.anchor,
-            shown=shown,
+            anchor_episodes=anchor_episodes,
         )
 
     def warm_up_policy(self, stage: StageFolder) -> Mapping[str, Any]:
         """Fine-tune the policy on demonstrations (CoMap, eq. 4)."""
-        config, count = self.config, self.counting.count_tokens
-        samples = list(imitation_samples(self.demos, self.agent, count_tokens=count))
+        config = self.config
+        count_tokens = self.counting.count_tokens
+        samples = list(imitation_samples(self.demos, self.agent, count_tokens=count_tokens))
         rate = config.policy_rate if config.warmup_rate is None else config.warmup_rate
         return self.learn(stage, "agent", samples, config.warmup_epochs, rate)
 
     def play_for_world_model(self, stage: StageFolder) -> Mapping[str, Any]:
         """Let the policy play, as it is now, for transitions off the expert's way (D_env)."""
-        config, lm = self.config, self.language_model()
+        config = self.config
+        lm = self.language_model()
         tasks = self.some_tasks(config.warmup_rollouts, stage.name)
         folder = stage.path / "episodes"
-        found = self.play(folder, config.train_split, self.drafting(), tasks, lm=lm)
-        return {"episodes": len(found), "success": sum(t.success for t in found) / len(found)}
+        episodes = self.play(folder, config.train_split, self.drafting(), tasks, lm=lm)
+        success_count = sum(episode.success for episode in episodes)
+        return {"episodes": len(episodes), "success": success_count / len(episodes)}
 
     def warm_up_world_model(self, stage: StageFolder) -> Mapping[str, Any]:
         """Fine-tune the student on real transitions; the teacher begins as a copy (CoMap, eq. 5)."""
-        config, shown = self.config, [*self.demos]
-        if "warmup-rollouts" in self.folders:
-            shown += self.episodes("warmup-rollouts")
-        samples = list(transition_samples(shown, self.world_model(self.counting)))
-        others = [step.observation for episode in shown for step in episode.steps]
-        samples += self._reading(shown, stage, others)
+        config = self.config
+        episodes = [*self.demos]
+        if Stage.WARMUP_ROLLOUTS in self.folders:
+            episodes += self.episodes(Stage.WARMUP_ROLLOUTS)
+
+        samples = list(transition_samples(episodes, self.world_model(self.counting)))
+        other_texts: list[str] = []
+        for episode in episodes:
+            other_texts += [step.observation for step in episode.steps]
+        samples += self._reading(episodes, stage, other_texts)
+
         rate = config.world_model_rate if config.warmup_rate is None else config.warmup_rate
         return self.learn(stage, "wm", samples, config.warmup_epochs, rate, "wm_ema")
 
     def check_entry(self, stage: StageFolder) -> Mapping[str, Any]:
         """Play some tasks that are not demonstrated, and report whether the training can show anything."""
-        config, shown = self.config, {demonstration.task for demonstration in self.demos}
-        rest = [task for task in self.tasks(config.train_split) if task not in shown]
-        tasks = some_of(rest, config.entry_tasks, self.seed(stage.name))
-        agent, lm = self.drafting(config.evaluation_temperature), self.language_model()
-        found: list[Trajectory] = []
-        for number in range(_PLAYS):
-            folder, seed = stage.path / f"episodes-{number}", self.seed(stage.name, number)
-            found += self.play(folder, config.train_split, agent, tasks, lm=lm, seed=seed)
+        config = self.config
+        demonstrated = {demonstration.task for demonstration in self.demos}
+        other_tasks = [task for task in self.tasks(config.train_split) if task not in demonstrated]
+        tasks = some_of(other_tasks, config.entry_tasks, self.seed(stage.name))
+
+        agent = self.drafting(config.evaluation_temperature)
+        lm = self.language_model()
+        episodes: list[Trajectory] = []
+        for number in range(_ENTRY_PLAYS):
+            folder = stage.path / f"episodes-{number}"
+            seed = self.seed(stage.name, number)
+            episodes += self.play(folder, config.train_split, agent, tasks, lm=lm, seed=seed)
+
+        # One condition is that the world model is right where it predicts that nothing changes.
         with closing(self.make_env(config.train_split)) as env:
-            reads = env.get_wrapper_attr("canonicalizer")
-        some = freeze(found, _FORESEEN, self.seed(stage.name, "foreseen"))
-        foreseen = score_transitions(self.world_model(lm), some, reads)["refusals"]
-        conditions = comap_conditions(found, foreseen["precision"])
+            canonicalizer = env.get_wrapper_attr("canonicalizer")
+        transitions = freeze(episodes, _ENTRY_TRANSITIONS, self.seed(stage.name, "foreseen"))
+        scores = score_transitions(self.world_model(lm), transitions, canonicalizer)
+        foreseen = scores["refusals"]
+
+        conditions = comap_conditions(episodes, foreseen["precision"])
         self.tell({"event": "conditions", "of": conditions})
-        return {**played_result(found), "foreseen": foreseen, "conditions": conditions}
+        return {**played_result(episodes), "foreseen": foreseen, "conditions": conditions}
 
     def draft_in_expert_states(self, stage: StageFolder) -> Mapping[str, Any]:
         """Let the policy draft in the expert's states (CoMap, App. C.2)."""
         config = self.config
-        plans = {
-            shown.task: tuple(step.action for step in shown.steps)
-            for shown in self.demos
-            if all(map(is_shown, shown.steps))
+        plans_of_demos = {
+            demonstration.task: tuple(step.action for step in demonstration.steps)
+            for demonstration in self.demos
+            if all(map(is_shown, demonstration.steps))
         }
-        known, rng = sorted(plans), random.Random(self.seed(stage.name))
-        tasks = rng.sample(known, min(config.reflection_tasks, len(known)))
-        chosen = {task: plans[task] for task in tasks}
-        steps = choose_steps(chosen, config.states_per_episode, self.seed(stage.name, "steps"))
+        demonstrated = sorted(plans_of_demos)
+        rng = random.Random(self.seed(stage.name))
+        tasks = rng.sample(demonstrated, min(config.reflection_tasks, len(demonstrated)))
+        plans = {task: plans_of_demos[task] for task in tasks}
+        steps = choose_steps(plans, config.states_per_episode, self.seed(stage.name, "steps"))
+
         lm = self.language_model()
-        found = self.play(
+        episodes = self.play(
             stage.path / "episodes",
             config.train_split,
-            DraftingAgent(self.agent, chosen, steps, self._init_context()),
+            DraftingAgent(self.agent, plans, steps, self._init_context()),
             tasks,
             lm=lm,
             world_model=self.world_model(lm),
         )
-        return {"episodes": len(found), "states": sum(map(len, steps.values()))}
+        return {"episodes": len(episodes), "states": sum(map(len, steps.values()))}
 
     def draft_in_own_states(self, stage: StageFolder) -> Mapping[str, Any]:
         """Let the policy play other tasks, and note in each state what an expert would do there (ours)."""
-        used = {shown.task for shown in self._drafted((_DRAFTS,))}
-        rest = [task for task in self.tasks(self.config.train_split) if task not in used]
-        tasks = some_of(rest, self.config.reflection_tasks, self.seed(stage.name))
+        config = self.config
+        drafted = {episode.task for episode in self._drafted((Stage.REFLECTION_DRAFTS,))}
+        other_tasks = [task for task in self.tasks(config.train_split) if task not in drafted]
+        tasks = some_of(other_tasks, config.reflection_tasks, self.seed(stage.name))
+
         lm = self.language_model()
-        found = self.play(
+        episodes = self.play(
             stage.path / "episodes",
-            self.config.train_split,
+            config.train_split,
             DraftingAgent(self.agent, context=self._init_context()),
             tasks,
             lm=lm,
             world_model=self.world_model(lm),
         )
-        return played_result(found)
+        return played_result(episodes)
 
-    def _drafted(self, stages: Sequence[str] = (_DRAFTS, _OWN)) -> list[Trajectory]:
+    def _drafted(
+        self, stages: Sequence[Stage] = (Stage.REFLECTION_DRAFTS, Stage.REFLECTION_PLAY)
+    ) -> list[Trajectory]:
         """Return the episodes in which the policy was asked for drafts."""
-        return [one for name in stages if name in self.folders for one in self.episodes(name)]
+        episodes: list[Trajectory] = []
+        for name in stages:
+            if name in self.folders:
+                episodes += self.episodes(name)
+        return episodes
 
     def label_drafts(self, stage: StageFolder) -> Mapping[str, Any]:
         """Play out draft and expert's action in each state, and label which is better."""
-        config, shown = self.config, self._drafted()
-        branches = branches_of(shown, config.suffixes)
+        config = self.config
+        episodes = self._drafted()
+        branches = branches_of(episodes, config.suffixes)
         folder = stage.path / "suffixes"
         outcomes = played_branches(self, folder, config.train_split, branches)
+
         labels, counts = label_states(
-            shown,
+            episodes,
             dict(zip(branches, outcomes, strict=True)),
             suffixes=config.suffixes,
             delta=config.delta,
@@ -350,95 +421,155 @@ class CoEvolution(StagedTraining):
 
     def initialize_reflection(self, stage: StageFolder) -> Mapping[str, Any]:
         """Train the reflect mode, and the refinement head, on those labels."""
-        config, path = self.config, self.folders[_LABELS].path / "labels.json"
+        config = self.config
+        all_labels = self._labels()
+        labels = self._balanced_labels(stage, all_labels)
+        count_tokens = self.counting.count_tokens
+        make_samples = partial(
+            label_samples, labels, self._drafted(), config, count_tokens=count_tokens
+        )
+        samples = make_samples()
+        if config.agent.prompts == "standard":
+            samples = make_samples(analyses=self._analyses(stage, samples))
+
+        epochs = config.policy_epochs if config.init_epochs is None else config.init_epochs
+        anchor_count = len(samples) if config.anchor_rows is None else config.anchor_rows
+        anchor_weight = config.init_anchor
+        drafts: list[Sample] = []
+
+        # The controls learn as many tokens, but none of the reflections.
+        if config.learn_labels != "reflections":
+            if config.learn_labels == "drafts":
+                drafts = draft_samples(labels, self._drafted(), config, count_tokens=count_tokens)
+            drafts, anchor_count = self._control(stage, samples, drafts, anchor_count)
+            samples = []
+            anchor_weight = 1.0
+
+        result = self._learn_reflections(
+            stage,
+            samples,
+            anchor_count,
+            epochs,
+            alpha=1.0,
+            anchor=anchor_weight,
+            anchor_episodes=self.demos,
+            drafts=drafts,
+        )
+        counts = Counter(label.kind for label in labels)
+        return {**result, "counts": dict(counts), "dropped": len(all_labels) - len(labels)}
+
+    def _labels(self) -> list[SuffixLabel]:
+        """Return the labels that `label_drafts` wrote."""
+        path = self.folders[Stage.REFLECTION_SUFFIXES].path / "labels.json"
         try:
-            labels = [SuffixLabel(**row) for row in read_json(path)]
+            return [SuffixLabel(**row) for row in read_json(path)]
         except (TypeError, ValueError) as error:
             raise DataCorrupt(
                 f"expected labels in {path}, found something else ({error}); remove that folder to do "
                 "the stage again"
             ) from error
-        kinds, seed = [label.kind for label in labels], self.seed(stage.name)
-        kept = [labels[index] for index in balanced(kinds, config.balance, seed, alone=_ALONE)]
-        count = self.counting.count_tokens
-        make = partial(label_samples, kept, self._drafted(), config, count_tokens=count)
-        samples = make()
-        if config.agent.prompts == "standard":
-            samples = make(analyses=self._analyses(stage, samples))
-        epochs = config.policy_epochs if config.init_epochs is None else config.init_epochs
-        anchors = len(samples) if config.anchor_rows is None else config.anchor_rows
-        anchor, drafts = config.init_anchor, list[Sample]()
-        if config.learn_labels != "reflections":
-            if config.learn_labels == "drafts":
-                drafts = draft_samples(kept, self._drafted(), config, count_tokens=count)
-            samples, drafts, anchors = self._as_long(stage, samples, drafts)
-            anchor = 1.0
-        result = self._learn_reflections(
-            stage,
-            samples,
-            anchors,
-            epochs,
-            alpha=1.0,
-            anchor=anchor,
-            shown=self.demos,
-            drafts=drafts,
-        )
-        counts = Counter(label.kind for label in kept)
-        return {**result, "counts": dict(counts), "dropped": len(labels) - len(kept)}
 
-    def _as_long(
-        self, stage: StageFolder, reflections: Sequence[Sample], drafts: list[Sample]
-    ) -> tuple[list[Sample], list[Sample], int]:
-        """Return no reflection, and so many drafts and demonstrated steps as have their tokens."""
-        count, config = self.counting.count_tokens, self.config
-        number = len(reflections) if config.anchor_rows is None else config.anchor_rows
-        some = anchor_samples(
-            self.demos, self.agent, 200, self.seed(stage.name), count_tokens=count
+    def _balanced_labels(
+        self, stage: StageFolder, labels: Sequence[SuffixLabel]
+    ) -> list[SuffixLabel]:
+        """Return the labels without the kept drafts that are too many."""
+        kinds = [label.kind for label in labels]
+        indices = balanced(
+            kinds, self.config.balance, self.seed(stage.name), alone=_KEPT_WITHOUT_REVISIONS
+        )
+        return [labels[index] for index in indices]
+
+    def _control(
+        self,
+        stage: StageFolder,
+        reflections: Sequence[Sample],
+        drafts: Sequence[Sample],
+        anchor_count: int,
+    ) -> tuple[list[Sample], int]:
+        """Return drafts, or a number of demonstrated steps, with as many tokens as reflections have.
+
+        The number is that of all demonstrated steps: those beside reflections are among them.
+        """
+        count_tokens = self.counting.count_tokens
+        anchors = anchor_samples(
+            self.demos,
+            self.agent,
+            _MEASURED_ANCHORS,
+            self.seed(stage.name),
+            count_tokens=count_tokens,
         )
 
-        def tokens(samples: Sequence[Sample]) -> int:
-            texts = (m.content for one in samples for m in one.messages)
-            return sum(map(count, texts)) + sum(count(one.text) for one in samples)
+        def tokens_of(samples: Sequence[Sample]) -> int:
+            total = sum(count_tokens(sample.text) for sample in samples)
+            for sample in samples:
+                total += sum(count_tokens(message.content) for message in sample.messages)
+            return total
 
-        number = number if config.init_anchor else 0
+        if not self.config.init_anchor:
+            anchor_count = 0
         if not drafts:
-            return [], [], number + round(tokens(reflections) / (tokens(some) / len(some)))
-        return [], drafts * max(round(tokens(reflections) / tokens(drafts)), 1), number
+            tokens_of_anchor = tokens_of(anchors) / len(anchors)
+            return [], anchor_count + round(tokens_of(reflections) / tokens_of_anchor)
+        repeats = max(round(tokens_of(reflections) / tokens_of(drafts)), 1)
+        return [*drafts] * repeats, anchor_count
 
     def _learn_reflections(
         self,
         stage: StageFolder,
         reflections: Sequence[Sample],
-        number: int,
-        times: int,
+        anchor_count: int,
+        epoch_count: int,
         *,
         alpha: float,
         anchor: float,
-        shown: Sequence[Trajectory],
+        anchor_episodes: Sequence[Trajectory],
         drafts: Sequence[Sample] = (),
     ) -> dict[str, Any]:
-        """Train the policy on reflections, with a number of steps of what was shown beside them (eq. 8)."""
+        """Train the policy on reflections, beside steps drawn from episodes as anchors (CoMap, eq. 8).
+
+        Args:
+            stage: The stage.
+            reflections: Samples of the reflect mode.
+            anchor_count: Steps that are drawn in each epoch.
+            epoch_count: Epochs.
+            alpha: Weight of the reflections.
+            anchor: Weight of the anchors.
+            anchor_episodes: The episodes they are drawn from.
+            drafts: More anchors, the same in each epoch.
+        """
         from ..row_trainer import arrays_of, layer_of
         from .objective import policy_objective
         from .trainer import CoMapTrainer
 
         epochs: list[list[Sample]] = []
-        for epoch in range(times):
+        for epoch in range(epoch_count):
             anchors = [*drafts]
-            if self.config.expert_sft and anchor and shown:
-                seed, count = self.seed(stage.name, "anchors", epoch), self.counting.count_tokens
-                anchors += anchor_samples(shown, self.agent, number, seed, count_tokens=count)
+            if self.config.expert_sft and anchor and anchor_episodes:
+                anchors += anchor_samples(
+                    anchor_episodes,
+                    self.agent,
+                    anchor_count,
+                    self.seed(stage.name, "anchors", epoch),
+                    count_tokens=self.counting.count_tokens,
+                )
             epochs.append(balance_weights(anchors, reflections))
-        counts = count_samples([sample for samples in epochs[:1] for sample in samples])
+
+        counts = count_samples(epochs[0] if epochs else [])
         if not any(epochs):
             return {"role": "agent", "rows": 0, "updates": 0, "log": [], "samples": counts}
+
         objective = partial(policy_objective, alpha=alpha, beta=self.config.beta, anchor=anchor)
         options: dict[str, Any] = {"objective": objective}
-        labeled = any(sample.label is not None for sample in reflections)
+        has_labels = any(sample.label is not None for sample in reflections)
         head = None
-        if self.config.agent.p_source == "head" and labeled:
+        if self.config.agent.p_source == "head" and has_labels:
             head = layer_of(self.head.weight[None], [self.head.bias])
-            options |= {"head": head, "head_rate": self.config.head_rate, "encode": _without_words}
+            options |= {
+                "head": head,
+                "head_rate": self.config.head_rate,
+                "encode": _without_decisions,
+            }
+
         rate = self.config.policy_rate
         result = self.fit(stage, "agent", epochs, rate, CoMapTrainer, **options)
         if head is not None:
@@ -447,19 +578,28 @@ class CoEvolution(StagedTraining):
         return {**result, "samples": counts, "weights": self.save_weights(stage, "agent")}
 
     def _buffered(self, number: int) -> list[Trajectory]:
+        """Return the rollouts that a round learns from: its own, or those of all rounds so far."""
         first = 1 if self.config.buffer == "all" else number
-        rounds = range(first, number + 1)
-        return [one for k in rounds for one in self.episodes(f"round-{k}-rollouts")]
+        episodes: list[Trajectory] = []
+        for earlier in range(first, number + 1):
+            episodes += self.episodes(round_stage(earlier, RoundPart.ROLLOUTS))
+        return episodes
 
     def _reading(
-        self, shown: Sequence[Trajectory], stage: StageFolder, others: Sequence[str] = ()
+        self, episodes: Sequence[Trajectory], stage: StageFolder, other_texts: Sequence[str] = ()
     ) -> list[Sample]:
         """Return samples that teach a small model to read the teacher's prompt; mostly none."""
-        share, seed = self.config.privileged_share, self.seed(stage.name, "reading")
-        model = self.world_model(self.counting)
-        return list(reading_samples(shown, model, share=share, seed=seed, others=others))
+        samples = reading_samples(
+            episodes,
+            self.world_model(self.counting),
+            share=self.config.privileged_share,
+            seed=self.seed(stage.name, "reading"),
+            others=other_texts,
+        )
+        return list(samples)
 
     def _student_rollouts(self, stage: StageFolder, samples: Sequence[Sample]) -> StudentRollouts:
+        """Return what lets the student predict anew in each epoch, for self-distillation."""
         temperature = self.config.distillation.rollout_temperature
         seed = self.seed(stage.name, "student")
         sampling = Sampling(self.config.predict_tokens, temperature, 1.0, (), seed)
@@ -475,25 +615,31 @@ class CoEvolution(StagedTraining):
         """Return the policy's own reflections on states, which replies begin with, without loss."""
 
         def work(keys: Sequence[str]) -> Iterator[Done]:
-            sampling = partial(self.agent.sampling, self.config.agent.reflect_tokens, _STOP)
-            requests = [
-                Generate(
-                    samples[int(key)].messages,
-                    sampling(self.seed("analysis", int(key))),
-                    adapter="agent",
-                    purpose="reflect: analysis",
+            limit = self.config.agent.reflect_tokens
+            requests = []
+            for key in keys:
+                sampling = self.agent.sampling(limit, _STOP, self.seed("analysis", int(key)))
+                requests.append(
+                    Generate(
+                        samples[int(key)].messages,
+                        sampling,
+                        adapter="agent",
+                        purpose="reflect: analysis",
+                    )
                 )
-                for key in keys
-            ]
             for key, reply in zip(keys, self.language_model().generate(requests), strict=True):
                 if isinstance(reply, LanguageModelError):
                     raise reply
                 yield key, first_line(reply.text.strip().removeprefix(_ANALYSIS))
 
-        found = each_once(stage.path / "analyses", [str(n) for n in range(len(samples))], work)
-        return {(one.task, one.step): found[str(n)] for n, one in enumerate(samples)}
+        keys = [str(index) for index in range(len(samples))]
+        analyses = each_once(stage.path / "analyses", keys, work)
+        return {
+            (sample.task, sample.step): analyses[key]
+            for key, sample in zip(keys, samples, strict=True)
+        }
 
 
-def _without_words(rows: list[Example]) -> list[Example]:
+def _without_decisions(rows: list[Example]) -> list[Example]:
     """Return rows whose label is the head's to learn, not that of the decision's words."""
     return [replace(row, decision=None) for row in rows]

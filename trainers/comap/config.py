@@ -206,9 +206,13 @@ class CoMapTraining(SharedTraining):
         return ("agent", "wm", "wm_ema")
 
     def ablations(self) -> tuple[str, ...]:
-        """Return what is switched off, as the paper calls it."""
-        off = (not reduce(getattr, name.split("."), self) for name in ABLATIONS)
-        return tuple(label for label, is_off in zip(ABLATIONS.values(), off, strict=True) if is_off)
+        """Return what is switched off, by the paper's names."""
+        labels = []
+        for path, label in ABLATIONS.items():
+            is_on = reduce(getattr, path.split("."), self)  # "agent.action_gate" is nested
+            if not is_on:
+                labels.append(label)
+        return tuple(labels)
 
 
 _DISTILLATION = {
@@ -219,16 +223,35 @@ _DISTILLATION = {
     "distill_temperature": Range(0, above=True),
 }
 _FROM_0 = (
-    "entry_tasks warmup_rollouts rounds frozen_transitions diagnosed delta balance round_balance "
-    "init_anchor alpha beta anchor suffix_temperature suffixes"
+    "entry_tasks",
+    "warmup_rollouts",
+    "rounds",
+    "frozen_transitions",
+    "diagnosed",
+    "delta",
+    "balance",
+    "round_balance",
+    "init_anchor",
+    "alpha",
+    "beta",
+    "anchor",
+    "suffix_temperature",
+    "suffixes",
 )
 _FROM_1 = (
-    "warmup_epochs init_epochs policy_epochs world_model_epochs reflection_tasks "
-    "states_per_episode anchor_rows tasks_per_round final_tasks"
+    "warmup_epochs",
+    "init_epochs",
+    "policy_epochs",
+    "world_model_epochs",
+    "reflection_tasks",
+    "states_per_episode",
+    "anchor_rows",
+    "tasks_per_round",
+    "final_tasks",
 )
 _RANGES = {
-    **dict.fromkeys(_FROM_0.split(), Range(0)),
-    **dict.fromkeys(_FROM_1.split(), Range(1)),
+    **dict.fromkeys(_FROM_0, Range(0)),
+    **dict.fromkeys(_FROM_1, Range(1)),
     **dict.fromkeys(("tau_wm", "privileged_share"), Range(0, 1)),
     **dict.fromkeys(
         ("policy_rate", "world_model_rate", "warmup_rate", "head_rate"), Range(0, above=True)

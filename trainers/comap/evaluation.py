@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import difflib
-import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from ...agents import CoMapAgent, CoMapConfig
-from ...agents.comap import ActionGate, action_gate
+from ...agents.comap import ActionGate, GatePath, action_gate
+from ...agents.scoring import drawn
 from ...envs import Canonicalizer
 from ...envs.generated import is_generated, tasks_in_words
 from ...errors import LanguageModelError
@@ -39,9 +40,7 @@ from ..run_folder import StageFolder
 from ..setup import expert_demonstrations
 from ..stages import StagedTraining
 from .reflection import Branch, Outcome, played_branches, same_action
-
-FROZEN = "frozen-transitions"
-"""The stage that fixes the transitions that every world model is scored on."""
+from .stages import Stage
 
 _FILE = "transitions.jsonl"
 _DIGITS = 6
@@ -49,90 +48,112 @@ _DIGITS = 6
 
 def freeze_transitions(training: StagedTraining, stage: StageFolder) -> Mapping[str, Any]:
     """Fix transitions of test tasks, half the expert's and half the first policy's."""
-    config, split = training.config, training.config.evaluation_splits[0]
+    config = training.config
+    split = config.evaluation_splits[0]
     tasks = training.evaluation_tasks(split, config.evaluation_tasks)
     with closing(training.make_env(split)) as env:
-        shown = list(expert_demonstrations(env, tasks))
-    some = tasks[: max(max(config.frozen_transitions // 2, 1) // 8, 4)]
-    agent, lm = training.drafting(config.evaluation_temperature), training.language_model()
-    played = training.play(stage.path / "episodes", split, agent, some, lm=lm)
-    found = frozen_set(shown, played, config.frozen_transitions, training.seed("frozen"))
+        expert_episodes = list(expert_demonstrations(env, tasks))
+
+    # An episode is taken to have 8 transitions; at least 4 are played.
+    policy_half = max(config.frozen_transitions // 2, 1)
+    policy_tasks = tasks[: max(policy_half // 8, 4)]
+    agent = training.drafting(config.evaluation_temperature)
+    lm = training.language_model()
+    policy_episodes = training.play(stage.path / "episodes", split, agent, policy_tasks, lm=lm)
+
+    seed = training.seed("frozen")
+    transitions = frozen_set(expert_episodes, policy_episodes, config.frozen_transitions, seed)
     if is_first():
-        counted = tasks_in_words(len(tasks), sum(map(is_generated, tasks)))
-        save_transitions(stage.path / _FILE, found, counted)
+        task_count = tasks_in_words(len(tasks), sum(map(is_generated, tasks)))
+        save_transitions(stage.path / _FILE, transitions, task_count)
     wait()
-    return {"transitions": len(found)}
+    return {"transitions": len(transitions)}
 
 
 def evaluate(
     training: StagedTraining, stage: StageFolder, number: int, gate: ActionGate = action_gate
 ) -> Mapping[str, Any]:
-    """Let both models, as they are now, do what they shall do in the end: no teacher, no probe."""
-    config, lm = training.config, training.language_model()
-    last = number == config.rounds and config.final_tasks is not None
-    splits, played = training.play_splits(
+    """Play and measure both models as they are now, and as they act in the end: no teacher, no probe."""
+    config = training.config
+    lm = training.language_model()
+
+    def agent_at(temperature: float | None) -> CoMapAgent:
+        agent_config = recast(training.evaluated_agent(temperature), CoMapConfig)
+        return CoMapAgent(agent_config, training.head, gate=gate)
+
+    is_final = number == config.rounds and config.final_tasks is not None
+    results, episodes_of_splits = training.play_splits(
         stage,
-        lambda temperature: CoMapAgent(
-            recast(training.evaluated_agent(temperature), CoMapConfig), training.head, gate=gate
-        ),
+        agent_at,
         lm=lm,
         world_model=training.world_model(lm),
-        tasks=config.final_tasks if last else config.evaluation_tasks,
+        tasks=config.final_tasks if is_final else config.evaluation_tasks,
     )
-    everything = [episode for episodes in played.values() for episode in episodes]
+
+    # What reflections add is the success above that of the drafts alone.
     if config.gate_shut:
-        agent = training.drafting(config.evaluation_temperature)
-        for split, episodes in played.items():
+        drafting_agent = training.drafting(config.evaluation_temperature)
+        for split, episodes in episodes_of_splits.items():
             tasks = list(dict.fromkeys(episode.task for episode in episodes))
-            shut = training.play(stage.path / f"{split}-gate-shut", split, agent, tasks, lm=lm)
-            splits[split]["gate_shut"] = played_result(shut)
+            folder = stage.path / f"{split}-gate-shut"
+            draft_episodes = training.play(folder, split, drafting_agent, tasks, lm=lm)
+            results[split]["gate_shut"] = played_result(draft_episodes)
+
+    all_episodes = list(chain.from_iterable(episodes_of_splits.values()))
     return {
         "round": number,
-        "splits": splits,
-        "gates": gate_report(everything),
-        "world_model": _scored(training, lm, everything),
-        "revisions": _diagnosed(training, stage, played),
+        "splits": results,
+        "gates": gate_report(all_episodes),
+        "world_model": _world_model_scores(training, lm, all_episodes),
+        "revisions": _revision_rates(training, stage, episodes_of_splits),
     }
 
 
-def _scored(
-    training: StagedTraining, lm: LanguageModel, played: Sequence[Trajectory]
+def _world_model_scores(
+    training: StagedTraining, lm: LanguageModel, episodes: Sequence[Trajectory]
 ) -> dict[str, Any]:
     """Return how well the student predicts: on the frozen transitions, and on the agent's own."""
-    config, model = training.config, training.world_model(lm)
+    config = training.config
+    world_model = training.world_model(lm)
     with closing(training.make_env(config.evaluation_splits[0])) as env:
         canonicalizer = env.get_wrapper_attr("canonicalizer")
+
     sets = {}
-    if FROZEN in training.folders:
-        sets["frozen"] = load_transitions(training.folders[FROZEN].path / _FILE)
+    if Stage.FROZEN_TRANSITIONS in training.folders:
+        folder = training.folders[Stage.FROZEN_TRANSITIONS].path
+        sets["frozen"] = load_transitions(folder / _FILE)
     if config.frozen_transitions:
-        sets["on_policy"] = freeze(played, config.frozen_transitions, training.seed("on-policy"))
+        seed = training.seed("on-policy")
+        sets["on_policy"] = freeze(episodes, config.frozen_transitions, seed)
+
+    scores = {}
     tokenizer = training.roles.tokenizer
-    return {
-        name: {
-            **score_transitions(model, transitions, canonicalizer),
-            "change_token_nll": change_token_nll(
-                model, transitions, canonicalizer, tokenizer=tokenizer
-            ),
-        }
-        for name, transitions in sets.items()
-        if transitions
-    }
+    for name, transitions in sets.items():
+        if transitions:
+            scores[name] = score_transitions(world_model, transitions, canonicalizer)
+            scores[name]["change_token_nll"] = change_token_nll(
+                world_model, transitions, canonicalizer, tokenizer=tokenizer
+            )
+    return scores
 
 
-def _diagnosed(
-    training: StagedTraining, stage: StageFolder, played: Mapping[str, Sequence[Trajectory]]
+def _revision_rates(
+    training: StagedTraining,
+    stage: StageFolder,
+    episodes_of_splits: Mapping[str, Sequence[Trajectory]],
 ) -> dict[str, Any] | None:
-    """Return URR, HRR and BRP of decisions of the first split."""
+    """Return URR, HRR and BRP of decisions of the first split; None where there are none."""
     split = training.config.evaluation_splits[0]
     seed = training.seed("diagnosed")
-    pairs = revision_branches(played[split], training.config.diagnosed, seed)
+    pairs = revision_branches(episodes_of_splits[split], training.config.diagnosed, seed)
     if not pairs:
         return None
-    branches = [branch for pair in pairs for branch in (pair.draft, pair.reflected)]
-    return revision_report(
-        pairs, played_branches(training, stage.path / "suffixes", split, branches)
-    )
+
+    branches: list[Branch] = []
+    for pair in pairs:
+        branches += (pair.draft, pair.reflected)
+    outcomes = played_branches(training, stage.path / "suffixes", split, branches)
+    return revision_report(pairs, outcomes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,47 +170,56 @@ def revision_branches(trajectories: Iterable[Trajectory], n: int, seed: int) -> 
 
     What counts as a revision is that the reflected action is another one than the draft.
     """
-    found = [pair for trajectory in in_order(trajectories) for pair in _pairs(trajectory, seed)]
-    picked = random.Random(seed).sample(range(len(found)), min(n, len(found)))
-    return [found[number] for number in sorted(picked)]
+    pairs: list[RevisionPair] = []
+    for trajectory in in_order(trajectories):
+        pairs += _pairs(trajectory, seed)
+    return drawn(pairs, n, seed)
 
 
 def _pairs(trajectory: Trajectory, seed: int) -> Iterator[RevisionPair]:
-    task, seed = trajectory.task, seed if trajectory.seed is None else trajectory.seed
+    """Yield the two actions of each real decision of an episode; `seed` is for episodes without one."""
+    task = trajectory.task
+    branch_seed = seed if trajectory.seed is None else trajectory.seed
     prefix: tuple[str, ...] = ()
     for step in trajectory.steps:
         if step.imagined:
             return
-        other = step.notes.get("ref_action")
-        if step.notes.get("path") == "reflected" and other is not None:
-            draft = step.notes["draft_action"]
-            revised = not same_action(trajectory.env_id, draft, other)
-            reflected = Branch(task, prefix, other if revised else draft, seed)
-            yield RevisionPair(Branch(task, prefix, draft, seed), reflected, revised)
+        reflected_action = step.notes.get("ref_action")
+        if step.notes.get("path") == GatePath.REFLECTED and reflected_action is not None:
+            draft_action = step.notes["draft_action"]
+            revised = not same_action(trajectory.env_id, draft_action, reflected_action)
+            # The same action in other words is played in the draft's: both branches are then one.
+            second_action = reflected_action if revised else draft_action
+            yield RevisionPair(
+                Branch(task, prefix, draft_action, branch_seed),
+                Branch(task, prefix, second_action, branch_seed),
+                revised,
+            )
         prefix += (step.action,)
 
 
 def revision_report(pairs: Sequence[RevisionPair], outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Return what revisions did: URR, HRR and BRP (CoMap, App. C.2).
+    """Return the rates of unnecessary, harmful and beneficial revisions (CoMap, App. C.2).
 
     Outcomes are those of each pair's draft and reflected action, in order.
     """
-    both = zip(pairs, outcomes[::2], outcomes[1::2], strict=True)
-    rows = [
-        (pair.revised, draft.success, reflected.success)
-        for pair, draft, reflected in both
-        if draft.error is None and reflected.error is None
-    ]
+    draft_outcomes = outcomes[::2]
+    reflected_outcomes = outcomes[1::2]
+    rows = []
+    for pair, draft, reflected in zip(pairs, draft_outcomes, reflected_outcomes, strict=True):
+        if draft.error is None and reflected.error is None:
+            rows.append((pair.revised, draft.success, reflected.success))
+
     rates = revision_rates(rows)
-    revised = sum(m for m, _, _ in rows)
-    good = sum(draft for _, draft, _ in rows)
+    revised = sum(is_revised for is_revised, _, _ in rows)
+    drafts_succeed = sum(draft_succeeds for _, draft_succeeds, _ in rows)
     return {
         "n": len(rows),
         "failed": len(pairs) - len(rows),
         "revised": revised,
-        "drafts_succeed": good,
-        "urr": round(rates.urr, _DIGITS) if good else None,
-        "hrr": round(rates.hrr, _DIGITS) if good else None,
+        "drafts_succeed": drafts_succeed,
+        "urr": round(rates.urr, _DIGITS) if drafts_succeed else None,
+        "hrr": round(rates.hrr, _DIGITS) if drafts_succeed else None,
         "brp": round(rates.brp, _DIGITS) if revised else None,
     }
 
@@ -205,22 +235,29 @@ _STATE_WORDS = {
     "seen": ("nothing",),
     "sliced": ("sliced", "slice"),
 }
-"""Words that tell a state, of facts that are true from now on."""
+"""Words for a state, by the predicate of a fact that is true from now on."""
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 _MOST_WORDS = 2000
 
 
 def change_spans(observation: str, delta: Delta | None, previous: str) -> list[tuple[int, int]]:
-    """Return where an observation tells what changed, as spans of characters, sorted and apart."""
+    """Return where an observation states what changed, as spans of characters, sorted and apart.
+
+    Where no word of the changed facts occurs, or they are unknown, it is what differs from before.
+    """
     if delta is not None and not len(delta):
         return []
-    found = [] if delta is None else _named_spans(observation, delta)
-    return found or _differing_spans(previous, observation)
+    spans = [] if delta is None else _named_spans(observation, delta)
+    return spans or _differing_spans(previous, observation)
 
 
 def _named_spans(text: str, delta: Delta) -> list[tuple[int, int]]:
-    words = {name for fact in delta.added | delta.removed for name in fact[1:]} - {"agent", ""}
+    """Return where a text has words of changed facts."""
+    words: set[str] = set()
+    for fact in delta.added | delta.removed:
+        words.update(fact[1:])
+    words -= {"agent", ""}
     for fact in delta.added:
         words.update(_STATE_WORDS.get(fact[0], ()))
     if not words:
@@ -232,14 +269,18 @@ def _named_spans(text: str, delta: Delta) -> list[tuple[int, int]]:
 
 def _differing_spans(previous: str, text: str) -> list[tuple[int, int]]:
     """Return where a text has other words than the one before; all after its first 2,000 words."""
-    old = [match[0] for match in _WORD.finditer(previous)][:_MOST_WORDS]
-    new = list(_WORD.finditer(text))
-    compared = [match[0] for match in new[:_MOST_WORDS]]
-    codes = difflib.SequenceMatcher(None, old, compared, autojunk=False).get_opcodes()
-    runs = [(low, high) for tag, _, _, low, high in codes if tag in ("insert", "replace")]
-    if len(new) > _MOST_WORDS:
-        runs.append((_MOST_WORDS, len(new)))
-    return [(new[low].start(), new[high - 1].end()) for low, high in runs]
+    previous_words = [match[0] for match in _WORD.finditer(previous)][:_MOST_WORDS]
+    matches = list(_WORD.finditer(text))
+    words = [match[0] for match in matches[:_MOST_WORDS]]
+
+    matcher = difflib.SequenceMatcher(None, previous_words, words, autojunk=False)
+    runs = []
+    for tag, _, _, first, end in matcher.get_opcodes():
+        if tag in ("insert", "replace"):
+            runs.append((first, end))
+    if len(matches) > _MOST_WORDS:
+        runs.append((_MOST_WORDS, len(matches)))
+    return [(matches[first].start(), matches[end - 1].end()) for first, end in runs]
 
 
 def change_token_nll(
@@ -250,33 +291,41 @@ def change_token_nll(
     tokenizer: Any,
     batch: int = 256,
 ) -> dict[str, Any]:
-    """Return the mean negative log-likelihood of the tokens that tell what changed, in nats (Figure 6)."""
-    chat, changed, every = ChatTokenizer(tokenizer), list[float](), list[float]()
-    number, failed = 0, 0
+    """Return the mean negative log-likelihood of the tokens that state what changed, in nats (Figure 6)."""
+    chat = ChatTokenizer(tokenizer)
+    nll_of_changes: list[float] = []
+    nll_of_all: list[float] = []
+    changed_transitions = 0
+    failed = 0
     for start in range(0, len(transitions), batch):
-        requests, masks = [], []
+        requests = []
+        masks = []
         for query, observation in transitions[start : start + batch]:
             # Control tokens are broken up in answers too, and surrogates replaced: spans are of that.
             clean = observation.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
             text = chat.defuse(clean)
             if mask := _change_mask(tokenizer, text, query, observation, canonicalizer):
                 masks.append(mask)
-                prompt, adapter = model.prompt(query), model.adapter
-                requests.append(Score(prompt, (text,), "", False, adapter, "change tokens"))
+                prompt = model.prompt(query)
+                requests.append(Score(prompt, (text,), "", False, model.adapter, "change tokens"))
+
         for reply, mask in zip(model.lm.score(requests), masks, strict=True):
             if isinstance(reply, LanguageModelError):
                 failed += 1
                 continue
             (logprobs,) = reply.logprobs
-            every += [-value for value in logprobs]
-            changed += [-value for value, hit in zip(logprobs, mask, strict=True) if hit]
-            number += any(mask)
+            for logprob, is_change in zip(logprobs, mask, strict=True):
+                nll_of_all.append(-logprob)
+                if is_change:
+                    nll_of_changes.append(-logprob)
+            changed_transitions += any(mask)
+
     return {
-        "nll": mean_of(changed),
-        "tokens": len(changed),
-        "transitions": number,
-        "nll_all": mean_of(every),
-        "tokens_all": len(every),
+        "nll": mean_of(nll_of_changes),
+        "tokens": len(nll_of_changes),
+        "transitions": changed_transitions,
+        "nll_all": mean_of(nll_of_all),
+        "tokens_all": len(nll_of_all),
         "failed": failed,
     }
 
@@ -284,11 +333,14 @@ def change_token_nll(
 def _change_mask(
     tokenizer: Any, text: str, query: Query, observation: str, canonicalizer: Canonicalizer
 ) -> list[bool]:
-    found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    """Return which tokens of an observation's text state what changed."""
     after = canonicalizer.update(query.state, query.action, observation)
+    delta = diff(query.state, after) if after.parsed else None
     previous = query.history[-1].observation if query.history else ""
-    spans = change_spans(text, diff(query.state, after) if after.parsed else None, previous)
-    return [
-        any(start < high and low < end for low, high in spans)
-        for start, end in found["offset_mapping"]
-    ]
+    spans = change_spans(text, delta, previous)
+
+    encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    mask = []
+    for token_start, token_end in encoding["offset_mapping"]:
+        mask.append(any(token_start < end and start < token_end for start, end in spans))
+    return mask

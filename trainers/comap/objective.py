@@ -112,17 +112,19 @@ def policy_objective(
         >>> round(float(policy_objective(rows, alpha=2.0, beta=1.0)), 4)
         4.3863
     """
-    expert, reflected = rows.weights * rows.expert, rows.weights * ~rows.expert
-    nll, nll_ref = (expert * rows.nll).sum(), (reflected * rows.nll).sum()
-    bce = (reflected * rows.bce).sum()
+    expert_weights = rows.weights * rows.expert
+    reflection_weights = rows.weights * ~rows.expert
+    nll = (expert_weights * rows.nll).sum()
+    nll_ref = (reflection_weights * rows.nll).sum()
+    bce = (reflection_weights * rows.bce).sum()
     return anchor * nll + alpha * (nll_ref + beta * bce)
 
 
 LEAST = -1e4
-"""The smallest log-probability that is told apart: a token that a model rules out has this one, so
+"""The smallest log-probability that is distinguished: a token that a model rules out has this one, so
 that the divergence from a model which does not rule it out is large, but a number."""
 
-_ROUNDING = 1e-6  # how near to 0 or 1 the logarithm of p is looked at
+_ROUNDING = 1e-6  # p is at least so far from 0 and 1, where its logarithms are computed
 
 
 def divergence(
@@ -159,11 +161,15 @@ def divergence(
             f"{tuple(teacher_logits.shape)} of the teacher; use models with the same vocabulary"
         )
     student, teacher = precise(student_logits, teacher_logits.detach())
-    student, teacher = student / config.distill_temperature, teacher / config.distill_temperature
+    student = student / config.distill_temperature
+    teacher = teacher / config.distill_temperature
     if config.topk is not None and config.topk < student.shape[-1]:
-        top = student.detach().topk(config.topk, dim=-1).indices
-        student, teacher = _with_bucket(student, top), _with_bucket(teacher, top)
-    log_s, log_t = (logits.log_softmax(-1).clamp(min=LEAST) for logits in (student, teacher))
+        top_tokens = student.detach().topk(config.topk, dim=-1).indices
+        student = _with_bucket(student, top_tokens)
+        teacher = _with_bucket(teacher, top_tokens)
+    log_s = student.log_softmax(-1).clamp(min=LEAST)
+    log_t = teacher.log_softmax(-1).clamp(min=LEAST)
+
     if config.divergence == "forward_kl":
         return _kl(log_t, log_s)
     if config.divergence == "reverse_kl":
@@ -187,14 +193,14 @@ def chunked_divergences(
     states of each position by itself; no gradient reaches the teacher's.
     """
 
-    def part(student: Tensor, teacher: Tensor) -> Tensor:
+    def divergences_of_chunk(student: Tensor, teacher: Tensor) -> Tensor:
         with torch.no_grad():
-            target = teacher_head(teacher)
-        return compare(student_head(student), target)
+            teacher_logits = teacher_head(teacher)
+        return compare(student_head(student), teacher_logits)
 
     parts = [
         recomputed(
-            part,
+            divergences_of_chunk,
             student_hidden[start : start + chunk],
             teacher_hidden[start : start + chunk].detach(),
         )
@@ -221,29 +227,35 @@ def ema_update(teacher: Sequence[Tensor], student: Sequence[Tensor], mu: float) 
         >>> teacher[0].tolist()
         [0.75, 0.25]
     """
-    teacher, student = list(teacher), list(student)
+    teacher = list(teacher)
+    student = list(student)
+    pairs = list(zip(teacher, student, strict=True))
     with torch.no_grad():
-        pairs = list(zip(teacher, student, strict=True))
+        # All weights in one call, where they are alike; one by one is slow on a GPU.
         if teacher and all(t.dtype == s.dtype and t.device == s.device for t, s in pairs):
             torch._foreach_lerp_(teacher, student, 1 - mu)
             return
-        for one, other in pairs:
-            one.lerp_(other.to(one.device, one.dtype), 1 - mu)
+        for teacher_weight, student_weight in pairs:
+            student_weight = student_weight.to(teacher_weight.device, teacher_weight.dtype)
+            teacher_weight.lerp_(student_weight, 1 - mu)
 
 
 def _mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Return each line's mean over its masked values; 0 without any."""
     return (values * mask).sum(-1) / mask.sum(-1).clamp(min=1)
 
 
 def _kl(log_p: Tensor, log_q: Tensor) -> Tensor:
     """Return the sum of p (log p - log q) over the last dimension."""
-    p, q = log_p.exp(), log_q.exp()
+    p = log_p.exp()
+    q = log_q.exp()
+    # The sum of p - q is 0, but for rounding: taking it away makes each term positive.
     return (p * (log_p - log_q) - (p - q)).sum(-1)
 
 
-def _with_bucket(logits: Tensor, top: Tensor) -> Tensor:
+def _with_bucket(logits: Tensor, tokens: Tensor) -> Tensor:
     """Return the log-probabilities of some tokens, then that of all others together."""
     # Summed over the others themselves: 1 minus the sum of the kept is all rounding where that is near 1.
     lowest = torch.finfo(logits.dtype).min
-    others = logits.scatter(-1, top, lowest).logsumexp(-1, keepdim=True)
-    return torch.cat([logits.gather(-1, top), others], dim=-1).log_softmax(-1)
+    others = logits.scatter(-1, tokens, lowest).logsumexp(-1, keepdim=True)
+    return torch.cat([logits.gather(-1, tokens), others], dim=-1).log_softmax(-1)

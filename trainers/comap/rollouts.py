@@ -32,7 +32,9 @@ from ...worldmodel.language import prediction_of
 from .samples import privileged_prompt
 
 _DIGITS = 6
-_NOTHING: dict[str, Any] = {
+
+# The notes of a step in which the agent did not look ahead.
+_NO_LOOK_AHEAD: dict[str, Any] = {
     "wm_teacher": None,
     "agreement": None,
     "wm_gate": None,
@@ -81,33 +83,44 @@ class RolloutAgent(CoMapAgent):
         state_gate: StateGate = world_state_gate,
     ):
         super().__init__(config, head, gate=gate)
-        self.world_model, self.state_gate = world_model, state_gate
+        self.world_model = world_model
+        self.state_gate = state_gate
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Draft, look ahead, reflect and choose; the notes have all of it, the gate's part included."""
         decision = yield from super().decide(view)
-        return replace(decision, notes={**_NOTHING, **decision.notes})
+        return replace(decision, notes={**_NO_LOOK_AHEAD, **decision.notes})
 
     def look_ahead(self, view: View, draft: Draft) -> Generator[Request, Reply, LookAhead]:
         """Return what the reflection sees of the future: a prediction, or the truth."""
         if not self.config.future_state:
             return LookAhead()
+
         replies: tuple[Imagined, ProbeResult] = yield [Imagine(draft.action), Probe(draft.action)]
         imagined, probed = replies
-        gate: Any = None
+        gate: WorldStateGate | None = None
         gate_notes: dict[str, Any] = {}
         if self.config.world_state_gate:
             gate, gate_notes = yield from self._gate(view, draft.action, imagined, probed)
-        trusted = gate is None or gate.open
-        context = imagined.observation if trusted else probed.observation
-        names = ("observation", "reward", "terminated", "truncated", "success", "invalid_action")
+
+        # Without the gate the prediction is always trusted (the ablation "w/o WS Gate").
+        is_trusted = gate is None or gate.open
+        context = imagined.observation if is_trusted else probed.observation
+        real_step = {
+            "observation": probed.observation,
+            "reward": probed.reward,
+            "terminated": probed.terminated,
+            "truncated": probed.truncated,
+            "success": probed.success,
+            "invalid_action": probed.invalid_action,
+        }
         notes = {
             "predicted_next_state": imagined.observation or None,
-            "context_source": "wm" if trusted else "env",
+            "context_source": "wm" if is_trusted else "env",
             "context": context,
-            "env_next_of_draft": {name: getattr(probed, name) for name in names},
+            "env_next_of_draft": real_step,
             "canon_ok_student": imagined.facts.parsed,
-            "student_f1": _to_truth(imagined.delta, imagined.facts, probed),
+            "student_f1": _f1_to_truth(imagined.delta, imagined.facts, probed),
             "foresees_refusal": probed.refuses(imagined.observation),
             **gate_notes,
         }
@@ -127,31 +140,33 @@ class RolloutAgent(CoMapAgent):
             view.admissible_actions,
             view.briefing,
         )
-        said: Completion = yield Generate(
+        reply: Completion = yield Generate(
             privileged_prompt(model, query, probed.observation),
             model.sampling,
             adapter=self.config.teacher_adapter,
             purpose="teacher",
         )
-        text = prediction_of(said, model.source, model.ending).observation
-        facts = probed.reads(text)
+        teacher_text = prediction_of(reply, model.source, model.ending).observation
+        teacher_facts = probed.reads(teacher_text)
+        teacher_delta = diff(view.facts, teacher_facts)
+
         gate = self.state_gate(
             imagined.delta,
-            diff(view.facts, facts),
+            teacher_delta,
             student_parsed=imagined.facts.parsed,
-            teacher_parsed=facts.parsed,
+            teacher_parsed=teacher_facts.parsed,
             tau=self.config.tau_wm,
         )
         return gate, {
-            "wm_teacher": text,
+            "wm_teacher": teacher_text,
             "agreement": round(gate.agreement, _DIGITS),
             "wm_gate": gate.open,
-            "canon_ok_teacher": facts.parsed,
-            "teacher_f1": _to_truth(diff(view.facts, facts), facts, probed),
+            "canon_ok_teacher": teacher_facts.parsed,
+            "teacher_f1": _f1_to_truth(teacher_delta, teacher_facts, probed),
         }
 
 
-def _to_truth(delta: Delta, facts: State, probed: ProbeResult) -> float | None:
+def _f1_to_truth(delta: Delta, facts: State, probed: ProbeResult) -> float | None:
     """Return the F1 of predicted fact changes to the real ones; None where these cannot be read."""
     if not probed.facts.parsed:
         return None

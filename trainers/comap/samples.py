@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from ...agents import AgentConfig
@@ -27,8 +28,8 @@ _ROUNDING = 1e-9  # what a product of floating-point numbers may be off by
 
 def privileged_prompt(model: LanguageWorldModel, query: Query, truth: str) -> tuple[Message, ...]:
     """Return the world model's prompt with the real next observation in it: for training only."""
-    shown = cut_text(truth, model.max_length // 4, model.lm.count_tokens)
-    return model.fill(query, __package__ or "", "privileged", truth=shown)
+    truth_in_prompt = cut_text(truth, model.max_length // 4, model.lm.count_tokens)
+    return model.fill(query, __package__ or "", "privileged", truth=truth_in_prompt)
 
 
 def world_model_samples(
@@ -42,14 +43,11 @@ def world_model_samples(
 
     Where it is not `learned`, the real next state carries no loss of its own (w/o Real CE).
     """
-    queries = (one for trajectory in trajectories for one in transitions_of(trajectory))
+    transitions = chain.from_iterable(map(transitions_of, trajectories))
     samples = transition_samples(trajectories, model, kind="world_model")
-    for (query, text), sample in zip(queries, samples, strict=True):
-        yield replace(
-            sample,
-            reply=((text, learned),),
-            teacher=privileged_prompt(model, query, text) if distilled else (),
-        )
+    for (query, observation), sample in zip(transitions, samples, strict=True):
+        teacher_prompt = privileged_prompt(model, query, observation) if distilled else ()
+        yield replace(sample, reply=((observation, learned),), teacher=teacher_prompt)
 
 
 def reading_samples(
@@ -69,11 +67,14 @@ def reading_samples(
     """
     for trajectory in trajectories:
         episode = f"{trajectory.task}\n{trajectory.seed}\n{trajectory.trial}"
-        for query, text in transitions_of(trajectory):
+        for query, observation in transitions_of(trajectory):
             step = len(query.history) - 1
+            # Each transition has a draw of its own: the same whatever else is learned.
             rng = random.Random(f"{seed}\nreading\n{episode}\n{step}".encode("utf-8", "replace"))
             if rng.random() >= share:
                 continue
+
+            text = observation
             if others and rng.random() < 0.5:
                 text = others[rng.randrange(len(others))]
             yield Sample(
@@ -94,23 +95,22 @@ def anchor_samples(
     count_tokens: Callable[[str], int] = estimate_tokens,
 ) -> list[Sample]:
     """Return samples of steps of demonstrations drawn at random, of the kind ``anchor``."""
-    steps = [
-        (episode, index)
-        for episode, demonstration in enumerate(demonstrations)
-        for index, step in enumerate(demonstration.steps)
-        if is_shown(step) and step.action.strip()  # a policy may have said nothing
-    ]
+    steps = []
+    for episode_index, demonstration in enumerate(demonstrations):
+        for step_index, step in enumerate(demonstration.steps):
+            if is_shown(step) and step.action.strip():  # a policy's reply may be empty
+                steps.append((episode_index, step_index))
     if number and not steps:
         raise OptionError("expected demonstrations to draw anchors from, found no step in them")
     rng = random.Random(f"{seed}\nanchors".encode())
-    times, rest = divmod(number, len(steps)) if steps else (0, 0)
-    drawn = Counter(rng.sample(steps, rest))
-    often = {step: times + drawn[step] for step in steps}
-    return list(
-        imitation_samples(
-            demonstrations, config, count_tokens=count_tokens, kind=ANCHOR, often=often
-        )
+    # All steps are used equally often, and a random rest once more.
+    rounds, remainder = divmod(number, len(steps)) if steps else (0, 0)
+    extra = Counter(rng.sample(steps, remainder))
+    often = {step: rounds + extra[step] for step in steps}
+    samples = imitation_samples(
+        demonstrations, config, count_tokens=count_tokens, kind=ANCHOR, often=often
     )
+    return list(samples)
 
 
 def balance_weights(anchors: Sequence[Sample], reflections: Sequence[Sample]) -> list[Sample]:
@@ -119,9 +119,10 @@ def balance_weights(anchors: Sequence[Sample], reflections: Sequence[Sample]) ->
     The trainer divides by all rows.
     """
     total = len(anchors) + len(reflections)
-    return [
-        sample.scaled(total / len(group)) for group in (anchors, reflections) for sample in group
-    ]
+    samples = []
+    for group in (anchors, reflections):
+        samples += [sample.scaled(total / len(group)) for sample in group]
+    return samples
 
 
 def balanced(
@@ -133,18 +134,21 @@ def balanced(
     keep everything. Samples of other kinds stay; the order does too. Without a revision `alone` kept
     drafts stay, or all.
     """
-    keeps = [index for index, kind in enumerate(kinds) if kind in ("keep_draft", "expert_draft")]
-    revisions = sum(kind in ("revise_positive", "hq_reflect") for kind in kinds)
-    limit = int(ratio * revisions + _ROUNDING) if revisions else alone
-    dropped = set[int]()
-    if limit is not None and len(keeps) > limit:
+    kept_drafts = [
+        index for index, kind in enumerate(kinds) if kind in ("keep_draft", "expert_draft")
+    ]
+    revision_count = sum(kind in ("revise_positive", "hq_reflect") for kind in kinds)
+    limit = int(ratio * revision_count + _ROUNDING) if revision_count else alone
+
+    dropped: set[int] = set()
+    if limit is not None and len(kept_drafts) > limit:
         rng = random.Random(f"{seed}\nbalance".encode())
-        dropped = set(keeps) - set(rng.sample(keeps, limit))
+        dropped = set(kept_drafts) - set(rng.sample(kept_drafts, limit))
     return [index for index in range(len(kinds)) if index not in dropped]
 
 
 class StudentRollouts:
-    """Lets the student predict by itself, anew in each epoch, and keeps it (CoMap, eq. 6).
+    """Returns the student's own predictions, which are new in each epoch (CoMap, eq. 6).
 
     Predictions are written down: a training that was killed resumes with the same texts. The
     processes of a training share the work, and must all ask. A text ends with its first end token,
@@ -161,28 +165,38 @@ class StudentRollouts:
         *,
         adapter: str = "wm",
     ):
-        self._folder, self._samples, self._make = folder, samples, language_model
-        self._end, self._sampling, self._adapter = end, sampling, adapter
+        self._folder = folder
+        self._samples = samples
+        self._language_model = language_model
+        self._end = end
+        self._sampling = sampling
+        self._adapter = adapter
 
     def __call__(self, epoch: int) -> list[tuple[int, ...]]:
+        """Return the tokens that were predicted for each sample; none for those without a teacher."""
         keys = [str(row) for row, sample in enumerate(self._samples) if sample.teacher]
         folder = self._folder / f"predictions-{epoch}"
-        found = each_once(folder, keys, partial(self._predict, epoch))
-        return [tuple(found.get(str(row), ())) for row in range(len(self._samples))]
+        predictions = each_once(folder, keys, partial(self._predict, epoch))
+        return [tuple(predictions.get(str(row), ())) for row in range(len(self._samples))]
 
     def _predict(self, epoch: int, keys: Sequence[str]) -> Iterator[Done]:
+        """Yield the key and the predicted tokens of samples, whose keys are their numbers."""
         requests = []
         for key in keys:
-            text = f"{self._sampling.seed}\n{epoch}\n{key}"
-            seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
-            messages, sampling = (
-                self._samples[int(key)].messages,
-                replace(self._sampling, seed=seed),
-            )
+            # Each prediction has a seed of its own: it depends on no other row.
+            seed_text = f"{self._sampling.seed}\n{epoch}\n{key}"
+            seed = int.from_bytes(hashlib.sha256(seed_text.encode()).digest()[:4], "big") >> 1
             requests.append(
-                Generate(messages, sampling, adapter=self._adapter, purpose="student rollout")
+                Generate(
+                    self._samples[int(key)].messages,
+                    replace(self._sampling, seed=seed),
+                    adapter=self._adapter,
+                    purpose="student rollout",
+                )
             )
-        for key, reply in zip(keys, self._make().generate(requests), strict=True):
+
+        replies = self._language_model().generate(requests)
+        for key, reply in zip(keys, replies, strict=True):
             if isinstance(reply, LanguageModelError):
                 raise LanguageModelError(
                     f"the student cannot predict row {key}: {reply}"
