@@ -19,7 +19,7 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 class Range(NamedTuple):
-    """The numbers that a setting can be."""
+    """The numbers that a setting can be; `above` and `below` leave out the bound itself."""
 
     least: float
     most: float = math.inf
@@ -28,14 +28,16 @@ class Range(NamedTuple):
 
     def __contains__(self, value: object) -> bool:
         assert isinstance(value, float | int)
-        high_enough = value > self.least if self.above else value >= self.least
-        return high_enough and (value < self.most if self.below else value <= self.most)
+        is_high_enough = value > self.least if self.above else value >= self.least
+        is_low_enough = value < self.most if self.below else value <= self.most
+        return is_high_enough and is_low_enough
 
     def __str__(self) -> str:
-        low = f"{'above' if self.above else 'at least'} {self.least:g}"
+        lower_bound = f"{'above' if self.above else 'at least'} {self.least:g}"
         if self.most == math.inf:
-            return low
-        return f"{low} and {'below' if self.below else 'at most'} {self.most:g}"
+            return lower_bound
+        upper_bound = f"{'below' if self.below else 'at most'} {self.most:g}"
+        return f"{lower_bound} and {upper_bound}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,13 +157,16 @@ class SharedTraining:
         self._check({})
 
     def _check(self, ranges: Mapping[str, Range]) -> None:
+        """Check all settings, and fill in what the agent's settings leave to the training."""
         check_fields(self, {**_SHARED, **ranges})
+
         # A training does not depend on its model's context: limits that nobody gave are the papers'.
         agent = self.agent.published()
         # Demonstrations of experts have no thoughts, so that prompts must not ask for one.
         if agent.with_thought is None:
             agent = replace(agent, with_thought=False)
         object.__setattr__(self, "agent", agent)
+
         if self.copy_side_steps and not self.side_steps:
             raise OptionError(
                 "copy_side_steps needs side_steps above 0, found 0; add --side-steps 1"
@@ -214,32 +219,39 @@ def changed(config: Config, settings: Mapping[str, Any]) -> Config:
     The value of a nested config may be a mapping of its own settings. A name that only one nested
     config has may be given without that config's name; others as ``"nested.name"``.
     """
-    own = {part.name: getattr(config, part.name) for part in fields(config)}  # type: ignore[arg-type]
-    nested: dict[str, Any] = {name: value for name, value in own.items() if is_dataclass(value)}
-    inner: dict[str, dict[str, Any]] = {name: {} for name in nested}
-    outer: dict[str, Any] = {}
+    current = {part.name: getattr(config, part.name) for part in fields(config)}  # type: ignore[arg-type]
+    nested: dict[str, Any] = {name: value for name, value in current.items() if is_dataclass(value)}
+    names_of_nested = {key: _field_names(nested_config) for key, nested_config in nested.items()}
+
+    new_values: dict[str, Any] = {}
+    nested_settings: dict[str, dict[str, Any]] = {name: {} for name in nested}
     for name, value in settings.items():
-        head, _, rest = name.partition(".")
-        homes = [key for key, one in nested.items() if name in {part.name for part in fields(one)}]
-        if name in own and not (name in nested and isinstance(value, Mapping)):
-            outer[name] = value
+        prefix, _, inner_name = name.partition(".")
+        homes = [key for key, names in names_of_nested.items() if name in names]
+        if name in current and not (name in nested and isinstance(value, Mapping)):
+            new_values[name] = value
         elif name in nested:
-            inner[name] |= value
+            nested_settings[name] |= value
         elif len(homes) == 1:
-            inner[homes[0]][name] = value
-        elif rest and head in nested:
-            inner[head][rest] = value
+            nested_settings[homes[0]][name] = value
+        elif inner_name and prefix in nested:
+            nested_settings[prefix][inner_name] = value
         elif homes:
-            named = " or ".join(f"{home}.{name}" for home in homes)
-            raise OptionError(f"several settings are called {name!r}; give {named}")
+            full_names = " or ".join(f"{home}.{name}" for home in homes)
+            raise OptionError(f"several settings are called {name!r}; give {full_names}")
         else:
-            everything: list[Any] = [config, *nested.values()]
-            known = {part.name for one in everything for part in fields(one)}
-            raise OptionError(f"there is no setting {name!r}; {suggest(name, sorted(known))}")
-    for name, some in inner.items():
-        if some:
-            outer[name] = changed(outer.get(name, nested[name]), some)
-    return replace(config, **outer)  # type: ignore[type-var]
+            all_names = set(current).union(*names_of_nested.values())
+            raise OptionError(f"there is no setting {name!r}; {suggest(name, sorted(all_names))}")
+
+    for name, inner_settings in nested_settings.items():
+        if inner_settings:
+            nested_config = new_values.get(name, nested[name])
+            new_values[name] = changed(nested_config, inner_settings)
+    return replace(config, **new_values)  # type: ignore[type-var]
+
+
+def _field_names(config: Any) -> set[str]:
+    return {part.name for part in fields(config)}
 
 
 @cache
@@ -249,19 +261,28 @@ def presets(training: str) -> Mapping[str, Mapping[str, Any]]:
     One that is ``like`` another also sets what that one sets. The presets ``slow`` are what ``tiny`` plays
     less of where an episode takes seconds.
     """
-    found: dict[str, dict[str, Any]] = {}
-    for name, own in json.loads((files(__package__) / "presets.json").read_text("utf-8")).items():
-        own = {key: tuple(one) if isinstance(one, list) else one for key, one in own.items()}
-        found[name] = {**found.get(own.pop("like", ""), {}), **own}
-        found[name].pop("about", None)  # why it is as it is
-    start = f"{training} "
-    return {name[len(start) :]: own for name, own in found.items() if name.startswith(start)}
+    file = files(__package__) / "presets.json"
+    settings_of_presets: dict[str, dict[str, Any]] = {}
+    for name, entries in json.loads(file.read_text("utf-8")).items():
+        settings: dict[str, Any] = {}
+        for key, value in entries.items():
+            settings[key] = tuple(value) if isinstance(value, list) else value
+        settings.pop("about", None)  # why it is as it is
+        model_preset = settings.pop("like", "")
+        settings_of_presets[name] = {**settings_of_presets.get(model_preset, {}), **settings}
+
+    prefix = f"{training} "
+    return {
+        name.removeprefix(prefix): settings
+        for name, settings in settings_of_presets.items()
+        if name.startswith(prefix)
+    }
 
 
 def recast(config: AgentConfig, kind: type[Config], **settings: Any) -> Config:
     """Return the config of another kind of agent that asks as this one does."""
-    wanted = {part.name for part in fields(kind)}  # type: ignore[arg-type]
-    shared = {p.name: getattr(config, p.name) for p in fields(config) if p.name in wanted}
+    shared_names = _field_names(kind) & _field_names(config)
+    shared = {name: getattr(config, name) for name in shared_names}
     return kind(**{**shared, **settings})
 
 
@@ -275,14 +296,15 @@ def plain(config: Any) -> dict[str, Any]:
     return described
 
 
-def changed_parts(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the names of functions that were given in place of comap's own, as plain data."""
+def changed_parts(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the names of a user's functions that stand in for comap's own, as plain data."""
     names = {}
-    for name, part in given.items():
-        part = getattr(part, "func", part)  # of a partial
-        named = part if hasattr(part, "__qualname__") else type(part)
-        if part is not None and not named.__module__.startswith(f"{_PACKAGE}."):
-            names[name] = f"{named.__module__}.{named.__qualname__}"
+    for name, part in parts.items():
+        function = getattr(part, "func", part)  # of a partial
+        definition = function if hasattr(function, "__qualname__") else type(function)
+        is_ours = definition.__module__.startswith(f"{_PACKAGE}.")
+        if function is not None and not is_ours:
+            names[name] = f"{definition.__module__}.{definition.__qualname__}"
     return {"changed": names} if names else {}
 
 
@@ -290,39 +312,56 @@ def check_fields(config: Any, ranges: Mapping[str, Range], prefix: str = "") -> 
     """Raise an error that names the field if one of a dataclass has a value that it cannot have."""
     hints = get_type_hints(type(config))
     for part in fields(config):
-        value, hint = getattr(config, part.name), hints[part.name]
-        kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+        value = getattr(config, part.name)
+        hint = hints[part.name]
+        is_union = get_origin(hint) in (Union, types.UnionType)
+        kinds = get_args(hint) if is_union else (hint,)
         if value is None and type(None) in kinds:
             continue
+
         kind = next(kind for kind in kinds if kind is not type(None))
-        wanted = _wanted(kind, value, ranges.get(part.name))
-        if wanted:
-            also = ", or None" if type(None) in kinds else ""
-            raise OptionError(f"{prefix}{part.name} must be {wanted}{also}, not {value!r:.80}")
+        allowed = ranges.get(part.name)
+        if not _is_sound(kind, value, allowed):
+            expected = _in_words(kind, allowed)
+            or_none = ", or None" if type(None) in kinds else ""
+            raise OptionError(f"{prefix}{part.name} must be {expected}{or_none}, not {value!r:.80}")
 
 
-def _wanted(kind: Any, value: Any, allowed: Range | None) -> str:
-    """Return what was expected; nothing where the value is that."""
+def _is_sound(kind: Any, value: Any, allowed: Range | None) -> bool:
+    """Return whether a value is of a kind, and within a range."""
     if is_dataclass(kind):
-        sound, wanted = isinstance(value, kind), f"a {kind.__name__}"  # type: ignore[arg-type, union-attr]
-    elif get_origin(kind) is Literal:
-        options = get_args(kind)
-        sound = isinstance(value, str) and value in options
-        wanted = f"one of {', '.join(map(repr, options))}"
-    elif kind is bool:
-        sound, wanted = type(value) is bool, "True or False"
-    elif get_origin(kind) is Mapping:
-        sound, wanted = isinstance(value, Mapping), "a mapping of values by name"
-    elif kind is str:
-        sound, wanted = isinstance(value, str) and value != "", "a text"
-    elif kind in (int, float):
-        number = type(value) is int or (kind is float and type(value) is float)
-        sound = number and math.isfinite(value) and (allowed is None or value in allowed)
-        wanted = "a whole number" if kind is int else "a number"
-        if allowed is not None:
-            wanted += f" {'' if allowed.above else 'of '}{allowed}"
-    else:
-        texts = isinstance(value, tuple) and all(isinstance(one, str) and one for one in value)
-        sound = texts and 0 < len(value) == len(set(value))
-        wanted = "a tuple of different texts"
-    return "" if sound else wanted
+        return isinstance(value, kind)  # type: ignore[arg-type]
+    if get_origin(kind) is Literal:
+        return isinstance(value, str) and value in get_args(kind)
+    if kind is bool:
+        return type(value) is bool
+    if get_origin(kind) is Mapping:
+        return isinstance(value, Mapping)
+    if kind is str:
+        return isinstance(value, str) and value != ""
+    if kind in (int, float):
+        is_number = type(value) is int or (kind is float and type(value) is float)
+        return is_number and math.isfinite(value) and (allowed is None or value in allowed)
+
+    are_texts = isinstance(value, tuple) and all(isinstance(text, str) and text for text in value)
+    return are_texts and 0 < len(value) == len(set(value))
+
+
+def _in_words(kind: Any, allowed: Range | None) -> str:
+    """Return which values a setting can have, for an error."""
+    if is_dataclass(kind):
+        return f"a {kind.__name__}"  # type: ignore[union-attr]
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(map(repr, get_args(kind)))}"
+    if kind is bool:
+        return "True or False"
+    if get_origin(kind) is Mapping:
+        return "a mapping of values by name"
+    if kind is str:
+        return "a text"
+    if kind in (int, float):
+        number = "a whole number" if kind is int else "a number"
+        if allowed is None:
+            return number
+        return f"{number} {allowed}" if allowed.above else f"{number} of {allowed}"
+    return "a tuple of different texts"

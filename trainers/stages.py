@@ -57,17 +57,18 @@ Work: TypeAlias = Callable[[StageFolder], Mapping[str, Any]]
 def identified(
     about: Mapping[str, Any] | None, config: Any, make_env: MakeEnv, model: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what identifies a training: what is given, and else its environment and model."""
-    known: dict[str, Any] = {"model": dict(model), **(about or {})}
+    """Return what identifies a training: `about`, and where that lacks them its environment and model."""
+    identity: dict[str, Any] = {"model": dict(model), **(about or {})}
     describe = getattr(make_env, "describe", None)  # as `comap.trainers.Environments` has
-    if "env" not in known and describe is not None:
-        known["env"] = describe((config.train_split, *config.evaluation_splits))
+    if "env" not in identity and describe is not None:
+        identity["env"] = describe((config.train_split, *config.evaluation_splits))
+
     # Brief prompts are as they were before records had a digest, so that older trainings go on.
     env_id = getattr(make_env, "env_id", None)
     if env_id is not None and config.agent.prompts == "standard":
         briefing = text_env_of(env_id).briefing
-        known[PROMPTS] = {"sha256": prompts_sha256(config.agent, briefing, env_id)}
-    return known
+        identity[PROMPTS] = {"sha256": prompts_sha256(config.agent, briefing, env_id)}
+    return identity
 
 
 def warn_of_other_form(agent: AgentConfig, demos: Sequence[Trajectory]) -> None:
@@ -92,7 +93,7 @@ def warn_of_other_form(agent: AgentConfig, demos: Sequence[Trajectory]) -> None:
 
 
 class StagedTraining(ABC):
-    """A training in a folder, stage by stage; to resume it with another `about` is refused."""
+    """A training in a folder, stage by stage; it is not resumed with another `about`."""
 
     config: Any
     saved: tuple[str, ...] = ("agent",)
@@ -111,13 +112,17 @@ class StagedTraining(ABC):
         tell: Tell = lambda event: None,
         report_to: str = "none",
     ):
-        self.config, self.roles, self.make_env = config, roles, make_env
-        self.demos, self.out = demos, Path(out)
         warn_of_other_form(config.agent, demos)
+        self.config = config
+        self.roles = roles
+        self.make_env = make_env
+        self.demos = demos
+        self.out = Path(out)
         model = {"name": roles.name, "kind": roles.kind, **roles.chat.describe()}
         self.about = identified(about, config, make_env, model)
         self.session = dict(session or {})
-        self.tell, self.report_to = tell, report_to
+        self.tell = tell
+        self.report_to = report_to
         self.agent: AgentConfig = replace(config.agent, seed=config.seed, adapter="agent")
         self.head = RefinementHead.zeros(roles.base("agent").config.get_text_config().hidden_size)
         self.folders: dict[str, StageFolder] = {}
@@ -132,10 +137,11 @@ class StagedTraining(ABC):
         return {"config": config, "demonstrations": fingerprint_of(self.demos), **self.about}
 
     def summary(self, results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        """Return what the summary has besides the results of the stages."""
         return {}
 
     def save(self, folder: Path) -> None:  # noqa: B027  (most have nothing else)
-        """Write what else than the roles' models the agent needs into a folder."""
+        """Write the files that the agent needs beside the roles' models into a folder."""
 
     def run(self) -> dict[str, Any]:
         """Do all stages that are not done, and return the summary that is written to the folder."""
@@ -144,51 +150,70 @@ class StagedTraining(ABC):
             RunFolder(self.out).open(described, self.session) as folder,
             tracked(self.tell, self.report_to, self.out, shown_settings(described)) as self.tell,
         ):
-            plan = self.stages()
-            results: dict[str, dict[str, Any]] = {}
-            weights: dict[str, Path] = {}
-            loaded = False
-            for number, (name, work) in enumerate(plan):
-                stage = self.folders[name] = folder.stage(number, name)
-                found = stage.result()
-                event = {"stage": name, "number": number + 1, "of": len(plan)}
-                if found is None:
-                    if not loaded:
-                        self._load_weights(weights)
-                        loaded = True
-                    self.tell({"event": "stage", **event})
-                    found = self._do(stage, work)
-                else:
-                    stage.tidy()
-                    self.tell({"event": "known", **event, "result": found})
-                weights |= stage.trained(self.roles.names)
-                results[name] = found
-            if not loaded:
-                self._load_weights(weights)
-            stages = {
-                name: {key: value for key, value in found.items() if key not in ("stage", "log")}
-                for name, found in results.items()
+            results = self._results_of_stages(folder)
+            return self._finish(results)
+
+    def _results_of_stages(self, folder: RunFolder) -> dict[str, dict[str, Any]]:
+        """Return the result of each stage, which is done where it is not done yet."""
+        plan = self.stages()
+        results: dict[str, dict[str, Any]] = {}
+        weights: dict[str, Path] = {}
+        are_loaded = False
+        for number, (name, work) in enumerate(plan):
+            stage = folder.stage(number, name)
+            self.folders[name] = stage
+            result = stage.result()
+            event = {"stage": name, "number": number + 1, "of": len(plan)}
+            if result is None:
+                # The first stage that is not done begins from the weights that earlier ones left.
+                if not are_loaded:
+                    self._load_weights(weights)
+                    are_loaded = True
+                self.tell({"event": "stage", **event})
+                result = self._do(stage, work)
+            else:
+                stage.tidy()
+                self.tell({"event": "known", **event, "result": result})
+
+            weights |= stage.trained(self.roles.names)
+            results[name] = result
+
+        if not are_loaded:
+            self._load_weights(weights)
+        return results
+
+    def _finish(self, results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        """Write the models and the summary of all stages, which is returned."""
+        stages = {}
+        for name, result in results.items():
+            stages[name] = {
+                key: value for key, value in result.items() if key not in ("stage", "log")
             }
-            summary = {**self.summary(results), "stages": stages}
-            if is_first():
-                self.roles.save(self.out / "models", self.saved)
-                with writing(self.out):
-                    self.save(self.out)
-                    write_json(self.out / "summary.json", summary)
-            wait()
-            return summary
+
+        summary = {**self.summary(results), "stages": stages}
+        if is_first():
+            self.roles.save(self.out / "models", self.saved)
+            with writing(self.out):
+                self.save(self.out)
+                write_json(self.out / "summary.json", summary)
+        wait()
+        return summary
 
     def _do(self, stage: StageFolder, work: Work) -> dict[str, Any]:
-        began, cpu = time.monotonic(), time.process_time()
+        """Do a stage's work, and return its result as it is written, with the time it took."""
+        start = time.monotonic()
+        cpu_start = time.process_time()
         result = work(stage)
-        spent = round(time.process_time() - cpu, 3)
-        stage.finish({**result, "cpu_seconds": spent}, time.monotonic() - began)
-        found = stage.result()
-        assert found is not None
-        self.tell({"event": "done", "stage": stage.name, "result": found})
-        return found
+        cpu_seconds = round(time.process_time() - cpu_start, 3)
+        stage.finish({**result, "cpu_seconds": cpu_seconds}, time.monotonic() - start)
+
+        written_result = stage.result()
+        assert written_result is not None
+        self.tell({"event": "done", "stage": stage.name, "result": written_result})
+        return written_result
 
     def seed(self, *parts: object) -> int:
+        """Return the training's seed for a purpose: other parts, other random numbers."""
         text = "\n".join(map(str, (self.config.seed, *parts)))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
@@ -202,6 +227,7 @@ class StagedTraining(ABC):
         return self.language_model()
 
     def world_model(self, lm: LanguageModel, role: str = "wm") -> LanguageWorldModel:
+        """Return a role as a world model, which asks as the training's samples do."""
         return LanguageWorldModel(
             lm,
             prompts=self.agent.prompts,
@@ -214,20 +240,26 @@ class StagedTraining(ABC):
         )
 
     def drafting(self, temperature: float | None = None, adapter: str = "agent") -> ReActAgent:
-        changed = {} if temperature is None else {"temperature": temperature}
-        return ReActAgent(recast(self.agent, ReActConfig, adapter=adapter, **changed))
+        """Return the policy as an agent that takes its drafts."""
+        config = recast(self.agent, ReActConfig, adapter=adapter)
+        if temperature is not None:
+            config = replace(config, temperature=temperature)
+        return ReActAgent(config)
 
     def evaluated_agent(self, temperature: float | None = None) -> AgentConfig:
         """Return how the agent acts in evaluation, or at another temperature."""
-        chosen = self.config.evaluation_temperature if temperature is None else temperature
-        return replace(self.agent, temperature=chosen)
+        if temperature is None:
+            temperature = self.config.evaluation_temperature
+        return replace(self.agent, temperature=temperature)
 
     def tasks(self, split: str) -> tuple[str, ...]:
+        """Return the ids of a split's tasks."""
         with closing(self.make_env(split)) as env:
             ids: tuple[str, ...] = env.get_wrapper_attr("tasks").ids
         return ids
 
     def some_tasks(self, number: int | None, *purpose: object) -> list[str]:
+        """Return so many training tasks at random, others for another purpose."""
         return some_of(self.tasks(self.config.train_split), number, self.seed(*purpose))
 
     def play(
@@ -254,21 +286,30 @@ class StagedTraining(ABC):
             on_work=telling_work(self.tell),
             note_actions=self.agent.lists_actions,
         )
-        done = won = 0
+        task_count = 0
+        success_count = 0
 
-        def advance(trials: list[Trajectory]) -> None:
-            nonlocal done, won
-            done, won = done + 1, won + any(trial.success for trial in trials)
-            self.tell({"event": "episode", "done": done, "of": len(run.tasks), "won": won})
+        def count(trials: list[Trajectory]) -> None:
+            nonlocal task_count, success_count
+            task_count += 1
+            success_count += any(trial.success for trial in trials)
+            self.tell(
+                {
+                    "event": "episode",
+                    "done": task_count,
+                    "of": len(run.tasks),
+                    "won": success_count,
+                }
+            )
 
-        found = play_share(folder, run, concurrency=self.config.concurrency, on_done=advance)
-        order = {task: number for number, task in enumerate(tasks)}
-        return sorted(found, key=lambda trajectory: order[trajectory.task])
+        episodes = play_share(folder, run, concurrency=self.config.concurrency, on_done=count)
+        order = {task: index for index, task in enumerate(tasks)}
+        return sorted(episodes, key=lambda trajectory: order[trajectory.task])
 
     def episodes(self, stage: str) -> list[Trajectory]:
         """Return the episodes that a stage has played, in the order of their tasks' ids."""
-        found = played(self.folders[stage].path / "episodes")
-        return sorted(found, key=lambda trajectory: (trajectory.task, trajectory.trial))
+        episodes = played(self.folders[stage].path / "episodes")
+        return sorted(episodes, key=lambda trajectory: (trajectory.task, trajectory.trial))
 
     def play_splits(
         self,
@@ -279,27 +320,42 @@ class StagedTraining(ABC):
         world_model: WorldModel | None,
         tasks: int | None,
     ) -> tuple[dict[str, Any], dict[str, list[Trajectory]]]:
-        """Let an agent play the evaluation splits; return the results and the episodes of each.
+        """Play the evaluation splits with an agent; return the results and the episodes of each.
 
-        `player` makes it: at its own temperature, and at 0 for what is beside that.
+        `player` makes the agent for a temperature: None is the evaluation's, 0 is for the greedy episodes
+        beside those.
         """
-        config, agent = self.config, player(None)
-        beside = config.evaluation_greedy and config.evaluation_temperature > 0
+        config = self.config
+        agent = player(None)
+        plays_greedily = config.evaluation_greedy and config.evaluation_temperature > 0
         results: dict[str, Any] = {}
         episodes: dict[str, list[Trajectory]] = {}
         for split in config.evaluation_splits:
-            chosen = self.evaluation_tasks(split, tasks)
+            task_ids = self.evaluation_tasks(split, tasks)
             episodes[split] = []
-            for repeat in range(config.evaluation_seeds if chosen else 0):
-                folder, seed = stage.path / f"{split}-{repeat}", repeat or None
+            for repeat in range(config.evaluation_seeds if task_ids else 0):
+                # The first repeat has the tasks' own seeds.
                 episodes[split] += self.play(
-                    folder, split, agent, chosen, lm=lm, world_model=world_model, seed=seed
+                    stage.path / f"{split}-{repeat}",
+                    split,
+                    agent,
+                    task_ids,
+                    lm=lm,
+                    world_model=world_model,
+                    seed=repeat or None,
                 )
             results[split] = played_result(episodes[split])
-            if beside and chosen:
-                folder, greedy = stage.path / f"{split}-greedy", player(0.0)
-                found = self.play(folder, split, greedy, chosen, lm=lm, world_model=world_model)
-                results[split]["greedy"] = played_result(found)
+
+            if plays_greedily and task_ids:
+                greedy_episodes = self.play(
+                    stage.path / f"{split}-greedy",
+                    split,
+                    player(0.0),
+                    task_ids,
+                    lm=lm,
+                    world_model=world_model,
+                )
+                results[split]["greedy"] = played_result(greedy_episodes)
         return results, episodes
 
     def evaluation_tasks(self, split: str, number: int | None) -> list[str]:
@@ -320,27 +376,32 @@ class StagedTraining(ABC):
 
         Epochs of the same list share their rows, which `encode` may change before they are learned.
         """
-        began, length = time.monotonic(), self.agent.max_length
-        known: dict[int, list[Example]] = {}
+        start = time.monotonic()
+        rows_of_samples: dict[int, list[Example]] = {}
         for samples in epochs:
-            if id(samples) not in known:
-                known[id(samples)] = encode(encode_samples(self.roles.chat, samples, length))
-        rows = [known[id(samples)] for samples in epochs]
-        lengths = [[len(row) for row in some] for some in rows]
+            if id(samples) not in rows_of_samples:
+                rows = encode_samples(self.roles.chat, samples, self.agent.max_length)
+                rows_of_samples[id(samples)] = encode(rows)
+        rows_of_epochs = [rows_of_samples[id(samples)] for samples in epochs]
+
+        lengths = []
+        for rows in rows_of_epochs:
+            lengths.append([len(row) for row in rows])
         plan = plan_updates(lengths, self.config.optimization, self.seed(stage.name, "order"))
+
         if trainer is None:
             from .row_trainer import WarmUpTrainer
 
             trainer = WarmUpTrainer
-        given = self.trainer_options(stage, role, rate) | options
-        log = trainer(epochs=rows, plan=plan, **given).fit()
+        all_options = self.trainer_options(stage, role, rate) | options
+        log = trainer(epochs=rows_of_epochs, plan=plan, **all_options).fit()
         return {
             "role": role,
             "rows": sum(map(len, lengths)),
             "tokens": sum(map(sum, lengths)),
             "updates": len(plan) // self.config.optimization.accumulate,
             "log": log,
-            "training_seconds": round(time.monotonic() - began, 3),
+            "training_seconds": round(time.monotonic() - start, 3),
         }
 
     def learn(
@@ -362,17 +423,17 @@ class StagedTraining(ABC):
     def trainer_options(
         self, stage: StageFolder, role: str, rate: float, **changed: Any
     ) -> dict[str, Any]:
-        """Return what every trainer of a stage is given, perhaps with another optimization."""
+        """Return the arguments that all trainers of a stage share, perhaps with another optimization."""
         from .row_trainer import trainer_arguments
 
         device = self.roles.base(role).device.type
-        mixed = device == "cuda" and self.config.precision in ("auto", "bfloat16")
+        is_mixed = device == "cuda" and self.config.precision in ("auto", "bfloat16")
         args = trainer_arguments(
             stage.checkpoints,
             replace(self.config.optimization, **changed),
             rate,
             seed=self.seed(stage.name, "dropout"),
-            bf16=mixed,
+            bf16=is_mixed,
             use_cpu=device == "cpu",
         )
 
@@ -395,11 +456,12 @@ class StagedTraining(ABC):
                 if "agent" in roles:
                     self.head.save(stage.weights(HEAD))
         wait()
+
         names = (*roles, HEAD) if "agent" in roles else roles
         return {name: stage.weights(name).name for name in names}
 
     def _load_weights(self, files: Mapping[str, Path]) -> None:
-        """Take over weights, whose files are as they were written: see `StageFolder.trained`."""
+        """Load weights from files that are as they were written: see `StageFolder.trained`."""
         from safetensors.torch import load_file
 
         for role, path in files.items():
@@ -411,7 +473,8 @@ class StagedTraining(ABC):
 
 def play_share(folder: Path, run: Run, **options: Any) -> list[Trajectory]:
     """Play this process's tasks into a folder, and return the episodes of all processes."""
-    if is_first():  # what a session of another number of processes had begun
+    # A session of another number of processes had divided the tasks otherwise.
+    if is_first():
         with writing(folder.parent):
             for path in sorted(folder.glob("rank-*-of-*")):
                 if not path.name.endswith(f"-of-{world_size()}"):
@@ -424,25 +487,30 @@ def play_share(folder: Path, run: Run, **options: Any) -> list[Trajectory]:
 
 
 def telling_work(tell: Tell, **about: Any) -> OnWork:
-    """Return what tells of the calls of language models, which may take minutes between two episodes."""
+    """Return a callback that passes on the calls of language models: these may take minutes."""
     return lambda work: tell({"event": "calls", **about, **work._asdict()})
 
 
 def played(folder: Path) -> list[Trajectory]:
     """Return all episodes that were played into a folder, in no order of the tasks."""
-    paths = sorted(folder.glob(f"rank-*/{TRAJECTORIES}"))
-    return [trajectory for path in paths for trajectory in recorded(path)]
+    episodes: list[Trajectory] = []
+    for path in sorted(folder.glob(f"rank-*/{TRAJECTORIES}")):
+        episodes += recorded(path)
+    return episodes
 
 
 def some_of(items: Sequence[str], number: int | None, seed: int) -> list[str]:
     """Return so many items in random order; all of them, as they are, if there are no more."""
-    few = number is not None and number < len(items)
-    return random.Random(seed).sample(list(items), number or 0) if few else list(items)
+    if number is None or number >= len(items):
+        return list(items)
+    return random.Random(seed).sample(list(items), number)
 
 
 def fingerprint_of(demos: Sequence[Trajectory]) -> str:
+    """Return the number of demonstrations and a digest of their actions."""
     digest = hashlib.sha256()
-    for shown in demos:
-        row = (shown.env_id, shown.task, [step.action for step in shown.steps])
+    for demonstration in demos:
+        actions = [step.action for step in demonstration.steps]
+        row = (demonstration.env_id, demonstration.task, actions)
         digest.update(json.dumps(row).encode("ascii") + b"\n")
     return f"{len(demos)}, sha256 {digest.hexdigest()[:16]}"
