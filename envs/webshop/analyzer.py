@@ -12,14 +12,17 @@ _WORDS = packaged(__package__, "words")
 _SUFFIXES_2: dict[str, str] = _WORDS["suffixes_2"]
 _SUFFIXES_3: dict[str, str] = _WORDS["suffixes_3"]
 _SUFFIXES_4 = tuple(_WORDS["suffixes_4"])
-_ENDS_2, _ENDS_3 = tuple(_SUFFIXES_2), tuple(_SUFFIXES_3)
+_ENDS_2 = tuple(_SUFFIXES_2)
+_ENDS_3 = tuple(_SUFFIXES_3)
 _VOWELS = bytes(ord("v") if chr(code) in "aeiou" else ord("c") for code in range(256))
 
 
 @lru_cache(maxsize=100_000)
 def stem(word: str) -> str:
+    """Return Porter's stem of a word, with the changes that Lucene made to his rules."""
     if len(word) <= 2:
         return word
+
     word = _past(_plural(word))
     if word[-1] == "y" and b"v" in _kinds(word[:-1]):
         word = word[:-1] + "i"
@@ -48,6 +51,7 @@ def _past(word: str) -> str:
         kinds = _kinds(rest)
         if b"v" not in kinds:
             continue
+
         if rest.endswith(("at", "bl", "iz")):
             return rest + "e"
         if rest[-1:] == rest[-2:-1] and kinds.endswith(b"c"):
@@ -132,27 +136,31 @@ def analyze(text: str) -> list[str]:
 
 
 def tokens(text: str) -> list[str]:
+    """Return the words of a text, as Unicode's rules for word breaks (UAX 29) find them."""
     if text.isascii():
-        found = _ASCII.findall(text)
+        words = _ASCII.findall(text)
     else:
         classes = _classes()
         kinds = text.translate(classes)
         if len(classes) > _REMEMBERED:
             _classes.cache_clear()
-        found = [text[match.start() : match.end()] for match in _WORD.finditer(kinds)]
-    if max(map(len, found), default=0) <= LONGEST_TOKEN:
-        return found
-    return [
-        token[start : start + LONGEST_TOKEN]
-        for token in found
-        for start in range(0, len(token), LONGEST_TOKEN)
-    ]
+        words = [text[match.start() : match.end()] for match in _WORD.finditer(kinds)]
+    if max(map(len, words), default=0) <= LONGEST_TOKEN:
+        return words
+
+    parts = []
+    for word in words:
+        for start in range(0, len(word), LONGEST_TOKEN):
+            parts.append(word[start : start + LONGEST_TOKEN])
+    return parts
 
 
 @lru_cache(maxsize=200_000)
 def _term(token: str) -> str:
+    """Return the search term of a word; empty for a stop word."""
     if token.endswith(_APOSTROPHES):
         token = token[:-2]
+
     # Lucene lowers each character by itself: no final sigma, no combining dot.
     token = token.lower() if token.isascii() else "".join(sign.lower()[:1] for sign in token)
     return "" if token in table("stop_words") else stem(token)
@@ -163,21 +171,26 @@ class _Classes(dict[int, str]):
 
     def __init__(self) -> None:
         super().__init__()
-        read = packaged(__package__, "word_break")
+        tables = packaged(__package__, "word_break")
         spans = []
-        for name, ranges in read["classes"].items():
+        for name, ranges in tables["classes"].items():
             for span in ranges.split():
                 first, _, last = span.partition("-")
                 spans.append((int(first, 16), int(last or first, 16), name))
+
         spans.sort(key=lambda span: (span[0], span[2] == "pictographic"))
         self._starts = [first for first, _, _ in spans]
-        self._spans, self._letters = spans, read["letters"]
+        self._spans = spans
+        self._letters = tables["letters"]
+
+        # The joiner, the variation selector, and what emoji are combined with.
         self.update({0x200D: "Z", 0xFE0F: "V", 0x20E3: "T", 0x23: "Y", 0x2A: "Y"})
 
     def __missing__(self, number: int) -> str:
-        at = bisect_right(self._starts, number)
+        # Spans of the class "pictographic" may overlap others, whose class counts.
+        end = bisect_right(self._starts, number)
         kind = "-"
-        for first, last, name in reversed(self._spans[max(0, at - 3) : at]):
+        for first, last, name in reversed(self._spans[max(0, end - 3) : end]):
             if first <= number <= last:
                 kind = self._letters[name]
                 if name != "pictographic":
@@ -191,9 +204,14 @@ _classes = lru_cache(maxsize=1)(_Classes)
 
 def _word_rule() -> re.Pattern[str]:
     """Return the word rule, over letters for classes of characters."""
+    # After any character its marks and joiners belong to it (UAX 29, rule WB4).
     rest = "[EVTZ]*"
-    joiner, number, katakana, letter = f"J{rest}", f"N{rest}", f"K{rest}", f"[LH]{rest}"
-    in_word, in_number = f"[MBQ]{rest}", f"[UBQ]{rest}"
+    joiner = f"J{rest}"
+    number = f"N{rest}"
+    katakana = f"K{rest}"
+    letter = f"[LH]{rest}"
+    in_word = f"[MBQ]{rest}"
+    in_number = f"[UBQ]{rest}"
     quoted = f"(?<=H)D{rest}H{rest}"
     run = (
         f"(?:{katakana}(?:(?:{joiner})*{katakana})*"

@@ -51,21 +51,25 @@ def read_given(
     prices: File | None = None, price_caps: File | None = None, title_nouns: File | None = None
 ) -> Given:
     """Return what the files fix; see `build_catalog` for their forms."""
-    fixed, caps = _object(prices), _object(price_caps)
+    fixed = _object(prices)
+    caps = _object(price_caps)
+
     human: dict[int, float] = {}
     for entry in caps.get("human", ()):
         if not isinstance(entry, dict) or type(entry.get("goal_index")) is not int:
             raise _corrupt(price_caps, "objects with 'goal_index' and 'price_upper'", entry)
         human |= _numbers(price_caps, {entry["goal_index"]: entry.get("price_upper")})
+
     nouns = None if title_nouns is None else _object(title_nouns)
     for texts in (nouns or {}).values():
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise _corrupt(title_nouns, "lists of texts by ASIN", texts)
+
     return Given(
-        _numbers(prices, fixed.get("prices", fixed)),
-        _numbers(price_caps, caps.get("synthetic", {})),
-        human,
-        nouns,
+        prices=_numbers(prices, fixed.get("prices", fixed)),
+        caps=_numbers(price_caps, caps.get("synthetic", {})),
+        human_caps=human,
+        nouns=nouns,
     )
 
 
@@ -74,6 +78,7 @@ def _object(path: File | None) -> dict[str, Any]:
 
 
 def _numbers(path: File | None, content: Any) -> dict[Any, float]:
+    """Return a file's amounts in dollars, checked."""
     if not isinstance(content, dict):
         raise _corrupt(path, "numbers by ASIN", content)
     for value in content.values():
@@ -98,10 +103,11 @@ _PATTERNS: Mapping[str, str] = {
 
 def find_sources(folder: Path, given: Mapping[str, Path | None] | None = None) -> dict[str, Path]:
     """Return WebShop's files, by `build_catalog`'s names for them."""
-    found = {name: path for name, path in (given or {}).items() if path is not None}
+    sources = {name: path for name, path in (given or {}).items() if path is not None}
     for name, pattern in _PATTERNS.items():
-        if name in found:
+        if name in sources:
             continue
+
         paths = sorted(folder.glob(pattern))
         if len(paths) > 1:
             listed = ", ".join(path.name for path in paths)
@@ -111,17 +117,18 @@ def find_sources(folder: Path, given: Mapping[str, Path | None] | None = None) -
                 f"choose one: --{option} FILE"
             )
         if paths:
-            found[name] = paths[0]
-    if "products" not in found:
+            sources[name] = paths[0]
+
+    if "products" not in sources:
         raise DataNotFound(
             f"expected WebShop's products in {folder} ({_PATTERNS['products']}), found none; "
             "see WebShop's setup.sh for where to get them"
         )
-    return found
+    return sources
 
 
-_CHUNK = 1 << 20
-_LARGEST = 1 << 28
+_CHUNK = 1 << 20  # characters that are read at once
+_LARGEST = 1 << 28  # characters of one value
 _AHEAD = 3  # of "1.5" or "1e-5", the beginning is a number, too
 _BLANKS = " \t\n\r"
 
@@ -139,12 +146,14 @@ def items(path: Path, progress: Listener = silent) -> Iterator[tuple[str, Any]]:
 def _read(
     path: Path, first: str, take: Callable[[_Reader], Any], last: str, progress: Listener
 ) -> Iterator[Any]:
+    """Yield what `take` reads, again and again, between an opening and a closing bracket."""
     try:
         file = path.open(encoding="utf-8")
     except FileNotFoundError as error:
         raise DataNotFound(
             f"expected a JSON file at {path}, found nothing; give the path of WebShop's file"
         ) from error
+
     with file:
         reader = _Reader(path, file, progress)
         reader.expect(first)
@@ -161,9 +170,14 @@ class _Reader:
     """A window over the file that moves on as values are taken from it."""
 
     def __init__(self, path: Path, file: IO[str], progress: Listener):
-        self._path, self._file, self._progress = path, file, progress
+        self._path = path
+        self._file = file
+        self._progress = progress
         self._size = path.stat().st_size
-        self._text, self._at, self._before = "", 0, 0
+
+        self._text = ""  # the window
+        self._at = 0  # the next character in it
+        self._before = 0  # the characters before it
         self._decode = json.JSONDecoder().raw_decode
 
     def peek(self) -> str:
@@ -176,9 +190,10 @@ class _Reader:
 
     def expect(self, sign: str) -> None:
         """Take the next character, which must be `sign`; empty at the end of the file."""
-        if (found := self.peek()) != sign:
-            wanted, there = (repr(it) if it else "the end of the file" for it in (sign, found))
-            raise self._corrupt(wanted, there)
+        next_sign = self.peek()
+        if next_sign != sign:
+            end = "the end of the file"
+            raise self._corrupt(repr(sign) if sign else end, repr(next_sign) if next_sign else end)
         self._at += len(sign)
 
     def entry(self) -> tuple[str, Any]:
@@ -201,6 +216,7 @@ class _Reader:
                 continue
             except RecursionError as error:
                 raise self._corrupt("a JSON value", "lists within lists without end") from error
+
             length = end - self._at
             if end + _AHEAD <= len(self._text) or not self._more():
                 self._at += length
@@ -212,8 +228,10 @@ class _Reader:
             read = self._file.read(max(_CHUNK, len(self._text) - self._at))
         except UnicodeDecodeError as error:
             raise self._corrupt("UTF-8", str(error)) from error
+
         self._before += self._at
-        self._text, self._at = self._text[self._at :] + read, 0
+        self._text = self._text[self._at :] + read
+        self._at = 0
         done = self._before + len(self._text)
         self._progress(Progress(f"reading {self._path.name}", done, self._size))
         return bool(read)
@@ -238,6 +256,7 @@ class Asins:
         self._count = 0
 
     def add(self, asin: str) -> int:
+        """Take in an ASIN and return its number."""
         self._last.append(asin.encode("utf-8", "surrogatepass"))
         if len(self._last) == 1 << 16:
             self._full.append(np.array(self._last))
@@ -246,6 +265,7 @@ class Asins:
         return self._count - 1
 
     def sorted(self) -> tuple[npt.NDArray[np.bytes_], npt.NDArray[np.uint32]]:
+        """Return the ASINs, and the numbers that put them in order."""
         last = np.array(self._last, None if self._last else "S1")
         asins = np.concatenate([*self._full, last])
         return asins, np.argsort(asins, kind="stable").astype(np.uint32)
@@ -255,7 +275,8 @@ class Notes:
     """The entries of a JSON object by ASIN, kept on disk; none for no file."""
 
     def __init__(self, folder: Path, name: str, source: File | None, progress: Listener):
-        self._folder, self._name = folder, name
+        self._folder = folder
+        self._name = name
         asins = Asins()
         writer = TextWriter(folder, name)
         for asin, entry in items(Path(source), progress) if source else ():
@@ -263,21 +284,25 @@ class Notes:
                 writer.add(json.dumps(entry))
                 asins.add(asin)
         writer.close()
+
         self._keys, self._order = asins.sorted()
         self._texts = Texts(folder, name)
 
     def of(self, asin: str) -> Any:
         """Return the last entry for an ASIN, or None."""
-        sought = asin.encode("utf-8", "surrogatepass")
-        if len(sought) > self._keys.itemsize:
+        encoded = asin.encode("utf-8", "surrogatepass")
+        if len(encoded) > self._keys.itemsize:
             return None
-        key = np.array([sought], self._keys.dtype)
-        at = int(np.searchsorted(self._keys, key, side="right", sorter=self._order)[0]) - 1
-        if at < 0 or self._keys[self._order[at]] != sought:
+
+        key = np.array([encoded], self._keys.dtype)
+        after_last = int(np.searchsorted(self._keys, key, side="right", sorter=self._order)[0])
+        position = after_last - 1
+        if position < 0 or self._keys[self._order[position]] != encoded:
             return None
-        return json.loads(self._texts[int(self._order[at])])
+        return json.loads(self._texts[int(self._order[position])])
 
     def close(self) -> None:
+        """Remove the files."""
         for suffix in ("bin", "npy"):
             (self._folder / f"{self._name}.{suffix}").unlink()
 
@@ -344,22 +369,29 @@ def build_catalog(
             f"expected a new folder or a catalogue at {target}, found other files; "
             "name a folder that does not exist yet"
         )
+
     given = read_given(prices, price_caps, title_nouns)
-    said, rule = noun_rule(nouns, given.nouns)
+    rule_name, rule = noun_rule(nouns, given.nouns)
     with on_disk(target), replacing(target) as folder:
         notes = Notes(folder, "notes", instructions, progress)
         human = Notes(folder, "human_notes", human_instructions, progress)
         writer = _Writer(folder, seed, given)
         records = _records(Path(products), progress)
+
+        # In batches, since a tagger takes many titles at once.
         while batch := list(islice(records, _BATCH)):
             read = [read_product(record, notes.of(record["asin"]) or {}) for record in batch]
-            found = rule([(product.asin, product.title) for product, _ in read])
-            for (product, tag), tagged in zip(read, found, strict=True):
-                writer.add(replace(product, nouns=tagged), tag, human.of(product.asin))
-        for spool in (notes, human):
-            spool.close()
+            title_nouns_of_batch = rule([(product.asin, product.title) for product, _ in read])
+            for (product, product_prices), its_nouns in zip(
+                read, title_nouns_of_batch, strict=True
+            ):
+                with_nouns = replace(product, nouns=its_nouns)
+                writer.add(with_nouns, product_prices, human.of(product.asin))
+        notes.close()
+        human.close()
+
         progress(Progress("sorting", 0))
-        figures = writer.finish() | {"seed": seed, "nouns": said}
+        figures = writer.finish() | {"seed": seed, "nouns": rule_name}
         sums = digests_of(folder, [path.name for path in folder.iterdir()])
         write_json(folder / MANIFEST, figures | {"digests": sums})
     return target
@@ -369,46 +401,77 @@ class _Writer:
     """Writes the products, one after the other, and what belongs to all of them at the end."""
 
     def __init__(self, folder: Path, seed: int, given: Given):
-        self._folder, self._seed, self._given = folder, seed, given
+        self._folder = folder
+        self._seed = seed
+        self._given = given
         self._index = IndexWriter(folder)
-        self._records, self._cards = TextWriter(folder, "products"), TextWriter(folder, "cards")
+        self._records = TextWriter(folder, "products")
+        self._cards = TextWriter(folder, "cards")
         self._sha256 = hashlib.sha256(f"format {FORMAT}\n".encode())
-        self._asins, self._prices = Asins(), array("d")
+        self._asins = Asins()
+        self._prices = array("d")
+
         # Texts of which many are equal: the number of each, and those of the products.
         self._labels: dict[str, tuple[dict[str, int], array[int]]] = {
             name: ({}, array("I")) for name in ("categories", "queries")
         }
-        self._goals, self._goal_rows, self._goal_starts = 0, array("I"), array("q")
+
+        self._goals = 0
+        self._goal_rows = array("I")
+        self._goal_starts = array("q")
         self._attributes: Counter[str] = Counter()
         self._human: list[tuple[int, dict[str, Any]]] = []
 
     def add(self, bare: Product, prices: Sequence[float], human: Any) -> None:
         """Add a product: its record, its terms, its synthetic goals and people's."""
-        asin = bare.asin
-        given, cap = self._given.prices.get(asin), self._given.caps.get(asin)
-        price = draw_price(prices, self._seed, asin) if given is None else given
-        if cap is None:
-            cap = NO_CAP if bare.instruction is None else draw_cap(price, self._seed, asin)
-        product = replace(bare, price=price, cap=cap)
+        product = self._priced(bare, prices)
+        asin = product.asin
         line = product.to_json()
         self._sha256.update(line.encode() + b"\n")
         self._records.add(line)
         self._cards.add(f"{asin}\n{product.price_tag}\n{product.title}")
         self._index.add(analyze(search_text(product)))
-        self._prices.append(price)
+        self._prices.append(product.price)
         for name, label in (("categories", product.category), ("queries", product.query)):
-            numbers, of_products = self._labels[name]
-            of_products.append(numbers.setdefault(label, len(numbers)))
+            numbers, product_labels = self._labels[name]
+            product_labels.append(numbers.setdefault(label, len(numbers)))
+
         row = self._asins.add(asin)
-        # One synthetic goal for each choice of all options.
+        self._add_synthetic_goals(row, product)
+        self._add_human_goals(row, asin, human)
+
+    def _priced(self, bare: Product, prices: Sequence[float]) -> Product:
+        """Return a product with its price and its cap, which files fix or which are drawn."""
+        asin = bare.asin
+        price = self._given.prices.get(asin)
+        if price is None:
+            price = draw_price(prices, self._seed, asin)
+
+        cap = self._given.caps.get(asin)
+        if cap is None:
+            cap = NO_CAP if bare.instruction is None else draw_cap(price, self._seed, asin)
+        return replace(bare, price=price, cap=cap)
+
+    def _add_synthetic_goals(self, row: int, product: Product) -> None:
+        """Count one synthetic goal for each choice of all options."""
+        if product.instruction is None or not product.wanted:
+            return
         choices = math.prod(len(values) for _, values in product.options)
-        if number := choices if product.instruction is not None and product.wanted else 0:
-            self._goal_rows.append(row)
-            self._goal_starts.append(self._goals)
-            self._goals += number
-            for attribute in product.wanted:
-                self._attributes[attribute] += number
-        for entry in human if isinstance(human, list) else [] if human is None else [human]:
+        if not choices:
+            return
+
+        self._goal_rows.append(row)
+        self._goal_starts.append(self._goals)
+        self._goals += choices
+        for attribute in product.wanted:
+            self._attributes[attribute] += choices
+
+    def _add_human_goals(self, row: int, asin: str, human: Any) -> None:
+        """Take in people's instructions for a product: one, a list of them, or None."""
+        entries = [] if human is None else [human]
+        if isinstance(human, list):
+            entries = human
+        for entry in entries:
             if not _is_human(entry):
                 raise DataCorrupt(
                     f"expected human instructions for product {asin}, with attributes and a list of "
@@ -418,15 +481,18 @@ class _Writer:
                 self._human.append((row, entry))
 
     def finish(self) -> dict[str, Any]:
+        """Write what belongs to all products, and return the catalogue's figures."""
         self._records.close()
         self._cards.close()
+
         asins, order = self._asins.sorted()
         ranks = np.empty(len(order), np.uint32)
         ranks[order] = np.arange(len(order), dtype=np.uint32)
-        human = self._human_goals()
+        human_goals = self._write_human_goals()
+
         arrays: dict[str, Any] = {"asins": asins, "order": order, "ranks": ranks}
-        for name, (numbers, of_products) in self._labels.items():
-            arrays[name] = np.array(of_products, np.uint32)
+        for name, (numbers, product_labels) in self._labels.items():
+            arrays[name] = np.array(product_labels, np.uint32)
             write_json(self._folder / f"{name}.json", list(numbers))
         arrays["goal_rows"] = np.array(self._goal_rows, np.uint32)
         arrays["goal_starts"] = np.array([*self._goal_starts, self._goals], np.int64)
@@ -434,20 +500,32 @@ class _Writer:
         for name, content in arrays.items():
             save_array(self._folder, name, content)
         write_json(self._folder / "attributes.json", dict(self._attributes))
-        counts = {"products": len(order), "synthetic": self._goals, "human": human}
-        figures = self._index.finish()
-        return {"format": FORMAT, "sha256": self._sha256.hexdigest()} | counts | figures
 
-    def _human_goals(self) -> int:
-        shuffled = {index: at for at, index in enumerate(legacy_order(len(self._human)))}
+        figures = {
+            "format": FORMAT,
+            "sha256": self._sha256.hexdigest(),
+            "products": len(order),
+            "synthetic": self._goals,
+            "human": human_goals,
+        }
+        return figures | self._index.finish()
+
+    def _write_human_goals(self) -> int:
+        """Write the goals of people's instructions, and return how many there are."""
+        # Files fix caps by the place in WebShop's shuffle.
+        order = legacy_order(len(self._human))
+        place_of_goal = {index: place for place, index in enumerate(order)}
+
         writer = TextWriter(self._folder, "human")
         for index, (row, entry) in enumerate(self._human):
-            said, cap = entry["instruction"], self._given.human_caps.get(shuffled[index])
+            instruction = entry["instruction"]
+            cap = self._given.human_caps.get(place_of_goal[index])
             if cap is None:
-                cap = draw_cap(self._prices[row], self._seed, said)
-            text = said.strip(".") + price_clause(cap)
-            wanted, options = entry["instruction_attributes"], entry["instruction_options"]
-            line = json.dumps([row, text, wanted, options, cap])
+                cap = draw_cap(self._prices[row], self._seed, instruction)
+
+            text = instruction.strip(".") + price_clause(cap)
+            attributes = entry["instruction_attributes"]
+            line = json.dumps([row, text, attributes, entry["instruction_options"], cap])
             writer.add(line)
             self._sha256.update(line.encode() + b"\n")
         writer.close()
@@ -455,10 +533,14 @@ class _Writer:
 
 
 def _is_human(entry: Any) -> bool:
+    """Return whether an entry is one of people's instructions, with the lists that it must have."""
     if not isinstance(entry, dict) or not isinstance(entry.get("instruction"), str):
         return False
-    lists = (entry.get("instruction_attributes"), entry.get("instruction_options"))
-    return all(isinstance(one, list) and all(isinstance(t, str) for t in one) for one in lists)
+    for name in ("instruction_attributes", "instruction_options"):
+        texts = entry.get(name)
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            return False
+    return True
 
 
 def _records(path: Path, progress: Listener) -> Iterator[dict[str, Any]]:
@@ -471,6 +553,7 @@ def _records(path: Path, progress: Listener) -> Iterator[dict[str, Any]]:
                 f"expected a product with an 'asin' as element {number} of {path}, found "
                 f"{record!r:.80}; is this WebShop's items_shuffle.json?"
             )
+
         if asin in ("", "nan") or len(asin) > LONGEST_ASIN or asin in seen:
             continue
         seen.add(asin)

@@ -21,6 +21,7 @@ KINDS = ("is", "with", "for")
 
 
 def shop_words() -> Any:
+    """Return the words, kinds of things and sentences that shops are made of."""
     return packaged(__package__, "shop_words")
 
 
@@ -41,17 +42,26 @@ class Invention:
     high: int
 
     def all_attributes(self) -> list[str]:
-        return [name for kind in KINDS for name in self.attributes[kind]]
+        """Return the attributes of all kinds."""
+        names = list[str]()
+        for kind in KINDS:
+            names += self.attributes[kind]
+        return names
 
 
 def record_of(item: Invention, seed: int) -> dict[str, Any]:
     """Return a product as the file of products has it."""
-    words, draws = shop_words(), Draws("webshop", seed, "words", item.number)
-    names = item.all_attributes()
+    words = shop_words()
+    draws = Draws("webshop", seed, "words", item.number)
     noun = str(item.kind["noun"])
-    one, two = (name.title() for name in draws.some(names, 2))
+
+    first, second = draws.some(item.all_attributes(), 2)
     title = draws.pick(words["titles"]).format(
-        brand=item.brand, line=item.line, noun=noun.title(), one=one, two=two
+        brand=item.brand,
+        line=item.line,
+        noun=noun.title(),
+        one=first.title(),
+        two=second.title(),
     )
     description = draws.pick(words["descriptions"]).format(
         brand=item.brand,
@@ -59,11 +69,16 @@ def record_of(item: Invention, seed: int) -> dict[str, Any]:
         noun=noun,
         **{kind: _listing(item.attributes[kind]) for kind in KINDS},
     )
-    bullets = [
-        draws.pick(words["bullets"][kind]).format(a=name, A=name.capitalize())
-        for kind in KINDS
-        for name in item.attributes[kind]
-    ]
+    bullets = []
+    for kind in KINDS:
+        for name in item.attributes[kind]:
+            bullet = draws.pick(words["bullets"][kind])
+            bullets.append(bullet.format(a=name, A=name.capitalize()))
+
+    # WebShop's file has an empty text where a product has no options.
+    options: dict[str, list[dict[str, Any]]] = {}
+    for group, values in item.options.items():
+        options[group] = [{"is_selected": False, "value": value} for value in values]
     dollars = [f"${cents / 100:.2f}" for cents in sorted({item.low, item.high})]
     return {
         "name": title,
@@ -72,11 +87,7 @@ def record_of(item: Invention, seed: int) -> dict[str, Any]:
         "product_category": " › ".join([item.root, *item.kind["path"]]),
         "average_rating": "",
         "small_description": [*bullets, *draws.some(words["fillers"], 2)],
-        "customization_options": {
-            group: [{"is_selected": False, "value": value} for value in values]
-            for group, values in item.options.items()
-        }
-        or "",
+        "customization_options": options or "",
         "asin": item.asin,
         "category": item.category,
         "query": item.kind["query"],
@@ -91,12 +102,14 @@ def instruction_of(item: Invention, seed: int) -> dict[str, Any]:
     names = item.all_attributes()
     if draws.share() < 1 / 3:
         return {"attributes": names}
+
     wanted = draws.some(names, draws.integer(1, 3))
     words = shop_words()
     text = draws.pick(words["requests"]).format(**_noun(item))
     for kind in KINDS:
-        if asked := [name for name in item.attributes[kind] if name in wanted]:
-            text += words["parts"][kind].format(all=_listing(asked))
+        wanted_of_kind = [name for name in item.attributes[kind] if name in wanted]
+        if wanted_of_kind:
+            text += words["parts"][kind].format(all=_listing(wanted_of_kind))
     return {"attributes": names, "instruction": text, "instruction_attributes": list(wanted)}
 
 
@@ -105,12 +118,14 @@ def human_of(item: Invention, seed: int) -> list[dict[str, Any]]:
     draws = Draws("webshop", seed, "human", item.number)
     if draws.share() >= 0.2 or not item.options:
         return []
+
     names = item.all_attributes()
     wanted = draws.some(names, draws.integer(1, 2))
-    chosen = {group: draws.pick(values) for group, values in item.options.items()}
-    asked = draws.some(list(chosen), min(len(chosen), 2))
+    options = {group: draws.pick(values) for group, values in item.options.items()}
+    wanted_groups = draws.some(list(options), min(len(options), 2))
+    wanted_options = [options[group] for group in wanted_groups]
     text = draws.pick(shop_words()["human requests"]).format(
-        options=_listing([chosen[group] for group in asked]),
+        options=_listing(wanted_options),
         attributes=_listing(wanted),
         **_noun(item),
     )
@@ -119,20 +134,25 @@ def human_of(item: Invention, seed: int) -> list[dict[str, Any]]:
             "asin": item.asin,
             "instruction": f"{text}.",
             "attributes": names,
-            "options": [f"{group.lower()}: {value}" for group, value in chosen.items()],
+            "options": [f"{group.lower()}: {value}" for group, value in options.items()],
             "instruction_attributes": list(wanted),
-            "instruction_options": [chosen[group] for group in asked],
+            "instruction_options": wanted_options,
         }
     ]
 
 
 def _noun(item: Invention) -> dict[str, str]:
+    """Return what a product is, with its article."""
     noun = str(item.kind["noun"])
-    plural = noun.endswith("s")
-    return {"noun": noun, "article": "some" if plural else "an" if noun[0] in "aeiou" else "a"}
+    if noun.endswith("s"):
+        article = "some"
+    else:
+        article = "an" if noun[0] in "aeiou" else "a"
+    return {"noun": noun, "article": article}
 
 
 def _listing(names: Iterable[str]) -> str:
+    """Return names with commas, and "and" before the last one."""
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last
 
@@ -140,12 +160,12 @@ def _listing(names: Iterable[str]) -> str:
 PRODUCTS_FILE = "items_shuffle.json"
 INSTRUCTIONS_FILE = "items_ins_v2.json"  # attributes, and instructions made of them
 HUMAN_FILE = "items_human_ins.json"  # instructions in freer words
-_FAMILY = 3
-_MOST_GOALS = 40
+_FAMILY = 3  # products that share their kind, and much else
+_MOST_GOALS = 40  # combinations of a product's options
 _MOST_PRODUCTS = 1_000_000
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # no digits: so an id can be one token of a small model
 _PLACES = 26**7
-_SHELF = 200
+_SHELF = 200  # ASINs that are mixed with each other
 _STEP = 22_695_477_043  # has no divisor in common with the number of places
 
 
@@ -174,22 +194,28 @@ def generate_catalog(out: Path, *, seed: int = 0, products: int = 600) -> None:
     if type(seed) is not int:
         raise OptionError(f"seed must be a whole number, not {seed!r}")
     check_number("products", products, 1, _MOST_PRODUCTS)
+
     shop = _shop(seed, products)
+    human = {item.asin: human_of(item, seed) for item in shop}
     contents = {
         PRODUCTS_FILE: [record_of(item, seed) for item in shop],
         INSTRUCTIONS_FILE: {item.asin: instruction_of(item, seed) for item in shop},
-        HUMAN_FILE: {item.asin: found for item in shop if (found := human_of(item, seed))},
+        HUMAN_FILE: {asin: entries for asin, entries in human.items() if entries},
     }
+
     Path(out).mkdir(parents=True, exist_ok=True)
-    for name, data in contents.items():
-        text = json.dumps(data, ensure_ascii=False) + "\n"
+    for name, content in contents.items():
+        text = json.dumps(content, ensure_ascii=False) + "\n"
         Path(out, name).write_text(text, encoding="utf-8", newline="\n")
 
 
 def _shop(seed: int, number: int) -> list[Invention]:
     """Return the products, one family after another, their kinds in mixed order."""
     departments = shop_words()["departments"]
-    kinds = [(department, kind) for department in departments for kind in department["types"]]
+    kinds = []
+    for department in departments:
+        kinds += [(department, kind) for kind in department["types"]]
+
     shop = list[Invention]()
     for place, asin in enumerate(_asins(seed, number)):
         family, member = divmod(place, _FAMILY)
@@ -205,13 +231,17 @@ def _shop(seed: int, number: int) -> list[Invention]:
 
 
 def _asins(seed: int, number: int) -> list[str]:
+    """Return as many ASINs; they follow no order that one could guess the next from."""
+    # Mixed a shelf at a time, so that the products of a smaller shop are the first of a larger one.
     places = list[int]()
-    for start in range(0, number, _SHELF):  # so that fewer products are the first of more
+    for start in range(0, number, _SHELF):
         shelf = range(start, start + _SHELF)
         places += Draws("webshop", seed, "asins", start).shuffled(shelf)
+
     asins = list[str]()
     for place in places[:number]:
-        value, letters = (place + 1) * _STEP % _PLACES, ""
+        value = (place + 1) * _STEP % _PLACES
+        letters = ""
         for _ in range(7):
             value, letter = divmod(value, len(_LETTERS))
             letters += _LETTERS[letter]
@@ -222,42 +252,58 @@ def _asins(seed: int, number: int) -> list[str]:
 def _first(
     draws: Draws, number: int, asin: str, department: dict[str, Any], kind: dict[str, Any]
 ) -> Invention:
+    """Return the first product of a family."""
     words = shop_words()
     attributes = {
         "is": draws.some(kind["is"], 2),
         "with": draws.some(kind["with"], draws.integer(1, 2)),
         "for": draws.some(kind["for"], 1),
     }
+    brand = _brand(draws)
+    line = draws.pick(words["lines"])
+    options = _options(draws, kind)
+    low, high = _prices(draws, *kind["price"])
     return Invention(
-        number,
-        asin,
-        department["category"],
-        department["root"],
-        kind,
-        draws.pick(words["brand starts"]) + draws.pick(words["brand ends"]),
-        draws.pick(words["lines"]),
-        attributes,
-        _options(draws, kind),
-        *_prices(draws, *kind["price"]),
+        number=number,
+        asin=asin,
+        category=department["category"],
+        root=department["root"],
+        kind=kind,
+        brand=brand,
+        line=line,
+        attributes=attributes,
+        options=options,
+        low=low,
+        high=high,
     )
 
 
+def _brand(draws: Draws) -> str:
+    words = shop_words()
+    return str(draws.pick(words["brand starts"]) + draws.pick(words["brand ends"]))
+
+
 def _variant(draws: Draws, first: Invention, number: int, asin: str) -> Invention:
-    words, attributes = shop_words(), dict(first.attributes)
+    """Return another product of a family: some of its attributes, brand, price, options differ."""
+    attributes = dict(first.attributes)
     for kind in draws.some(KINDS, draws.integer(1, 2)):
         attributes[kind] = draws.some(first.kind[kind], len(attributes[kind]))
-    brand, low, high = first.brand, first.low, first.high
+
+    brand = first.brand
     if draws.share() < 0.6:
-        brand = draws.pick(words["brand starts"]) + draws.pick(words["brand ends"])
+        brand = _brand(draws)
+    low = first.low
+    high = first.high
     if draws.share() < 0.8:
         low, high = _prices(draws, *first.kind["price"])
     options = _options(draws, first.kind) if draws.share() < 0.7 else first.options
+
     return replace(
         first,
         number=number,
         asin=asin,
         brand=brand,
-        line=draws.pick(words["lines"]),
+        line=draws.pick(shop_words()["lines"]),
         attributes=attributes,
         options=options,
         low=low,
@@ -268,11 +314,12 @@ def _variant(draws: Draws, first: Invention, number: int, asin: str) -> Inventio
 def _options(draws: Draws, kind: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     """Return some option groups, each with some of its values, and not too many combinations."""
     groups = list(kind["groups"])
-    chosen = draws.some(groups, min(len(groups), (0, 1, 1, 2, 2, 2, 3)[draws.integer(0, 6)]))
+    number = (0, 1, 1, 2, 2, 2, 3)[draws.integer(0, 6)]  # mostly two
     options = {}
-    for group in chosen:
+    for group in draws.some(groups, min(len(groups), number)):
         pool = shop_words()["pools"][kind["groups"][group]]
         options[group] = draws.some(pool, draws.integer(2, 6))
+
     while prod(map(len, options.values())) > _MOST_GOALS:
         longest = max(options, key=lambda group: len(options[group]))
         options[longest] = options[longest][:-1]
@@ -281,6 +328,7 @@ def _options(draws: Draws, kind: dict[str, Any]) -> dict[str, tuple[str, ...]]:
 
 def _prices(draws: Draws, low: int, high: int) -> tuple[int, int]:
     """Return the least and the greatest price in cents; mostly they are one."""
+    # Squared: low prices are more frequent than high ones.
     share = draws.share()
     cents = round(100 * (low + (high - low) * share * share)) // 10 * 10 + draws.pick((0, 5, 9))
     more = cents + 10 * draws.integer(20, 150) if draws.share() < 0.1 else cents
@@ -294,8 +342,13 @@ def embedded_catalog(seed: int = 0) -> Catalog:
     def make(target: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="comap-webshop-") as source:
             generate_catalog(Path(source), seed=seed)
-            products, instructions = Path(source, PRODUCTS_FILE), Path(source, INSTRUCTIONS_FILE)
-            human = Path(source, HUMAN_FILE)
-            build_catalog(products, target, instructions, human, seed=seed, nouns="lexical")
+            build_catalog(
+                Path(source, PRODUCTS_FILE),
+                target,
+                Path(source, INSTRUCTIONS_FILE),
+                Path(source, HUMAN_FILE),
+                seed=seed,
+                nouns="lexical",
+            )
 
     return Catalog.open(kept_folder(__package__, "webshop", seed, make, Catalog.open))
