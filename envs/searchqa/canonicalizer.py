@@ -27,48 +27,54 @@ _NAME = re.compile(
     r"[A-Z\u00c0-\u00de\u0100-\u017f][\w'’.-]*"
     r"(?:(?: (?:of|the|and|de|van|von|&))* [A-Z\u00c0-\u00de\u0100-\u017f0-9][\w'’.-]*)*"
 )
-_ASKING = frozenset(
+_QUESTION_WORDS = frozenset(
     """
     a an are at by did do does for from had has have how if in is it of on the to was were what
     when where which who whom whose why with
     """.split()  # noqa: SIM905
 )
-_LONGEST = 20_000
+_LONGEST = 20_000  # characters of a text that are looked through
 
 
 def names_in(text: str) -> list[str]:
     """Return the names in a text, each once, in order; words that only begin a question are none."""
-    found = []
+    found_names = []
     for match in _NAME.finditer(text[:_LONGEST]):
         words = match[0].rstrip(".'’-").split()
-        while words and words[0].lower() in _ASKING and (match.start() == 0 or len(words) == 1):
+        while (
+            words
+            and words[0].lower() in _QUESTION_WORDS
+            and (match.start() == 0 or len(words) == 1)
+        ):
             words = words[1:]
         if words:
-            found.append(" ".join(words).removesuffix("'s").removesuffix("’s"))
-    return list(dict.fromkeys(found))
+            found_names.append(" ".join(words).removesuffix("'s").removesuffix("’s"))
+    return list(dict.fromkeys(found_names))
 
 
 def asked(state: State) -> dict[str, int]:
     """Return the queries of an episode, each with the first turn that asked it."""
-    found = sorted((int(fact[1]), fact[2]) for fact in state.facts if _is(fact, "query", 3))
-    return {words: turn for turn, words in reversed(found)}
+    queries = sorted((int(fact[1]), fact[2]) for fact in state.facts if _is(fact, "query", 3))
+    return {words: turn for turn, words in reversed(queries)}
 
 
 def hits_of(state: State, turn: int) -> list[str]:
     """Return the titles that a turn's search showed, best first."""
-    found = sorted(
+    ranked_titles = sorted(
         (int(fact[2]), fact[3])
         for fact in state.facts
         if _is(fact, "hit", 4) and fact[1] == str(turn) and fact[2].isdecimal()
     )
-    return [title for _, title in found]
+    return [title for _, title in ranked_titles]
 
 
 def seen_titles(state: State) -> list[str]:
+    """Return the titles that searches showed, sorted."""
     return sorted(fact[1] for fact in state.facts if _is(fact, "seen", 2) and len(fact) == 2)
 
 
 def has_answered(state: State) -> bool:
+    """Return whether the facts say that an answer was given."""
     return any(fact[0] == "answer" for fact in state.facts)
 
 
@@ -78,10 +84,12 @@ def suggested(question: str, state: State, form: ActionForm) -> tuple[str, ...]:
         return ()
     things: Sequence[str] = tuple(dict.fromkeys([*names_in(question), *seen_titles(state)]))
     searches = [written_search(query, form) for query in (question, *things)]
-    return tuple(dict.fromkeys([*searches, *(written_answer(thing, form) for thing in things)]))
+    answers = [written_answer(thing, form) for thing in things]
+    return tuple(dict.fromkeys([*searches, *answers]))
 
 
 def _is(fact: Fact, predicate: str, length: int) -> bool:
+    """Return whether a fact is well formed and of a predicate; predicted beliefs may hold any."""
     return fact[0] == predicate and len(fact) == length and (length < 3 or fact[1].isdecimal())
 
 
@@ -116,7 +124,9 @@ class SearchQACanonicalizer:
     version = "searchqa-1"
 
     def __init__(self, turns: int = 4, form: ActionForm = "tags", style: Style = "search_r1"):
-        self.turns, self.form, self.style = turns, form, style
+        self.turns = turns
+        self.form = form
+        self.style = style
 
     def initial(self, goal: str, observation: str) -> State:
         """Return how many turns there are."""
@@ -126,21 +136,25 @@ class SearchQACanonicalizer:
         """Return the belief after `action` was answered with `observation`."""
         if has_answered(state):
             return state
+
         move = read_move(action, self.form, self.style)
-        shown = read_results(observation)
-        left = _left(state)
-        turn = str(max(self.turns - left, 0) + 1)
+        passages = read_results(observation)
+        turns_left = _turns_left(state)
+        turn = str(max(self.turns - turns_left, 0) + 1)
         facts: set[Fact] = {fact for fact in state.facts if fact[0] != "turns_left"}
-        facts.add(("turns_left", str(max(left - 1, 0))))
-        if shown is None:
+        facts.add(("turns_left", str(max(turns_left - 1, 0))))
+
+        # Nothing follows an answer; in verl-agent's style nothing follows what is no action, either.
+        if passages is None:
             if is_refusal(observation) or (not observation.strip() and not move.kind):
                 return State(frozenset(facts | {("invalid", turn)}))
             if observation.strip() or move.kind != "answer":
                 return State(state.facts, parsed=False)
             return State(frozenset(facts | {("answer", normalize_answer(move.text))}))
+
         if move.kind == "search":
             facts.add(("query", turn, _plain(move.text)))
-        titles = [_plain(one.title) for one in shown]
+        titles = [_plain(passage.title) for passage in passages]
         facts |= {("hit", turn, str(rank), title) for rank, title in enumerate(titles, 1)}
         before = {fact[1] for fact in state.facts if fact[0] == "seen"}
         facts |= {("seen", title) for title in titles}
@@ -158,7 +172,7 @@ class SearchQACanonicalizer:
 
     def describe(self, before: State, action: str, after: State) -> str:
         """Return an observation from which `update` reads `after`; texts of passages are empty."""
-        turn = max(self.turns - _left(before), 0) + 1
+        turn = max(self.turns - _turns_left(before), 0) + 1
         if ("invalid", str(turn)) in after.facts:
             return refusal_of(self.form, self.style)
         if has_answered(after):
@@ -177,12 +191,13 @@ class SearchQACanonicalizer:
         move = read_move(action, self.form, self.style)
         if move.kind != "search" or _plain(move.text) in asked(before):
             return False
-        turn = max(self.turns - _left(before), 0) + 1
+
+        turn = max(self.turns - _turns_left(before), 0) + 1
         known = _plain("\n".join([goal, move.text, *(earlier.observation for earlier in history)]))
         return not all(names(known, title) for title in hits_of(after, turn))
 
 
-def _left(state: State) -> int:
+def _turns_left(state: State) -> int:
     """Return the turns left; 0 where the belief does not say."""
     for fact in state.facts:
         if fact[0] == "turns_left" and len(fact) == 2 and fact[1].isdecimal():
@@ -191,6 +206,7 @@ def _left(state: State) -> int:
 
 
 def _plain(text: str) -> str:
+    """Return a text in lower case and with single blanks."""
     return " ".join(text.lower().split())
 
 
@@ -199,25 +215,30 @@ _LONGEST_SHOWN = 400
 
 def narrate(goal: str, history: Sequence[Turn], state: State) -> str:
     """Return question, searches and what they showed, for choosing an action."""
-    left = next((fact[1] for fact in state.facts if fact[0] == "turns_left"), "?")
-    lines = [f"question: {goal}", f"turns left: {left}"]
-    seen = set[tuple[str, str]]()
+    turns_left = next((fact[1] for fact in state.facts if fact[0] == "turns_left"), "?")
+    lines = [f"question: {goal}", f"turns left: {turns_left}"]
+    shown_before = set[tuple[str, str]]()
     for turn in history[1:]:
-        shown = read_results(turn.observation)
+        passages = read_results(turn.observation)
+        if passages is None:
+            lines.append("refused: no search, no answer")
+            continue
+
+        # The form in which actions are written is not known here: one of them reads it.
         moves = (read_move(turn.action or "", form) for form in ACTIONS)
-        sought = next((move.text for move in moves if move.kind == "search"), "?")
-        lines.append("refused: no search, no answer" if shown is None else f"searched: {sought}")
-        if shown == ():
+        query = next((move.text for move in moves if move.kind == "search"), "?")
+        lines.append(f"searched: {query}")
+        if not passages:
             lines.append("found: nothing")
-        for one in shown or ():
-            text = "" if one in seen else f": {one.text[:_LONGEST_SHOWN]}"
-            seen.add(one)
-            lines.append(f"found: {one.title}{text}")
+        for passage in passages:
+            text = "" if passage in shown_before else f": {passage.text[:_LONGEST_SHOWN]}"
+            shown_before.add(passage)
+            lines.append(f"found: {passage.title}{text}")
     return "\n".join(lines)
 
 
 def narrate_scene(goal: str, history: Sequence[Turn], state: State, action: str) -> str:
     """Return what matters for predicting what an action will show: what was asked and seen."""
-    titles, queries = seen_titles(state), asked(state)
-    asked_for, seen = "; ".join(queries) or "nothing", "; ".join(titles) or "nothing"
-    return f"question: {goal}\nasked: {asked_for}\nseen: {seen}"
+    queries = "; ".join(asked(state)) or "nothing"
+    titles = "; ".join(seen_titles(state)) or "nothing"
+    return f"question: {goal}\nasked: {queries}\nseen: {titles}"

@@ -188,6 +188,7 @@ class SearchQAEnv(TextEnv):
         **common: Any,
     ):
         super().__init__(**common)
+
         check_choice("actions", actions, ACTIONS)
         check_choice("style", style, STYLES)
         check_choice("reward", reward, REWARDS)
@@ -200,11 +201,12 @@ class SearchQAEnv(TextEnv):
         for name, share in shares.items():
             if type(share) not in (int, float) or not 0 <= share <= 1:
                 raise OptionError(f"{name} must be a number from 0 to 1, not {share!r}")
-        named = data_dir is not None or questions is not None
-        generated = source == "generated" or (
-            source == "auto" and not named and not questions_home().is_dir()
-        )
-        if generated and named:
+
+        names_data = data_dir is not None or questions is not None
+        generated = source == "generated"
+        if source == "auto":
+            generated = not names_data and not questions_home().is_dir()
+        if generated and names_data:
             raise OptionError(
                 "source='generated' reads no data, found data_dir or questions as well; leave them out"
             )
@@ -212,23 +214,31 @@ class SearchQAEnv(TextEnv):
             warn_of_generated(
                 self.env_id, "name questions and an index (questions=..., data_dir=...)"
             )
-        chosen = dataset.split(",") if isinstance(dataset, str) else dataset or ()
-        datasets = [str(part).strip() for part in chosen]
+
+        dataset_names = dataset.split(",") if isinstance(dataset, str) else dataset or ()
+        datasets = [str(name).strip() for name in dataset_names]
         self._tasks = open_tasks(questions, datasets, split, generated, generator_seed)
         self.retriever: Retriever = choose_retriever(
             retriever, data_dir, generated, generator_seed, timeout, style
         )
         self.canonicalizer = SearchQACanonicalizer(turns, actions, style)
-        changed = [option for option in (actions, style) if option not in _USUAL]
-        self.briefing = Briefing.of_package(__package__ or "", *changed)
-        self._form, self._style, self._reward = actions, style, reward
-        self._retrieval_score, self._penalty = float(retrieval_score), float(invalid_penalty)
-        self._topk, self._turns_of_all, self._knows = topk, turns, expert
+        variants = [option for option in (actions, style) if option not in _USUAL]
+        self.briefing = Briefing.of_package(__package__ or "", *variants)
+
+        self._form = actions
+        self._style = style
+        self._reward = reward
+        self._retrieval_score = float(retrieval_score)
+        self._penalty = float(invalid_penalty)
+        self._topk = topk
+        self._most_turns = turns
+        self._expert_kind = expert
         self._suggests = admissible_actions
         self._limit = turns if self._limit is None else min(turns, self._limit)
         self._longest: int = getattr(self.observation_space, "max_length", 32_768)
+
         self._wanted: Question | None = None
-        self._said: str | None = None
+        self._last_answer: str | None = None
         self._retrieved: tuple[str, ...] = ()
         self._formed = True
 
@@ -261,7 +271,7 @@ class SearchQAEnv(TextEnv):
             "style": self._style,
             "reward": self._reward,
             "topk": str(self._topk),
-            "turns": str(self._turns_of_all),
+            "turns": str(self._most_turns),
             "suggestions": str(self._suggests).lower(),
             "retriever": str(self.retriever.identity),
         }
@@ -275,10 +285,11 @@ class SearchQAEnv(TextEnv):
         """Return the next action of the chosen expert; None before the first reset and at the end."""
         if not self._running or self._wanted is None:
             return None
-        left = self._turns_of_all - self._steps
-        if self._knows == "explore":
-            return explore(self._wanted.text, self._turns, left, self._form)
-        return plan(self._wanted, self._turns, left, self._form)
+
+        turns_left = self._most_turns - self._steps
+        if self._expert_kind == "explore":
+            return explore(self._wanted.text, self._turns, turns_left, self._form)
+        return plan(self._wanted, self._turns, turns_left, self._form)
 
     def ended(self, state: State) -> bool:
         """Return whether the facts say that an answer was given."""
@@ -313,27 +324,33 @@ class SearchQAEnv(TextEnv):
         """Take what a server found from the observations that showed it."""
         if not isinstance(self.retriever, RecalledRetriever):
             return frozenset()
-        shown = set()
+
+        recalled = set()
         for step in steps:
             move = read_move(step.action, self._form, self._style)
             passages = read_results(step.observation)
             if move.kind == "search" and passages is not None:
                 self.retriever.learn(move.text, passages)
-                shown.add(step.t)
-        return frozenset(shown)
+                recalled.add(step.t)
+        return frozenset(recalled)
 
     def _open(self, task: str) -> tuple[str, str, Outcome]:
         self._wanted = None
         question = self._tasks.question(task)
-        self._wanted, self._said = question, None
-        self._retrieved, self._formed = (), True
+        self._wanted = question
+        self._last_answer = None
+        self._retrieved = ()
+        self._formed = True
         return question.split, question.text, Outcome(f"Question: {question.text}")
 
     def _act(self, action: str) -> Outcome:
         move = read_move(action, self._form, self._style)
-        said = last_answer(action, self._form)
-        self._said = self._said if said is None else said
-        self._formed, self._retrieved = move.formed, ()
+        answer = last_answer(action, self._form)
+        if answer is not None:
+            self._last_answer = answer
+        self._formed = move.formed
+        self._retrieved = ()
+
         observation = ""
         if move.kind == "search":
             hits = self._search(move.text)
@@ -341,39 +358,52 @@ class SearchQAEnv(TextEnv):
             observation = write_results(hits, self._style)
         elif not move.kind:
             observation = refusal_of(self._form, self._style)
+
+        # The last turn ends the episode, whatever it was: then the last answer so far counts, which
+        # may stand in an action that was carried out as a search.
         answered = move.kind == "answer"
         over = answered or (self._limit is not None and self._steps >= self._limit)
-        reward, right = 0.0 - self._penalty * (not move.formed), False
+        reward = 0.0 if move.formed else 0.0 - self._penalty
+        right = False
         if over:
-            turns = [*self._turns, Turn(action, observation)]
             golden = self.wanted.golden
-            right = self._said is not None and exact_match(self._said, golden)
-            form = (self._form, self._style, self._retrieval_score)
-            reward += reward_of(self._reward, self._said, golden, turns, *form)
+            right = self._last_answer is not None and exact_match(self._last_answer, golden)
+            reward += reward_of(
+                self._reward,
+                self._last_answer,
+                golden,
+                [*self._turns, Turn(action, observation)],
+                self._form,
+                self._style,
+                self._retrieval_score,
+            )
         return Outcome(observation, float(reward), float(right), right, answered, not move.kind)
 
     def _search(self, query: str) -> list[Hit]:
         """Return the best passages, not more text than an observation may have."""
-        found = self.retriever.search([query], self._topk)
-        if len(found) != 1 or not all(isinstance(hit, Hit) for hit in found[0]):
+        answers = self.retriever.search([query], self._topk)
+        if len(answers) != 1 or not all(isinstance(hit, Hit) for hit in answers[0]):
             raise EngineError(
                 f"expected one list of Hit from {self.retriever.identity}, found others"
             )
+
+        # A character may take two in JSON; 400 of each passage are for its title and what is around.
         room = max((self._longest - 200) // (2 * self._topk) - 400, 40)
-        return [hit._replace(text=hit.text[:room]) for hit in found[0][: self._topk]]
+        return [hit._replace(text=hit.text[:room]) for hit in answers[0][: self._topk]]
 
     def _info(self) -> dict[str, Any]:
         info = super()._info()
-        info["retrieved"], info["well_formed"] = self._retrieved, self._formed
+        info["retrieved"] = self._retrieved
+        info["well_formed"] = self._formed
         return info
 
     def _agrees(self, outcome: Outcome) -> bool:
-        right = self._said is not None and exact_match(self._said, self.wanted.golden)
+        right = self._last_answer is not None and exact_match(self._last_answer, self.wanted.golden)
         return right >= outcome.success == outcome.score
 
     def _save(self) -> Any:
-        return self._said, self._retrieved, self._formed, self._outcome.admissible
+        return self._last_answer, self._retrieved, self._formed, self._outcome.admissible
 
     def _load(self, saved: Any) -> tuple[str, ...] | None:
-        self._said, self._retrieved, self._formed, admissible = saved
+        self._last_answer, self._retrieved, self._formed, admissible = saved
         return None if admissible is None else tuple(admissible)

@@ -46,7 +46,7 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class Move(NamedTuple):
-    """What an action comes to."""
+    """What an action means: a search, an answer, or (with an empty kind) neither."""
 
     kind: str
     text: str
@@ -61,12 +61,16 @@ class Shown(NamedTuple):
 
 
 def read_move(action: str, form: ActionForm = "tags", style: Style = "search_r1") -> Move:
+    """Return what an action means in its form, by a style's rules."""
     if form == "react":
-        found = _REACT.search(action[-2 * LONGEST_QUERY :])
-        if found is None:
+        match = _REACT.search(action[-2 * LONGEST_QUERY :])
+        if match is None:
             return Move("", "", False)
-        kind = "search" if found[1].lower() == "search" else "answer"
-        return Move(kind, found[2].strip()[:LONGEST_QUERY], True)
+        kind = "search" if match[1].lower() == "search" else "answer"
+        return Move(kind, match[2].strip()[:LONGEST_QUERY], True)
+
+    # Search-R1 carries out the first block, verl-agent a search wherever it stands. Several blocks
+    # are carried out all the same, but are not well formed.
     blocks = _blocks(action)
     if not blocks:
         return Move("", "", False)
@@ -98,41 +102,49 @@ def last_answer(action: str, form: ActionForm = "tags") -> str | None:
 
 
 def _blocks(action: str) -> list[tuple[str, str]]:
-    found = tagged(action, "search", "answer")
-    return [(tag, action[start:end].strip()[:LONGEST_QUERY]) for tag, start, end in found]
+    """Return the blocks of an action in tags, each as its tag and its text."""
+    blocks = tagged(action, "search", "answer")
+    return [(tag, action[start:end].strip()[:LONGEST_QUERY]) for tag, start, end in blocks]
 
 
 def written_search(query: str, form: ActionForm = "tags") -> str:
+    """Return the action that searches."""
     return f"search[{query}]" if form == "react" else f"<search>{query}</search>"
 
 
 def written_answer(answer: str, form: ActionForm = "tags") -> str:
+    """Return the action that answers."""
     return f"finish[{answer}]" if form == "react" else f"<answer>{answer}</answer>"
 
 
 def write_results(hits: Sequence[Hit], style: Style = "search_r1") -> str:
     r"""Return the observation that shows some passages."""
-    shown = [
+    passages = [
         (_one_line(hit.title, LONGEST_TITLE), _one_line(hit.text, LONGEST_TEXT)) for hit in hits
     ]
     if style == "verl":
-        parts = [f"Doc {n}: {contents_of(*one)}" for n, one in enumerate(shown, 1)]
+        parts = [
+            f"Doc {number}: {contents_of(title, text)}"
+            for number, (title, text) in enumerate(passages, 1)
+        ]
         result = json.dumps({"result": "\n".join(parts)}, ensure_ascii=False)
         return f"<information>{result}</information>"
-    lines = [
-        f'Doc {n}(Title: "{title.replace(chr(34) + ")", chr(34) + " )")}") {text}'
-        for n, (title, text) in enumerate(shown, 1)
-    ]
+
+    lines = []
+    for number, (title, text) in enumerate(passages, 1):
+        title = title.replace('")', '" )')  # what ends a title must not stand in it
+        lines.append(f'Doc {number}(Title: "{title}") {text}')
     body = "\n".join(lines).strip()
     return f"\n\n<information>{body}</information>\n\n"
 
 
 def read_results(observation: str) -> tuple[Shown, ...] | None:
     """Return the passages that an observation shows, of either style; None where it shows no results."""
-    found = _INFORMATION.match(observation)
-    if found is None:
+    information = _INFORMATION.match(observation)
+    if information is None:
         return None
-    body = found[1].strip()
+
+    body = information[1].strip()
     if body.startswith("{"):
         try:
             result = json.loads(body)["result"]
@@ -143,13 +155,16 @@ def read_results(observation: str) -> tuple[Shown, ...] | None:
         body = result.strip()
     if not body:
         return ()
+
     passages = []
     for number, part in enumerate(_NEXT.split(body), 1):
         match = _R1_QUOTED.match(part) or _R1_LINE.match(part) or _VERL_PART.match(part)
         if match is None or int(match[1]) != number:
             return None
         title, text = split_contents(match[2])
-        passages.append(Shown(title, (match[3] if match.re is not _VERL_PART else text).strip()))
+        if match.re is not _VERL_PART:
+            text = match[3]
+        passages.append(Shown(title, text.strip()))
     return tuple(passages)
 
 
@@ -184,8 +199,8 @@ def exact_match(answer: str, golden: Iterable[str]) -> bool:
         >>> exact_match("the Sorn", ["Sorn", "River Sorn"]), exact_match("", [])
         (True, False)
     """
-    said = normalize_answer(answer)
-    return any(normalize_answer(gold) == said for gold in golden)
+    normalized = normalize_answer(answer)
+    return any(normalize_answer(gold) == normalized for gold in golden)
 
 
 def sub_exact_match(answer: str, golden: Iterable[str]) -> bool:
@@ -195,8 +210,8 @@ def sub_exact_match(answer: str, golden: Iterable[str]) -> bool:
         >>> sub_exact_match("It is the Sorn.", ["Sorn"]), sub_exact_match("Oder", ["Sorn"])
         (True, False)
     """
-    said = normalize_answer(answer)
-    return any(normalize_answer(gold) in said for gold in golden)
+    normalized = normalize_answer(answer)
+    return any(normalize_answer(gold) in normalized for gold in golden)
 
 
 def f1_score(answer: str, golden: Iterable[str]) -> float:
@@ -216,18 +231,23 @@ def f1_score(answer: str, golden: Iterable[str]) -> float:
 def contains_answer(text: str, golden: Sequence[str]) -> bool:
     """Return whether a golden answer stands in a text, in whole words, normalized."""
     words = f" {normalize_answer(text)} "
-    found = (normalize_answer(gold) for gold in golden)
-    return any(f" {gold} " in words for gold in found if gold)
+    normalized = (normalize_answer(gold) for gold in golden)
+    return any(f" {gold} " in words for gold in normalized if gold)
 
 
-def _f1(said: str, gold: str) -> float:
-    if (said in _CLOSED or gold in _CLOSED) and said != gold:
+def _f1(answer: str, gold: str) -> float:
+    """Return the F1 of words between two normalized answers."""
+    if (answer in _CLOSED or gold in _CLOSED) and answer != gold:
         return 0.0
-    ours, theirs = said.split(), gold.split()
-    common = sum((Counter(ours) & Counter(theirs)).values())
+
+    answer_words = answer.split()
+    gold_words = gold.split()
+    common = sum((Counter(answer_words) & Counter(gold_words)).values())
     if not common:
         return 0.0
-    precision, recall = common / len(ours), common / len(theirs)
+
+    precision = common / len(answer_words)
+    recall = common / len(gold_words)
     return 2 * precision * recall / (precision + recall)
 
 
@@ -260,10 +280,13 @@ def reward_of(
     """
     if kind == "format":
         formed = is_well_formed(turns, form, style)
-        texts = [turn.observation for turn in turns if turn.action is not None]
-        shown = (" ".join(one.text for one in read_results(text) or ()) for text in texts)
-        useful = any(contains_answer(text, golden) for text in shown)
+        useful = False
+        for turn in turns:
+            if turn.action is not None:
+                texts = [passage.text for passage in read_results(turn.observation) or ()]
+                useful = useful or contains_answer(" ".join(texts), golden)
         return format_reward(answer, golden, formed, useful, retrieval_score)
+
     if answer is None:
         return 0.0
     if kind == "f1":
@@ -294,6 +317,7 @@ def is_well_formed(
     moves = [read_move(turn.action or "", form, style) for turn in taken]
     if not moves or not all(move.formed for move in moves) or moves[-1].kind != "answer":
         return False
+
     return all(
         move.kind == "search" and read_results(turn.observation) is not None
         for move, turn in zip(moves[:-1], taken, strict=False)

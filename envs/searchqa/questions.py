@@ -50,59 +50,71 @@ class Question:
 
 
 def read_questions(path: str | os.PathLike[str], split: str = "test") -> list[Question]:
+    """Return the questions of a file, in its order; all of them are of one split."""
     path = Path(path)
-    found: dict[str, Question] = {}
+    questions: dict[str, Question] = {}
     try:
         with path.open("rb") as file:
             for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE + 1), b""), 1):
-                if line.strip():
-                    question = _read(line, f"line {number} of {path}", split, number)
-                    if question.id in found:
-                        raise DataCorrupt(
-                            f"expected ids that differ, found {question.id!r:.80} again in line "
-                            f"{number} of {path}; give each question its own"
-                        )
-                    found[question.id] = question
+                if not line.strip():
+                    continue
+                question = _read(line, f"line {number} of {path}", split, number)
+                if question.id in questions:
+                    raise DataCorrupt(
+                        f"expected ids that differ, found {question.id!r:.80} again in line "
+                        f"{number} of {path}; give each question its own"
+                    )
+                questions[question.id] = question
     except OSError as error:
         raise DataNotFound(
             f"expected questions at {path}, found: {error.strerror}; name a file of JSON lines, each "
             '{"id": ..., "question": ..., "golden_answers": [...]}'
         ) from error
-    if not found:
+
+    if not questions:
         raise DataCorrupt(f"expected questions in {path}, found none")
-    return list(found.values())
+    return list(questions.values())
 
 
-def _read(line: bytes, said: str, split: str, number: int) -> Question:
+def _read(line: bytes, place: str, split: str, number: int) -> Question:
+    """Return the question in a line, of FlashRAG's form or of verl's."""
     if len(line) > _LONGEST_LINE:
         raise DataCorrupt(
-            f"expected a question of at most {_LONGEST_LINE:,} bytes in {said}, found more"
+            f"expected a question of at most {_LONGEST_LINE:,} bytes in {place}, found more"
         )
+
     try:
         record = json.loads(line)
         if "reward_model" in record:
             record = _of_verl(record, number)
-        name, text, golden = record["id"], record["question"], record["golden_answers"]
+        name = record["id"]
+        text = record["question"]
+        golden = record["golden_answers"]
         if isinstance(name, bool) or not isinstance(name, str | int) or not isinstance(text, str):
             raise TypeError("an id or a question that is no text")
-        if not isinstance(golden, list) or not all(isinstance(one, str) for one in golden):
+        if not isinstance(golden, list) or not all(isinstance(gold, str) for gold in golden):
             raise TypeError("golden_answers that are no list of texts")
+
         name = str(name)
         text = " ".join(text.split())
-        "".join([name, text, *golden]).encode("utf-8")
+        "".join([name, text, *golden]).encode("utf-8")  # raises for half a character
         if not (name and text and golden):
             raise ValueError("an empty id, question or list of answers")
         titles, hops, support = _support(record.get("metadata") or {})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataCorrupt(
-            f'expected {{"id", "question", "golden_answers"}} in {said}, found {line[:60]!r} '
+            f'expected {{"id", "question", "golden_answers"}} in {place}, found {line[:60]!r} '
             f"({type(error).__name__}: {error})"
         ) from error
-    text = text if text.endswith("?") else f"{text}?"
+
+    # As in Search-R1's preparation of its data.
+    if not text.endswith("?"):
+        text = f"{text}?"
     return Question(name, text, tuple(dict.fromkeys(golden)), split, titles, hops, support)
 
 
 def _of_verl(record: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """Return a row of verl's in FlashRAG's form."""
     extra = record.get("extra_info") or {}
     target = record["reward_model"]["ground_truth"]["target"]
     question = record.get("question") or (record.get("env_kwargs") or {}).get("question")
@@ -115,36 +127,43 @@ def _support(metadata: Any) -> tuple[tuple[str, ...], tuple[Hop, ...], tuple[str
     """Return titles, hops and ids of the passages that answer, as far as metadata tell them."""
     if not isinstance(metadata, dict):
         return (), (), ()
+    # MuSiQue's sub-questions name earlier answers by number ("#1") and relations by " >> ".
     hops: list[Hop] = []
     for part in metadata.get("decomposition") or ():
         text = str(part["question"])
         for number, earlier in enumerate(hops, 1):
             text = text.replace(_REFERENCE.format(number), earlier.answer)
         hops.append(Hop(text.replace(" >> ", " "), "", str(part["answer"])))
+
     titles = tuple(str(title) for title in metadata.get("supporting_titles") or ())
-    return titles, tuple(hops), tuple(str(one) for one in metadata.get("supporting_ids") or ())
+    ids = tuple(str(passage_id) for passage_id in metadata.get("supporting_ids") or ())
+    return titles, tuple(hops), ids
 
 
 def find_datasets(
     folder: Path, names: Sequence[str], split: str
 ) -> Iterator[tuple[str, str, Path]]:
     """Yield name, split and file of data sets in a folder."""
-    found = False
+    any_found = False
     for name, splits in DATASETS.items():
         if names and name not in names:
             continue
-        wanted = [one for one in splits if split == "all" or (one == "train") == (split == "train")]
-        for one in wanted:
-            files = (folder / f"{name}_{one}.jsonl", folder / name / f"{one}.jsonl")
+
+        # Each data set has one split to evaluate, "dev" or "test": either name means it.
+        for part in splits:
+            if split != "all" and (part == "train") != (split == "train"):
+                continue
+            files = (folder / f"{name}_{part}.jsonl", folder / name / f"{part}.jsonl")
             path = next((file for file in files if file.is_file()), None)
             if path is not None:
-                found = True
-                yield name, one, path
+                any_found = True
+                yield name, part, path
             elif names and split != "all":
                 raise DataNotFound(
-                    f"expected {files[0].name} or {name}/{one}.jsonl in {folder}, found none"
+                    f"expected {files[0].name} or {name}/{part}.jsonl in {folder}, found none"
                 )
-    if not found:
+
+    if not any_found:
         raise DataNotFound(
             f"expected questions of the split {split!r} of {', '.join(names or DATASETS)} in {folder}, "
             f"such as nq_{split}.jsonl, found none; FlashRAG_datasets on Hugging Face has them"
@@ -154,4 +173,6 @@ def find_datasets(
 def split_by_id(name: str) -> str:
     """Return the split of a question in a file that has no splits: 80, 10 and 10 %."""
     share = int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) / 16**8
-    return "train" if share < 0.8 else "dev" if share < 0.9 else "test"
+    if share < 0.8:
+        return "train"
+    return "dev" if share < 0.9 else "test"

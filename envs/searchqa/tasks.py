@@ -39,16 +39,19 @@ class Tasks:
 
     @cached_property
     def panel(self) -> Panel:
+        """The questions of the split as a panel."""
         return Panel.of(self.listed, self.split, SPLITS)
 
     def question(self, task: str) -> Question:
-        found = self.questions.get(task)
-        if found is None:
+        """Return a question, of this split or another."""
+        question = self.questions.get(task)
+        if question is None:
             raise self.panel.missing(task)
-        return found
+        return question
 
 
 def questions_home() -> Path:
+    """Return the folder where questions are looked for."""
     return comap_home() / "searchqa" / "questions"
 
 
@@ -65,42 +68,51 @@ def open_tasks(
     for name in datasets:
         if name not in DATASETS:
             raise OptionError(f"there is no data set {name!r}; {suggest(str(name), DATASETS)}")
+
     if generated:
         if datasets:
             raise OptionError("generated questions are no data set; leave dataset out")
         return _tasks(split or "train", _generated(seed))
+
     folder = questions_home() if questions is None else Path(questions)
     if folder.is_file():
         if datasets:
             raise OptionError(f"dataset chooses among the files of a folder, not in {folder}")
         stamp = folder.stat()
         return _tasks(split or "all", _of_file(folder, stamp.st_mtime_ns, stamp.st_size))
+
     if not folder.is_dir():
         raise DataNotFound(
             f"expected questions at {folder}, found nothing; name a file or a folder: questions=..."
         )
+
     split = split or "train"
-    found, wanted = {}, "test" if split == "dev" else split
-    for name, part, path in find_datasets(folder, datasets, wanted):
+    file_split = "test" if split == "dev" else split
+    by_id = {}
+    for name, part, path in find_datasets(folder, datasets, file_split):
         for question in read_questions(path, part):
-            found[f"{name}/{question.id}"] = question
-    return Tasks(split, found, list(found))
+            by_id[f"{name}/{question.id}"] = question
+    return Tasks(split, by_id, list(by_id))
 
 
 def _tasks(split: str, questions: Mapping[str, Question]) -> Tasks:
-    ids = [name for name, one in questions.items() if split in ("all", one.split)]
+    """Return the questions with those of a split listed."""
+    ids = [name for name, question in questions.items() if split in ("all", question.split)]
     return Tasks(split, questions, ids)
 
 
 @lru_cache(maxsize=4)
 def _generated(seed: int) -> dict[str, Question]:
-    return {f"{_PREFIX}{name}": one for name, one in generated_questions(seed).items()}
+    return {f"{_PREFIX}{name}": question for name, question in generated_questions(seed).items()}
 
 
 @lru_cache(maxsize=4)
 def _of_file(path: Path, changed: int, size: int) -> dict[str, Question]:
     """Return a file's questions by id, each with the split that its id falls into."""
-    return {one.id: replace(one, split=split_by_id(one.id)) for one in read_questions(path)}
+    questions = {}
+    for question in read_questions(path):
+        questions[question.id] = replace(question, split=split_by_id(question.id))
+    return questions
 
 
 RETRIEVERS = ("auto", *KINDS, "hybrid")
@@ -108,6 +120,7 @@ RETRIEVERS = ("auto", *KINDS, "hybrid")
 
 
 def index_home() -> Path:
+    """Return the folder where an index is looked for."""
     return comap_home() / "searchqa" / "index"
 
 
@@ -119,6 +132,7 @@ def choose_retriever(
     timeout: float = 10.0,
     style: Style = "search_r1",
 ) -> Retriever:
+    """Return the retriever that an option means: an object, a function, a URL, or a kind of index."""
     if not isinstance(wanted, str):
         return wanted if isinstance(wanted, Retriever) else CallableRetriever(wanted)
     if wanted.startswith(("http://", "https://")):
@@ -132,6 +146,7 @@ def choose_retriever(
         folder = generated_folder(seed) / "index"
     else:
         folder = index_home() if data_dir is None else named_folder(data_dir)
+
     if wanted == "hybrid":
         return _hybrid(folder)
     kind = read_manifest(folder)["kind"]
@@ -144,13 +159,14 @@ def choose_retriever(
 
 
 def _hybrid(folder: Path) -> Retriever:
-    found = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
-    if len(found) < 2:
+    """Return all indexes in a folder's folders, fused."""
+    folders = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
+    if len(folders) < 2:
         raise DataNotFound(
-            f"expected two indexes or more in folders of {folder}, found {len(found)}; build them: "
+            f"expected two indexes or more in folders of {folder}, found {len(folders)}; build them: "
             f"comap data build searchqa CORPUS --out {folder}/KIND --kind KIND"
         )
-    return HybridRetriever([_opened(path.absolute()) for path in found])
+    return HybridRetriever([_opened(path.absolute()) for path in folders])
 
 
 def _opened(folder: Path) -> Retriever:
