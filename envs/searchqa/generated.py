@@ -61,31 +61,37 @@ class Encyclopedia:
         return len(self.articles)
 
     def of_kind(self, kind: str) -> list[Article]:
+        """Return the articles about one kind of thing."""
         return [article for article in self.articles.values() if article.kind == kind]
 
 
 @lru_cache(maxsize=2)
 def generate_encyclopedia(seed: int = 0, size: float = 1.0) -> Encyclopedia:
+    """Return the encyclopedia of a seed; a `size` of 2 gives it twice as many articles."""
     words = lexicon()
+
+    # All titles come first: the facts of an article name other articles.
     titles = {
         kind: list(_titles(kind, max(4, int(size * about["number"])), seed))
         for kind, about in words["kinds"].items()
     }
+
     articles = {}
     for kind, names in titles.items():
         for title in names:
             draws = Draws("searchqa", seed, kind, title)
-            facts = {
-                name: _object(relation["to"], title, titles, draws)
-                for name, relation in words["relations"].items()
-                if relation["of"] == kind
-            }
+            facts = {}
+            for name, relation in words["relations"].items():
+                if relation["of"] == kind:
+                    facts[name] = _object(relation["to"], title, titles, draws)
             articles[title] = Article(title, kind, facts, _text(kind, title, facts, titles, draws))
     return Encyclopedia(seed, articles)
 
 
 def _titles(kind: str, number: int, seed: int) -> Iterator[str]:
-    draws, seen = Draws("searchqa", seed, "titles", kind), set[str]()
+    """Yield as many titles for one kind of thing, each once."""
+    draws = Draws("searchqa", seed, "titles", kind)
+    seen = set[str]()
     words = lexicon()
 
     def name(slot: re.Match[str]) -> str:
@@ -115,54 +121,58 @@ def _object(to: str, title: str, titles: Mapping[str, list[str]], draws: Draws) 
 def _text(
     kind: str, title: str, facts: Mapping[str, str], titles: Mapping[str, list[str]], draws: Draws
 ) -> str:
-    """Return the article: an opening, a sentence for each fact, and some that tell nothing."""
+    """Return the article: an opening, a sentence for each fact, and some that state no fact."""
     words = lexicon()
     form = draws.pick(words["words"]["form"])
     opening = draws.pick(words["kinds"][kind]["opening"]).format(s=title, form=form, **facts)
-    relations = words["relations"]
-    said = [
-        draws.pick(relations[name]["sentences"]).format(s=title, o=value)
-        for name, value in facts.items()
-    ]
+
+    sentences = []
+    for name, value in facts.items():
+        sentence = draws.pick(words["relations"][name]["sentences"])
+        sentences.append(sentence.format(s=title, o=value))
     for filler in draws.some(words["fillers"][kind], _FILLERS):
-        said.append(
-            filler.format(town=draws.pick(titles["town"]), person=draws.pick(titles["person"]))
-        )
-    return _ARTICLE.sub("an ", " ".join([opening, *draws.shuffled(said)]))
+        town = draws.pick(titles["town"])
+        person = draws.pick(titles["person"])
+        sentences.append(filler.format(town=town, person=person))
+    return _ARTICLE.sub("an ", " ".join([opening, *draws.shuffled(sentences)]))
 
 
 _MOST_HOPS = 3
-_OF_EACH = 1_000  # questions of each number of hops
+_QUESTIONS_PER_HOPS = 1_000
 _BEGINNINGS = ("work", "company", "person", "town")
+"""The kinds of things that questions begin with."""
 
 
 @lru_cache(maxsize=1)
 def chains() -> dict[int, list[tuple[str, ...]]]:
     """Return the chains of relations that questions ask for, by their number of hops."""
     relations = lexicon()["relations"]
-    found: dict[int, list[tuple[str, ...]]] = {
-        1: [(name,) for name, about in relations.items() if about["of"] in _BEGINNINGS]
-    }
+    single = [(name,) for name, about in relations.items() if about["of"] in _BEGINNINGS]
+    by_hops: dict[int, list[tuple[str, ...]]] = {1: single}
     for hops in range(2, _MOST_HOPS + 1):
-        found[hops] = [
-            (*chain, name)
-            for chain in found[hops - 1]
-            for name, about in relations.items()
-            if about["of"] == relations[chain[-1]]["to"] and name not in chain
-        ]
-    return found
+        longer = []
+        for chain in by_hops[hops - 1]:
+            end = relations[chain[-1]]["to"]
+            for name, about in relations.items():
+                if about["of"] == end and name not in chain:
+                    longer.append((*chain, name))
+        by_hops[hops] = longer
+    return by_hops
 
 
 def generate_questions(book: Encyclopedia) -> Iterator[Question]:
     """Yield the questions about an encyclopedia, a third of them with each number of hops."""
     relations = lexicon()["relations"]
-    for hops, known in chains().items():
+    for hops, chains_of_length in chains().items():
         asked = set[str]()
         draws = Draws("searchqa", book.seed, "questions", hops)
-        wanted, tries = min(_OF_EACH, 4 * len(book)), 0
-        while len(asked) < wanted and tries < 20 * wanted:
+
+        # A draw may give a question that was asked already, or none: a small book has few.
+        number = min(_QUESTIONS_PER_HOPS, 4 * len(book))
+        tries = 0
+        while len(asked) < number and tries < 20 * number:
             tries += 1
-            chain = draws.pick(known)
+            chain = draws.pick(chains_of_length)
             start = draws.pick(book.of_kind(relations[chain[0]]["of"]))
             question = _question(book, chain, start.title, f"{hops}hop/{len(asked)}", draws)
             if question is not None and question.text not in asked:
@@ -175,26 +185,36 @@ def _question(
 ) -> Question | None:
     """Return the question along a chain; None where it comes by a thing twice."""
     relations = lexicon()["relations"]
-    steps, things = list[Hop](), [start]
+    hops = list[Hop]()
+    things = [start]
     for relation in chain:
         here = things[-1]
         answer = book.articles[here].facts[relation]
         wording = draws.pick(relations[relation]["questions"])
-        steps.append(Hop(wording.format(s=here), here, answer))
+        hops.append(Hop(wording.format(s=here), here, answer))
         things.append(answer)
     if len(set(things)) < len(things):
         return None
+
+    # "the town where the author of X was born": all hops but the last make the subject.
     subject = start
     for relation in chain[:-1]:
         subject = relations[relation]["phrase"].format(s=subject)
     text = draws.pick(relations[chain[-1]]["questions"]).format(s=subject)
+
     golden = [things[-1]]
     if things[-1].startswith("River "):
         golden.append(things[-1].removeprefix("River "))
-    luck = Draws("searchqa", "split", start).share()
-    split = "train" if luck < 0.8 else "dev" if luck < 0.9 else "test"
-    titles = tuple(step.title for step in steps)
-    return Question(name, text, tuple(golden), split, titles, tuple(steps))
+    titles = tuple(hop.title for hop in hops)
+    return Question(name, text, tuple(golden), _split_of(start), titles, tuple(hops))
+
+
+def _split_of(start: str) -> str:
+    """Return the split of all questions that begin with a thing: no thing is in two splits."""
+    share = Draws("searchqa", "split", start).share()
+    if share < 0.8:
+        return "train"
+    return "dev" if share < 0.9 else "test"
 
 
 @lru_cache(maxsize=4096)
@@ -203,7 +223,8 @@ def unravel(question: str) -> tuple[str, tuple[str, ...]] | None:
     peeled = _peel(question, "questions")
     chain: tuple[str, ...] = ()
     while peeled is not None:
-        question, chain = peeled[0], (peeled[1], *chain)
+        question, relation = peeled
+        chain = (relation, *chain)
         peeled = _peel(question, "phrase")
     return (question, chain) if chain else None
 
@@ -213,24 +234,28 @@ def told_by(text: str, title: str, relation: str) -> str | None:
     for sentence in lexicon()["relations"][relation]["sentences"]:
         pattern = re.escape(sentence).replace(r"\{s\}", re.escape(title))
         pattern = pattern.replace(r"\ a\ \{o\}", r"\ an?\ \{o\}").replace(r"\{o\}", r"([^.,]+?)")
-        if found := re.search(rf"(?:^|(?<=\. )){pattern}(?= |$)", text):
-            return found[1]
+        match = re.search(rf"(?:^|(?<=\. )){pattern}(?= |$)", text)
+        if match is not None:
+            return match[1]
     return None
 
 
 @lru_cache(maxsize=2)
 def _forms(kind: str) -> tuple[tuple[re.Pattern[str], str], ...]:
     """Return the forms of all ``"questions"`` or ``"phrase"``s, with the relation of each."""
-    found = []
+    forms = []
     for name, relation in lexicon()["relations"].items():
         wordings = relation.get(kind, ())
-        for wording in (wordings,) if isinstance(wordings, str) else wordings:
+        if isinstance(wordings, str):
+            wordings = (wordings,)
+        for wording in wordings:
             form = re.compile(re.escape(wording).replace(r"\{s\}", "(.+)"))
-            found.append((form, name))
-    return tuple(found)
+            forms.append((form, name))
+    return tuple(forms)
 
 
 def _peel(text: str, kind: str) -> tuple[str, str] | None:
+    """Return what is inside the outermost form of a text, and that form's relation."""
     for form, relation in _forms(kind):
         if match := form.fullmatch(text):
             return match[1], relation
@@ -238,7 +263,7 @@ def _peel(text: str, kind: str) -> tuple[str, str] | None:
 
 
 CORPUS = "corpus.jsonl"
-_ID = 12
+_ID_LENGTH = 12
 
 
 @lru_cache(maxsize=4)
@@ -262,44 +287,53 @@ def generated_folder(seed: int = 0) -> Path:
 
 
 def write_corpus(book: Encyclopedia, path: Path) -> None:
+    """Write an encyclopedia as FlashRAG's JSON lines; ids are digests of the contents."""
     with path.open("w", encoding="utf-8") as file:
         for article in book.articles.values():
             contents = contents_of(article.title, article.text)
-            name = hashlib.md5(contents.encode(), usedforsecurity=False).hexdigest()[:_ID]
+            name = hashlib.md5(contents.encode(), usedforsecurity=False).hexdigest()[:_ID_LENGTH]
             file.write(json.dumps({"id": name, "contents": contents}) + "\n")
 
 
 def plan(question: Question, turns: Sequence[Turn], left: int, form: ActionForm) -> str:
     """Return the next action of an expert that knows decomposition and answer."""
     asked, shown = _so_far(turns, form)
-    seen = {one.title.lower() for one in shown}
+    seen = {passage.title.lower() for passage in shown}
+
     # Queries with the titles that they shall find, as far as these are known.
-    wanted = [(hop.question, hop.title) for hop in question.hops]
-    wanted = wanted or [(title, title) for title in question.titles] or [(question.text, "")]
-    for query, title in wanted if left > 1 else ():
+    searches = [(hop.question, hop.title) for hop in question.hops]
+    if not searches:
+        searches = [(title, title) for title in question.titles]
+    if not searches:
+        searches = [(question.text, "")]
+
+    # The last turn is for the answer.
+    for query, title in searches if left > 1 else ():
         if title.lower() not in seen or not title:
-            for choice in (query, title):
-                if choice and choice.lower() not in asked:
-                    return written_search(choice, form)
+            for candidate in (query, title):
+                if candidate and candidate.lower() not in asked:
+                    return written_search(candidate, form)
     return written_answer(question.golden[0], form)
 
 
 def explore(question: str, turns: Sequence[Turn], left: int, form: ActionForm) -> str:
     """Return the next action of an expert that knows the question and what was shown."""
     asked, shown = _so_far(turns, form)
-    taken_apart = unravel(question)
-    if taken_apart is None:
+    unraveled = unravel(question)
+    if unraveled is None:
         return _browse(question, asked, shown, left, form)
-    thing, chain = taken_apart
+
+    # From hop to hop as far as the articles that were shown say; then a search for the next one.
+    thing, chain = unraveled
     for relation in chain:
-        article = next((one for one in shown if one.title == thing), None)
+        article = next((passage for passage in shown if passage.title == thing), None)
         value = None if article is None else told_by(article.text, thing, relation)
         if value is None:
             query = lexicon()["relations"][relation]["questions"][0].format(s=thing)
-            fresh = next((one for one in (query, thing) if one.lower() not in asked), None)
-            if left <= 1 or fresh is None:
+            new_queries = [text for text in (query, thing) if text.lower() not in asked]
+            if left <= 1 or not new_queries:
                 return _browse(question, asked, shown, 1, form)
-            return written_search(fresh, form)
+            return written_search(new_queries[0], form)
         thing = value
     return written_answer(thing, form)
 
@@ -307,22 +341,25 @@ def explore(question: str, turns: Sequence[Turn], left: int, form: ActionForm) -
 def _browse(
     question: str, asked: set[str], shown: Sequence[Shown], left: int, form: ActionForm
 ) -> str:
+    """Return a search for the question's words, or the name that was shown most often as answer."""
     if left > 1:
         for query in (question, *names_in(question)[:1]):
             if query.lower() not in asked:
                 return written_search(query, form)
-    said = f" {normalize_answer(question)} "
+
     counts: Counter[str] = Counter()
-    for one in shown:
-        counts.update({one.title, *names_in(one.text)})
-    fitting = [name for name in counts if f" {normalize_answer(name)} " not in said]
-    best = min(fitting, key=lambda name: (-counts[name], name), default="unknown")
+    for passage in shown:
+        counts.update({passage.title, *names_in(passage.text)})
+    question_words = f" {normalize_answer(question)} "
+    candidates = [name for name in counts if f" {normalize_answer(name)} " not in question_words]
+    best = min(candidates, key=lambda name: (-counts[name], name), default="unknown")
     return written_answer(best, form)
 
 
 def _so_far(turns: Sequence[Turn], form: ActionForm) -> tuple[set[str], list[Shown]]:
     """Return the queries so far, lower case, and the passages that were shown."""
-    asked, shown = set(), list[Shown]()
+    asked = set[str]()
+    shown = list[Shown]()
     for turn in turns:
         move = read_move(turn.action or "", form)
         if move.kind == "search":

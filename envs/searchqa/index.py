@@ -102,6 +102,7 @@ def build_index(
             f"expected a new folder or an index at {target}, found other files; name a folder that "
             "does not exist yet"
         )
+
     with on_disk(target), written(target), replacing(target) as folder:
         figures = write_passages(folder, Path(corpus), progress)
         total = figures["passages"]
@@ -111,6 +112,7 @@ def build_index(
             figures |= build_tantivy(folder, total, progress)
         else:
             figures |= build_dense(folder, total, encoder, faiss, progress)
+
         sums = digests_of(folder, [path.name for path in folder.iterdir()])
         sizes = {name: entry["size"] for name, entry in sums.items()}
         head = {"format": FORMAT, "kind": kind, "files": sizes, "digests": sums}
@@ -123,24 +125,26 @@ def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any]:
     folder = Path(directory).absolute()
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        kind, files = manifest["kind"], manifest["files"]
+        kind = manifest["kind"]
+        files = manifest["files"]
         if manifest["format"] != FORMAT or kind not in KINDS or not isinstance(files, dict):
             raise ValueError(f"format {manifest['format']!r:.40}, kind {kind!r:.40}")
         if not isinstance(manifest["sha256"], str) or type(manifest["passages"]) is not int:
             raise ValueError("figures that are none")
     except (FileNotFoundError, NotADirectoryError) as error:
+        guess = " (one that was not finished?)" if folder.is_dir() else ""
         raise DataNotFound(
-            f"expected an index in {folder}, found no {MANIFEST}"
-            + (" (one that was not finished?)" if folder.is_dir() else "")
-            + "; run: comap data build searchqa CORPUS"
+            f"expected an index in {folder}, found no {MANIFEST}{guess}; "
+            "run: comap data build searchqa CORPUS"
         ) from error
     except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
         raise corrupt(folder, f"{MANIFEST} of format {FORMAT}", f"{error}") from error
+
     for name, size in files.items():
         path = folder / Path(str(name)).name
-        found = path.stat().st_size if path.is_file() else None
-        if found != size:
-            raise corrupt(folder, f"{path.name} of {size:,} bytes", f"{found}")
+        actual_size = path.stat().st_size if path.is_file() else None
+        if actual_size != size:
+            raise corrupt(folder, f"{path.name} of {size:,} bytes", f"{actual_size}")
     return dict(manifest)
 
 
@@ -189,9 +193,10 @@ def open_index(directory: str | os.PathLike[str], *, encoder: Encoder | None = N
     return DenseRetriever(folder, manifest, encoder)
 
 
-_VECTORS, _FAISS = "vectors.npy", "vectors.faiss"
+_VECTORS = "vectors.npy"
+_FAISS = "vectors.faiss"
 _ENCODED_BATCH = 256
-_BLOCK = 65_536
+_BLOCK = 65_536  # vectors that are compared at once
 
 
 class DenseRetriever:
@@ -201,6 +206,7 @@ class DenseRetriever:
         built = manifest.get("encoder")
         if not isinstance(built, dict) or not isinstance(built.get("name"), str):
             raise DataCorrupt(f"expected the encoder's name in {folder}, found {built!r:.80}")
+
         if encoder is None:
             if not isinstance(built.get("config"), dict):
                 raise OptionError(
@@ -213,10 +219,12 @@ class DenseRetriever:
                 f"expected the encoder {built['name']!r:.80}, with which {folder} was built, found "
                 f"{encoder.name!r:.80}; pass that one"
             )
+
         self._made_of = (folder, manifest, encoder)
         self.encoder = encoder
         self.identity = f"dense:{manifest['sha256'][:16]}:{encoder.name}"
         self._store = PassageStore(folder / PASSAGES)
+
         self._faiss: Any = None
         if (folder / _FAISS).is_file():
             self._faiss = _faiss().read_index(str(folder / _FAISS))
@@ -230,25 +238,30 @@ class DenseRetriever:
         return DenseRetriever, self._made_of
 
     def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
+        """Return at most `k` passages for each query, best first, ties by id."""
         check_queries(queries, k)
         if not queries:
             return []
+
         vectors = self.encoder.encode(queries, "query")
-        rows, scores = self._nearest(vectors, k)
-        found = []
-        for numbers, fits in zip(rows, scores, strict=True):
-            order = [index for index in np.lexsort((numbers, -fits)) if numbers[index] >= 0][:k]
-            passages = self._store.passages([int(numbers[index]) for index in order])
-            found.append(
-                [Hit(*one, float(fits[at])) for one, at in zip(passages, order, strict=True)]
-            )
-        return found
+        all_rows, all_scores = self._nearest(vectors, k)
+        answers = []
+        for rows, scores in zip(all_rows, all_scores, strict=True):
+            # FAISS fills up with rows of -1 where there are fewer passages.
+            order = [index for index in np.lexsort((rows, -scores)) if rows[index] >= 0][:k]
+            passages = self._store.passages([int(rows[index]) for index in order])
+            hits = []
+            for passage, index in zip(passages, order, strict=True):
+                hits.append(Hit(*passage, float(scores[index])))
+            answers.append(hits)
+        return answers
 
     def _nearest(self, vectors: Vectors, k: int) -> tuple[Any, Any]:
         """Return rows and scores of the best passages for each vector, in any order."""
         if self._faiss is not None:
             scores, rows = self._faiss.search(np.ascontiguousarray(vectors), k)
             return rows, scores
+
         best_rows = np.zeros((len(vectors), 0), np.int64)
         best = np.zeros((len(vectors), 0), np.float32)
         for first in range(0, len(self._vectors), _BLOCK):
@@ -256,7 +269,9 @@ class DenseRetriever:
             numbers = np.broadcast_to(np.arange(first, first + part.shape[1]), part.shape)
             best = np.concatenate([best, part], axis=1)
             best_rows = np.concatenate([best_rows, numbers], axis=1)
-            order = np.argsort(-best, axis=1, kind="stable")[:, :k]  # rows ascend: ties by id
+
+            # Rows ascend, in the order of ids: a stable order leaves ties by id.
+            order = np.argsort(-best, axis=1, kind="stable")[:, :k]
             best = np.take_along_axis(best, order, 1)
             best_rows = np.take_along_axis(best_rows, order, 1)
         return best_rows, best
@@ -273,6 +288,7 @@ def build_dense(
         raise OptionError(
             f"expected an encoder with name and encode(texts, side), found {type(coder).__name__}"
         )
+
     parts = _encoded(folder, coder, total, progress)
     first = next(parts)
     width = int(first.shape[1])
@@ -280,19 +296,9 @@ def build_dense(
     if isinstance(coder, TransformerEncoder):
         figures["encoder"]["config"] = coder.config()
     if faiss is not None:
-        package = _faiss()
-        try:
-            index = package.index_factory(width, faiss, package.METRIC_INNER_PRODUCT)
-        except RuntimeError as error:
-            raise OptionError(f"FAISS has no index {faiss!r:.40}: {str(error)[-120:]}") from error
-        if not index.is_trained:
-            raise OptionError(
-                f"an index {faiss!r:.40} must be trained first; take 'Flat' or 'HNSW64'"
-            )
-        for part in chain([first], parts):
-            index.add(part)
-        package.write_index(index, str(folder / _FAISS))
+        _write_faiss(folder / _FAISS, faiss, width, chain([first], parts))
         return figures | {"faiss": faiss}
+
     vectors = np.lib.format.open_memmap(
         folder / _VECTORS, mode="w+", dtype=np.float32, shape=(total, width)
     )
@@ -304,7 +310,25 @@ def build_dense(
     return figures
 
 
+def _write_faiss(path: Path, factory: str, width: int, parts: Iterator[Vectors]) -> None:
+    """Write the index of FAISS that a factory string names."""
+    package = _faiss()
+    try:
+        index = package.index_factory(width, factory, package.METRIC_INNER_PRODUCT)
+    except RuntimeError as error:
+        raise OptionError(f"FAISS has no index {factory!r:.40}: {str(error)[-120:]}") from error
+    if not index.is_trained:
+        raise OptionError(
+            f"an index {factory!r:.40} must be trained first; take 'Flat' or 'HNSW64'"
+        )
+
+    for part in parts:
+        index.add(part)
+    package.write_index(index, str(path))
+
+
 def _encoded(folder: Path, coder: Encoder, total: int, progress: Listener) -> Iterator[Vectors]:
+    """Yield the vectors of all passages, a batch at a time."""
     store = PassageStore(folder / PASSAGES)
     texts = (contents_of(title, text) for title, text in store.texts())
     done = 0

@@ -26,12 +26,12 @@ _CACHE_KIB = 32_768
 
 @contextmanager
 def written(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors of the disk into `OSError`, as other writers tell them."""
+    """Turn SQLite's errors of the disk into `OSError`, which other writers raise."""
     try:
         yield
     except sqlite3.OperationalError as error:
-        said = f"{error} (is the disk full?)"
-        raise OSError(errno.ENOSPC, said, str(path)) from error
+        message = f"{error} (is the disk full?)"
+        raise OSError(errno.ENOSPC, message, str(path)) from error
 
 
 def read_corpus(path: Path, progress: Listener) -> Iterator[tuple[str, str, str]]:
@@ -43,7 +43,9 @@ def read_corpus(path: Path, progress: Listener) -> Iterator[tuple[str, str, str]
             f"expected a corpus at {path}, found: {error.strerror}; name a file of JSON lines, each "
             '{"id": ..., "contents": ...}'
         ) from error
-    done, total = 0, path.stat().st_size
+
+    done = 0
+    total = path.stat().st_size
     with file:
         for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE + 1), b""), 1):
             done += len(line)
@@ -55,26 +57,30 @@ def read_corpus(path: Path, progress: Listener) -> Iterator[tuple[str, str, str]
 
 
 def _passage(line: bytes, path: Path, number: int) -> tuple[str, str, str]:
-    said = f"line {number} of {path}"
+    """Return id, title and text of the passage in a line of a corpus."""
+    place = f"line {number} of {path}"
     if len(line) > _LONGEST_LINE:
         raise DataCorrupt(
-            f"expected a passage of at most {_LONGEST_LINE:,} bytes in {said}, found more"
+            f"expected a passage of at most {_LONGEST_LINE:,} bytes in {place}, found more"
         )
+
     try:
         record = json.loads(line)
-        name, contents = record["id"], record["contents"]
+        name = record["id"]
+        contents = record["contents"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataCorrupt(
-            f'expected {{"id": ..., "contents": ...}} in {said}, found {line[:80]!r}; is this a corpus '
+            f'expected {{"id": ..., "contents": ...}} in {place}, found {line[:80]!r}; is this a corpus '
             "in FlashRAG's form?"
         ) from error
     if isinstance(name, bool) or not isinstance(name, str | int) or not isinstance(contents, str):
-        raise DataCorrupt(f"expected an id and a text in {said}, found {record!r:.120}")
+        raise DataCorrupt(f"expected an id and a text in {place}, found {record!r:.120}")
+
     name = str(name)
     try:
         (name + contents).encode("utf-8")
     except UnicodeEncodeError as error:
-        raise DataCorrupt(f"expected text in {said}, found half a character: {error}") from error
+        raise DataCorrupt(f"expected text in {place}, found half a character: {error}") from error
     return name, *split_contents(contents.replace("\0", " "))
 
 
@@ -83,6 +89,7 @@ def _writing(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a file of an index under construction, in one transaction and without a journal."""
     connection = sqlite3.connect(path, isolation_level=None)
     try:
+        # What is cut off is made anew: nothing needs to be recovered.
         for setting in ("journal_mode = OFF", "synchronous = OFF", f"cache_size = -{_CACHE_KIB}"):
             connection.execute(f"PRAGMA {setting}")
         connection.execute("BEGIN")
@@ -94,10 +101,11 @@ def _writing(path: Path) -> Iterator[sqlite3.Connection]:
 
 def write_passages(folder: Path, corpus: Path, progress: Listener) -> dict[str, Any]:
     """Write the passages of a corpus, in the order of their ids, and return figures."""
-    given, digest = folder / "draft.db", hashlib.sha256()
+    draft_path = folder / "draft.db"
+    digest = hashlib.sha256()
     columns = "(id TEXT PRIMARY KEY, title TEXT, text TEXT) WITHOUT ROWID"
     try:
-        with _writing(given) as draft, _writing(folder / PASSAGES) as store:
+        with _writing(draft_path) as draft, _writing(folder / PASSAGES) as store:
             draft.execute(f"CREATE TABLE given {columns}")
             for row in read_corpus(corpus, progress):
                 try:
@@ -107,20 +115,24 @@ def write_passages(folder: Path, corpus: Path, progress: Listener) -> dict[str, 
                         f"expected ids that differ in {corpus}, found two passages with the id "
                         f"{row[0]!r:.80}; give each its own"
                     ) from None
+
             (total,) = draft.execute("SELECT count(*) FROM given").fetchone()
             if not total:
                 raise DataCorrupt(f"expected passages in {corpus}, found none; name another")
+
+            # The draft has sorted them: rows are in the order of ids, and ties of scores by row.
             store.execute(
                 "CREATE TABLE passages (row INTEGER PRIMARY KEY, id TEXT, title TEXT, text TEXT)"
             )
             in_order = draft.execute("SELECT id, title, text FROM given ORDER BY id")
-            for place, one in enumerate(in_order):
-                digest.update(json.dumps(one).encode() + b"\n")
-                store.execute("INSERT INTO passages VALUES (?, ?, ?, ?)", (place, *one))
-                if place % _BATCH == 0:
-                    progress(Progress("sorting", place, total))
+            for row_number, passage in enumerate(in_order):
+                digest.update(json.dumps(passage).encode() + b"\n")
+                store.execute("INSERT INTO passages VALUES (?, ?, ?, ?)", (row_number, *passage))
+                if row_number % _BATCH == 0:
+                    progress(Progress("sorting", row_number, total))
     finally:
-        given.unlink()
+        draft_path.unlink()
+
     progress(Progress("sorting", total, total))
     return {"passages": total, "sha256": digest.hexdigest()}
 
@@ -146,6 +158,7 @@ class PassageStore:
         return PassageStore, (self.path,)
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Return the rows that a statement selects."""
         with self._lock:
             try:
                 return self._connected().execute(sql, values).fetchall()
@@ -156,13 +169,14 @@ class PassageStore:
         """Return id, title and text of some rows, in their order."""
         marks = ",".join("?" * len(rows))
         sql = f"SELECT row, id, title, text FROM passages WHERE row IN ({marks})"  # only marks
-        found = {row: (name, title, text) for row, name, title, text in self.run(sql, rows)}
-        missing = [row for row in rows if row not in found]
+        by_row = {row: (name, title, text) for row, name, title, text in self.run(sql, rows)}
+        missing = [row for row in rows if row not in by_row]
         if missing:
             raise self.corrupt(f"no passage in row {missing[0]}")
-        return [found[row] for row in rows]
+        return [by_row[row] for row in rows]
 
     def corrupt(self, found: str) -> DataCorrupt:
+        """Return the error for an index that is not whole."""
         return corrupt(self.path.parent, "a whole index", found)
 
     def texts(self) -> Iterator[tuple[str, str]]:
@@ -175,12 +189,14 @@ class PassageStore:
             first += len(part)
 
     def close(self) -> None:
+        """Close the file; the next statement opens it again."""
         with self._lock:
             if self._connection is not None and self._process == os.getpid():
                 self._connection.close()
             self._connection = None
 
     def _connected(self) -> sqlite3.Connection:
+        """Return this process's connection: SQLite's may not be carried through a fork."""
         if self._connection is None or self._process != os.getpid():
             self._connection = sqlite3.connect(
                 f"{self.path.absolute().as_uri()}?mode=ro&immutable=1",
@@ -207,9 +223,9 @@ _STOP = frozenset(
 
 def query_words(query: str) -> list[str]:
     """Return the different words of a query, lower case, in order, without the commonest ones."""
-    found = dict.fromkeys(word[:_LONGEST] for word in _WORD.findall(query.lower()))
-    words = [word for word in found if word not in _STOP] or list(found)
-    return words[:MOST_WORDS]
+    all_words = dict.fromkeys(word[:_LONGEST] for word in _WORD.findall(query.lower()))
+    words = [word for word in all_words if word not in _STOP]
+    return (words or list(all_words))[:MOST_WORDS]
 
 
 _FIND = (
@@ -226,17 +242,19 @@ class FTS5Retriever:
         self._store = PassageStore(folder / PASSAGES)
 
     def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
+        """Return at most `k` passages for each query, best first, ties by id."""
         check_queries(queries, k)
-        return [self._one(query, k) for query in queries]
+        return [self._search_one(query, k) for query in queries]
 
-    def _one(self, query: str, k: int) -> list[Hit]:
+    def _search_one(self, query: str, k: int) -> list[Hit]:
         words = query_words(query)
         if not words:
             return []
-        wanted = " OR ".join(f'"{word}"' for word in words)
-        found = self._store.run(_FIND, (wanted, k))
-        passages = self._store.passages([row for row, _ in found])
-        return [Hit(*one, score) for one, (_, score) in zip(passages, found, strict=True)]
+
+        expression = " OR ".join(f'"{word}"' for word in words)
+        rows = self._store.run(_FIND, (expression, k))
+        passages = self._store.passages([row for row, _ in rows])
+        return [Hit(*passage, score) for passage, (_, score) in zip(passages, rows, strict=True)]
 
 
 def build_fts5(folder: Path, total: int, progress: Listener) -> dict[str, Any]:
@@ -254,6 +272,7 @@ def build_fts5(folder: Path, total: int, progress: Listener) -> dict[str, Any]:
                 f"expected an SQLite with FTS5, found {sqlite3.sqlite_version} ({error}); take another "
                 f"kind: {install_command('search')}, then --kind tantivy"
             ) from error
+
         for first in range(0, total, _BATCH):
             rows = index.execute(
                 "SELECT row, title, text FROM passages WHERE row >= ? AND row < ? ORDER BY row",
@@ -279,7 +298,7 @@ class TantivyRetriever:
         self._made_of = (folder, manifest)
         self._store = PassageStore(folder / PASSAGES)
         tantivy = _tantivy()
-        with _broken_files_told(folder):
+        with _corrupt_files(folder):
             self._index = tantivy.Index.open(str(folder))
             self._index.config_reader("manual", 1)  # it does not change: no thread looks after it
             self._searcher = self._index.searcher()
@@ -288,24 +307,26 @@ class TantivyRetriever:
         return TantivyRetriever, self._made_of
 
     def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
+        """Return at most `k` passages for each query, best first, ties by id."""
         check_queries(queries, k)
-        return [self._one(query, k) for query in queries]
+        return [self._search_one(query, k) for query in queries]
 
-    def _one(self, query: str, k: int) -> list[Hit]:
-        wanted = " ".join(query_words(query))  # letters and digits, lower case: no operators
-        if not wanted:
+    def _search_one(self, query: str, k: int) -> list[Hit]:
+        words = " ".join(query_words(query))  # letters and digits, lower case: no operators
+        if not words:
             return []
-        with _broken_files_told(self._store.path.parent):
-            asked = self._index.parse_query(wanted, ["words"])
-            hits = self._searcher.search(asked, k + _TIES, count=False).hits
-            rows = self._searcher.fast_field_values("row", [place for _, place in hits])
+
+        with _corrupt_files(self._store.path.parent):
+            parsed = self._index.parse_query(words, ["words"])
+            hits = self._searcher.search(parsed, k + _TIES, count=False).hits
+            rows = self._searcher.fast_field_values("row", [address for _, address in hits])
         best = sorted((-score, row) for (score, _), row in zip(hits, rows, strict=True))[:k]
         passages = self._store.passages([row for _, row in best])
-        return [Hit(*one, -score) for one, (score, _) in zip(passages, best, strict=True)]
+        return [Hit(*passage, -score) for passage, (score, _) in zip(passages, best, strict=True)]
 
 
 @contextmanager
-def _broken_files_told(folder: Path) -> Iterator[None]:
+def _corrupt_files(folder: Path) -> Iterator[None]:
     """Turn what Tantivy raises over broken files into `DataCorrupt`: Rust's panics are no `Exception`."""
     try:
         yield

@@ -13,11 +13,13 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checka
 from ...errors import EngineError, OptionError, check_choice, check_number, check_url
 from ..http import ExchangeFailure, json_app, post_json
 
-LONGEST_TITLE, LONGEST_TEXT = 300, 6_000
+LONGEST_TITLE = 300
+LONGEST_TEXT = 6_000
 """Characters of a title and of a text; what a retriever returns beyond is cut."""
 
 _LONGEST_ID = 200
-_MOST_QUERIES, _MOST_HITS = 4_096, 1_000
+_MOST_QUERIES = 4_096
+_MOST_HITS = 1_000
 
 
 class Hit(NamedTuple):
@@ -81,7 +83,8 @@ class CallableRetriever:
                 f"expected a function of queries and k, found {type(function).__name__}; pass one, or "
                 "an object with search(queries, k)"
             )
-        self.function, self.identity = function, name
+        self.function = function
+        self.identity = name
 
     def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
         """Return what the function returns, checked.
@@ -90,19 +93,22 @@ class CallableRetriever:
             EngineError: It returns something else, or too few lists.
         """
         check_queries(queries, k)
-        answer = self.function(list(queries), k)
+        rows = self.function(list(queries), k)
+
+        # The function may return any iterables, without end as well: `k` of each are taken.
+        answers = []
         try:
-            found = [
-                [hit_of(one, rank) for rank, one in zip(range(1, k + 1), row, strict=False)]
-                for row in answer
-            ]
+            for row in rows:
+                ranked = zip(range(1, k + 1), row, strict=False)
+                answers.append([hit_of(passage, rank) for rank, passage in ranked])
         except (TypeError, ValueError) as error:
             raise EngineError(f"expected passages from {self.identity!r}, found {error}") from error
-        if len(found) != len(queries):
+        if len(answers) != len(queries):
             raise EngineError(
-                f"expected {len(queries)} lists of passages from {self.identity!r}, found {len(found)}"
+                f"expected {len(queries)} lists of passages from {self.identity!r}, found "
+                f"{len(answers)}"
             )
-        return found
+        return answers
 
 
 def check_queries(queries: Sequence[str], k: int) -> None:
@@ -126,26 +132,33 @@ def split_contents(contents: str) -> tuple[str, str]:
 
 
 def contents_of(title: str, text: str) -> str:
+    """Return a passage as corpora write it: see `split_contents`."""
     return f'"{title}"\n{text}'
 
 
-def hit_of(found: Any, rank: int = 1) -> Hit:
+def hit_of(passage: Any, rank: int = 1) -> Hit:
     """Return a `Hit` from what a function or a server calls a passage; cut where it is too long."""
-    if isinstance(found, Hit):
-        return found
-    if not isinstance(found, dict):
-        raise ValueError(f"a passage that is no JSON object: {found!r:.80}")
-    title, text = found.get("title"), found.get("text")
-    if isinstance(found.get("contents"), str):
-        title, text = split_contents(found["contents"][: LONGEST_TITLE + LONGEST_TEXT])
+    if isinstance(passage, Hit):
+        return passage
+    if not isinstance(passage, dict):
+        raise ValueError(f"a passage that is no JSON object: {passage!r:.80}")
+
+    title = passage.get("title")
+    text = passage.get("text")
+    if isinstance(passage.get("contents"), str):
+        title, text = split_contents(passage["contents"][: LONGEST_TITLE + LONGEST_TEXT])
     if not isinstance(text, str):
-        raise ValueError(f"a passage without 'contents' or 'text': {found!r:.80}")
-    name, score = found.get("id", ""), found.get("score", 1 / rank)
+        raise ValueError(f"a passage without 'contents' or 'text': {passage!r:.80}")
+
+    name = passage.get("id", "")
     if isinstance(name, bool) or not isinstance(name, str | int):
         raise ValueError(f"a passage whose id is no text: {name!r:.80}")
-    number = isinstance(score, int | float) and not isinstance(score, bool)
-    if not number or not math.isfinite(score):
+
+    score = passage.get("score", 1 / rank)
+    is_number = isinstance(score, int | float) and not isinstance(score, bool)
+    if not is_number or not math.isfinite(score):
         raise ValueError(f"a score that is no number: {score!r:.80}")
+
     title = title[:LONGEST_TITLE] if isinstance(title, str) else ""
     name = str(name)[:_LONGEST_ID].encode("utf-8", "replace").decode()
     return Hit(name, title, text[:LONGEST_TEXT], float(score))
@@ -176,17 +189,21 @@ class HybridRetriever:
             raise OptionError(f"expected two retrievers or more, found {len(retrievers)}")
         check_number("depth", depth)
         check_number("constant", constant)
-        self.retrievers, self.depth, self.constant = tuple(retrievers), depth, constant
-        names = "+".join(str(one.identity) for one in retrievers)
+        self.retrievers = tuple(retrievers)
+        self.depth = depth
+        self.constant = constant
+        names = "+".join(str(retriever.identity) for retriever in retrievers)
         self.identity = f"hybrid({names},{depth},{constant})"
 
     def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
         """Return at most `k` passages for each query, best first, ties by id."""
         check_queries(queries, k)
-        found = [one.search(queries, max(k, self.depth)) for one in self.retrievers]
-        return [self._fuse(lists, k) for lists in zip(*found, strict=True)]
+        depth = max(k, self.depth)
+        answers = [retriever.search(queries, depth) for retriever in self.retrievers]
+        return [self._fuse(lists, k) for lists in zip(*answers, strict=True)]
 
     def _fuse(self, lists: Sequence[Sequence[Hit]], k: int) -> list[Hit]:
+        """Return the best passages of several lists (reciprocal rank fusion)."""
         passages: dict[str, Hit] = {}
         scores: dict[str, float] = {}
         for hits in lists:
@@ -202,27 +219,34 @@ class RememberingRetriever:
 
     def __init__(self, retriever: Retriever, most: int = 1024):
         check_number("most", most)
-        self.retriever, self.identity, self._most = retriever, retriever.identity, most
-        self._known: OrderedDict[tuple[str, int], tuple[Hit, ...]] = OrderedDict()
+        self.retriever = retriever
+        self.identity = retriever.identity
+        self._most = most
+        self._remembered: OrderedDict[tuple[str, int], tuple[Hit, ...]] = OrderedDict()
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RememberingRetriever, (self.retriever, self._most)
 
     def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
+        """Return at most `k` passages for each query, best first, ties by id."""
         check_queries(queries, k)
         with self._lock:
-            known = {query: self._known.get((query, k)) for query in queries}
-        new = [query for query, hits in known.items() if hits is None]
-        if new:
-            for query, hits in zip(new, self.retriever.search(new, k), strict=True):
-                known[query] = tuple(hits)
+            answers = {query: self._remembered.get((query, k)) for query in queries}
+
+        # The lock is not held while the other retriever searches.
+        new_queries = [query for query, hits in answers.items() if hits is None]
+        if new_queries:
+            new_answers = self.retriever.search(new_queries, k)
+            for query, hits in zip(new_queries, new_answers, strict=True):
+                answers[query] = tuple(hits)
+
         with self._lock:
-            for query in new:
-                self._known[query, k] = known[query] or ()
-            while len(self._known) > self._most:
-                self._known.popitem(last=False)
-        return [list(known[query] or ()) for query in queries]
+            for query in new_queries:
+                self._remembered[query, k] = answers[query] or ()
+            while len(self._remembered) > self._most:
+                self._remembered.popitem(last=False)
+        return [list(answers[query] or ()) for query in queries]
 
 
 class RecalledRetriever:
@@ -231,20 +255,21 @@ class RecalledRetriever:
     identity = "recalled"
 
     def __init__(self) -> None:
-        self._known: dict[str, list[Hit]] = {}
+        self._hits_by_query: dict[str, list[Hit]] = {}
 
-    def learn(self, query: str, shown: Sequence[tuple[str, str]]) -> None:
-        self._known[query] = [
-            Hit(str(rank), title, text, 1 / rank) for rank, (title, text) in enumerate(shown, 1)
+    def learn(self, query: str, passages: Sequence[tuple[str, str]]) -> None:
+        """Take in the passages, each a title and a text, that an observation showed for a query."""
+        self._hits_by_query[query] = [
+            Hit(str(rank), title, text, 1 / rank) for rank, (title, text) in enumerate(passages, 1)
         ]
 
     def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
         """Return what was shown, all of it: a record shows as many passages as were asked for."""
         check_queries(queries, k)
         for query in queries:
-            if query not in self._known:
+            if query not in self._hits_by_query:
                 raise EngineError(f"expected a recorded answer to {query!r:.80}, found none")
-        return [self._known[query] for query in queries]
+        return [self._hits_by_query[query] for query in queries]
 
 
 Wire: TypeAlias = Literal["queries", "query"]
@@ -286,10 +311,14 @@ class RemoteRetriever:
         if type(timeout) not in (int, float) or not 0 < timeout < math.inf:
             raise OptionError(f"timeout must be a number of seconds above 0, not {timeout!r}")
         check_number("retries", retries, 0, 10)
+
         parts = check_url("the retriever", url, "http://127.0.0.1:8000/retrieve")
         path = parts.path if parts.path not in ("", "/") else _PATH
-        self._url, self._host = parts._replace(path=path).geturl(), parts.hostname
-        self.wire, self.timeout, self.retries = wire, float(timeout), retries
+        self._url = parts._replace(path=path).geturl()
+        self._host = parts.hostname
+        self.wire = wire
+        self.timeout = float(timeout)
+        self.retries = retries
         self.identity = f"remote:{self._host}:{parts.port}{path}"
 
     def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
@@ -302,11 +331,13 @@ class RemoteRetriever:
         end = time.monotonic() + self.timeout
         if self.wire == "query":
             return [self._ask({"query": query}, 1, k, end)[0] for query in queries]
-        return self._ask({"queries": list(queries)}, len(queries), k, end) if queries else []
+        if not queries:
+            return []
+        return self._ask({"queries": list(queries)}, len(queries), k, end)
 
-    def _ask(self, asked: Mapping[str, Any], number: int, k: int, end: float) -> list[list[Hit]]:
-        """Return the answer to one request, asked again where that may help."""
-        body = json.dumps({**asked, "topk": k, "return_scores": True}).encode()
+    def _ask(self, request: Mapping[str, Any], number: int, k: int, end: float) -> list[list[Hit]]:
+        """Return the answer to one request, sent again where that may help."""
+        body = json.dumps({**request, "topk": k, "return_scores": True}).encode()
         attempt = 0
         while True:
             pause = _PAUSE * 2**attempt
@@ -325,30 +356,35 @@ class RemoteRetriever:
 
 
 def _read(body: bytes, number: int, k: int) -> list[list[Hit]]:
+    """Return the passages in a server's answer; raise `ExchangeFailure` where it is none."""
     try:
         rows = json.loads(body)["result"]
         if not isinstance(rows, list) or len(rows) != number:
-            found = len(rows) if isinstance(rows, list) else type(rows).__name__
-            raise ValueError(f"{found} results for {number} queries")
+            count = len(rows) if isinstance(rows, list) else type(rows).__name__
+            raise ValueError(f"{count} results for {number} queries")
         return [_hits(row, k) for row in rows]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        said = f"{type(error).__name__}: {error}"
-        raise ExchangeFailure(f"an answer that cannot be read ({said:.200})") from None
+        message = f"{type(error).__name__}: {error}"
+        raise ExchangeFailure(f"an answer that cannot be read ({message:.200})") from None
 
 
 def _hits(row: Any, k: int) -> list[Hit]:
+    """Return the passages for one query, with scores or without."""
     if not isinstance(row, list):
         raise TypeError(f"expected a list of passages, found {type(row).__name__}")
     hits = []
-    for rank, found in enumerate(row[:k], 1):
-        if isinstance(found, dict) and isinstance(found.get("document"), dict):
-            score = {"score": found["score"]} if found.get("score") is not None else {}
-            found = {**found["document"], **score}
-        hits.append(hit_of(found, rank))
+    for rank, passage in enumerate(row[:k], 1):
+        if isinstance(passage, dict) and isinstance(passage.get("document"), dict):
+            score = passage.get("score")
+            passage = dict(passage["document"])
+            if score is not None:
+                passage["score"] = score
+        hits.append(hit_of(passage, rank))
     return hits
 
 
-MAX_QUERIES, MAX_PASSAGES = 512, 5_120
+MAX_QUERIES = 512
+MAX_PASSAGES = 5_120
 _LONGEST_QUERY = 10_000
 _DEFAULT_TOPK = 3
 
@@ -359,6 +395,7 @@ def answer(retriever: Retriever, asked: Any, max_topk: int = 100) -> dict[str, A
         raise OptionError(f"expected a JSON object, found {type(asked).__name__}")
     if ("query" in asked) == ("queries" in asked):
         raise OptionError("expected either 'query' or 'queries', found both or none")
+
     queries = [asked["query"]] if "query" in asked else asked["queries"]
     if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
         raise OptionError("expected 'query' to be a text, or 'queries' a list of texts")
@@ -366,19 +403,25 @@ def answer(retriever: Retriever, asked: Any, max_topk: int = 100) -> dict[str, A
         raise OptionError(f"expected at most {MAX_QUERIES} queries, found {len(queries)}")
     if any(len(query) > _LONGEST_QUERY for query in queries):
         raise OptionError(f"expected queries of at most {_LONGEST_QUERY:,} characters")
+
     topk = asked.get("topk", asked.get("top_k"))
-    topk = _DEFAULT_TOPK if topk is None else topk
+    if topk is None:
+        topk = _DEFAULT_TOPK
     if type(topk) is not int or topk < 1:
         raise OptionError(f"expected 'topk' to be a whole number of at least 1, found {topk!r:.40}")
     topk = min(topk, max_topk)
     if len(queries) * topk > MAX_PASSAGES:
-        found_all = f"{len(queries)} queries with {topk} each"
-        raise OptionError(f"expected at most {MAX_PASSAGES:,} passages in all, found {found_all}")
-    found = retriever.search(queries, topk) if queries else []
-    return {"result": [[_row(hit) for hit in hits] for hits in found]}
+        raise OptionError(
+            f"expected at most {MAX_PASSAGES:,} passages in all, found {len(queries)} queries with "
+            f"{topk} each"
+        )
+
+    answers = retriever.search(queries, topk) if queries else []
+    return {"result": [[_row(hit) for hit in hits] for hits in answers]}
 
 
 def _row(hit: Hit) -> dict[str, Any]:
+    """Return a passage as Search-R1's server writes it, with title and text beside the contents."""
     contents = contents_of(hit.title, hit.text)
     document = {"id": hit.id, "contents": contents, "title": hit.title, "text": hit.text}
     return {"document": document, "score": hit.score}
@@ -390,10 +433,10 @@ def retrieval_app(
     """Return a web application that answers ``POST /retrieve`` and ``GET /health``."""
     check_number("max_topk", max_topk, 1, 1000)
 
-    def answered(method: str, path: str, asked: Any) -> Any:
+    def respond(method: str, path: str, asked: Any) -> Any:
         if path == "/health":
             return {"status": "ok", "retriever": str(retriever.identity)}
         return answer(retriever, asked, max_topk)
 
     routes = {"/retrieve": ("POST",), "/health": ("GET",)}
-    return json_app(routes, answered, host=host, token=token)
+    return json_app(routes, respond, host=host, token=token)
