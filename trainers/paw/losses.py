@@ -26,6 +26,38 @@ Select: TypeAlias = "Callable[[NDArray[np.float64], NDArray[np.bool_]], ArrayLik
 """Which of N rows are selected, (N,): of their actions' entropies and of which have an observation."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossInputs:
+    """What the loss of B rows is made of, at the T tokens after their prompts, padded.
+
+    Attributes:
+        logps: (B, T), log-probabilities of the tokens, with gradients.
+        old: (B, T), those before the update; None where the policy is still the same.
+        reference: (B, T), those under the first policy; None without that term.
+        entropies: (B, T), of the policy's distribution at each token, with gradients.
+        advantages: (B,) of rows, or (B, T) of tokens.
+        mask: (B, T), 1 at the response's tokens.
+        tokens: How many of these the whole mini-batch has, over all processes.
+        observed: (B, T), 1 at the observation's tokens.
+        weights: (B,), of each row's loss on its observation.
+    """
+
+    logps: Tensor
+    old: Tensor | None = None
+    reference: Tensor | None = None
+    entropies: Tensor
+    advantages: Tensor
+    mask: Tensor
+    tokens: int
+    observed: Tensor
+    weights: Tensor
+
+    @property
+    def token_advantages(self) -> Tensor:
+        """(B, T), or (B, 1) where all tokens of a row have the same."""
+        return self.advantages if self.advantages.dim() == 2 else self.advantages[:, None]
+
+
 @dataclass(frozen=True, slots=True)
 class Objective:
     """The terms of PaW's loss on some rows of a mini-batch, each with its weight."""
@@ -44,19 +76,8 @@ class Objective:
         return self.policy + self.kl + self.entropy + self.world_model
 
 
-def objective(  # noqa: PLR0913 the tensors of the equation, by name
-    config: PaWTraining,
-    *,
-    logps: Tensor,
-    old: Tensor | None,
-    reference: Tensor | None,
-    entropies: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    tokens: int,
-    observed: Tensor,
-    weights: Tensor,
-    wm_loss: ObservationLoss | None = None,
+def objective(
+    config: PaWTraining, inputs: LossInputs, *, wm_loss: ObservationLoss | None = None
 ) -> Objective:
     """Return PaW's loss on rows, its tokens' mean taken over the whole mini-batch (PaW, eq. 1 and 11).
 
@@ -67,45 +88,49 @@ def objective(  # noqa: PLR0913 the tensors of the equation, by name
 
     Args:
         config: The settings: clip ranges, weights, and the loss on observations.
-        logps: (B, T), log-probabilities of the tokens after the prompt.
-        old: (B, T), those before the update; None where the policy is still the same.
-        reference: (B, T), those under the first policy; None without that term.
-        entropies: (B, T), of the policy's distribution at each token.
-        advantages: (B,) of rows, or (B, T) of tokens.
-        mask: (B, T), 1 at the response's tokens.
-        tokens: How many of these the whole mini-batch has, over all processes.
-        observed: (B, T), 1 at the observation's tokens.
-        weights: (B,), of each row's loss on its observation.
+        inputs: The rows' tensors.
         wm_loss: Another loss on observations than `observation_losses`.
     """
-    chosen, count = config.optimization, max(tokens, 1)
+    optimization = config.optimization
+    logps = inputs.logps
+    zero = logps.new_zeros(())
 
     def mean(values: Tensor) -> Tensor:
-        return (values * mask).sum() / count
+        return (values * inputs.mask).sum() / max(inputs.tokens, 1)
 
-    gain = advantages if advantages.dim() == 2 else advantages[:, None]
-    ratio = (logps - (logps.detach() if old is None else old)).exp()
-    clipped = ratio.clamp(1 - chosen.clip_low, 1 + chosen.clip_high)
-    bounded = ratio if chosen.dual_clip is None else ratio.clamp(max=chosen.dual_clip)
-    policy = mean(-(bounded * gain).minimum(clipped * gain))
+    # Where the policy has not moved yet, w is 1, and has the gradient of its logarithm.
+    old = logps.detach() if inputs.old is None else inputs.old
+    ratio = (logps - old).exp()
+    clipped = ratio.clamp(1 - optimization.clip_low, 1 + optimization.clip_high)
+    bounded = ratio if optimization.dual_clip is None else ratio.clamp(max=optimization.dual_clip)
+    advantages = inputs.token_advantages
+    policy = mean(-(bounded * advantages).minimum(clipped * advantages))
+
     divergence = logps.new_zeros(logps.shape)
-    if reference is not None:
-        apart = reference - logps
-        divergence = apart.exp() - apart - 1
-    zero, found = logps.new_zeros(()), None
+    if inputs.reference is not None:
+        log_ratio = inputs.reference - logps
+        divergence = log_ratio.exp() - log_ratio - 1
+
+    entropy = zero
+    if optimization.entropy_bonus:
+        entropy = -optimization.entropy_bonus * mean(inputs.entropies)
+
     world_model = zero
+    observation = None
     if config.paw:
-        found = observation_losses(logps, observed, kind=config.loss.wm_loss, rho=config.loss.rho)
-        rows = found.rows if wm_loss is None else wm_loss(logps, observed)
-        world_model = (weights * rows).sum()
+        loss = config.loss
+        observation = observation_losses(logps, inputs.observed, kind=loss.wm_loss, rho=loss.rho)
+        rows = observation.rows if wm_loss is None else wm_loss(logps, inputs.observed)
+        world_model = (inputs.weights * rows).sum()
+
     return Objective(
         policy=policy,
-        kl=chosen.kl * mean(divergence),
-        entropy=-chosen.entropy_bonus * mean(entropies) if chosen.entropy_bonus else zero,
+        kl=optimization.kl * mean(divergence),
+        entropy=entropy,
         world_model=world_model,
         ratio=ratio.detach(),
         divergence=divergence.detach(),
-        observed=found,
+        observed=observation,
     )
 
 
@@ -117,9 +142,7 @@ class ObservationLosses:
     clipped: Tensor  # tokens that have p > rho, whatever the loss
     probability: Tensor  # the sum of the tokens' probabilities
     nll: Tensor  # the sum of their negative log-likelihoods, in nats
-    moderate: (
-        Tensor  # tokens whose p is from .01 to rho: where cmae has a gradient, which is p (1 - p)
-    )
+    moderate: Tensor  # tokens whose p is .01 to rho: where cmae has a gradient, p (1 - p)
     tokens: Tensor  # how many tokens there are, |o|
 
 
@@ -137,19 +160,21 @@ def observation_losses(
     have -log p_i. A row without tokens has 0.
     """
     observed = mask.bool()
-    logps = (logps if logps.dtype.itemsize > 4 else logps.float()).masked_fill(~observed, 0.0)
+    logps = _at_least_single(logps).masked_fill(~observed, 0.0)
     p = logps.exp()
+
     # Rounding brings the exponential of log(rho) to either side of rho; such a token is not above.
-    above = observed & (p.detach() > rho * (1 + 1e-6))
+    above_rho = observed & (p.detach() > rho * (1 + 1e-6))
+    learned = observed & ~above_rho if kind in ("cmae", "clipped_ce") else observed
     losses = 1 - p if kind in ("cmae", "mae") else -logps
-    learned = observed & ~above if kind in ("cmae", "clipped_ce") else observed
     tokens = observed.sum(-1)
+
     return ObservationLosses(
         rows=losses.masked_fill(~learned, 0.0).sum(-1) / tokens.clamp(min=1),
-        clipped=above.sum(-1),
+        clipped=above_rho.sum(-1),
         probability=p.detach().masked_fill(~observed, 0.0).sum(-1),
         nll=-logps.detach().sum(-1),
-        moderate=(observed & ~above & (p.detach() >= 0.01)).sum(-1),
+        moderate=(observed & ~above_rho & (p.detach() >= 0.01)).sum(-1),
         tokens=tokens,
     )
 
@@ -161,19 +186,25 @@ def row_entropies(
 
     `logps`, `entropies` (needed for ``full`` alone) and `mask` are (B, T); see PaW, before eq. 4.
     """
-    source = entropies if mode == "full" else logps
-    assert source is not None
-    kept = mask.bool()
-    source = source.detach().masked_fill(~kept, 0.0)
-    source = source if source.dtype.itemsize > 4 else source.float()
+    in_action = mask.bool()
+    values = entropies if mode == "full" else logps
+    assert values is not None
+    values = _at_least_single(values.detach().masked_fill(~in_action, 0.0))
+
     if mode == "sampled_plogp":
         # A probability of 0 has the entropy 0; 0 times its infinite logarithm would be no number.
-        source = -(source.exp() * source.clamp(min=-1e4))
+        values = -(values.exp() * values.clamp(min=-1e4))
     elif mode == "neg_logp":
-        source = -source
-    count = kept.sum(-1)
-    mean = source.masked_fill(~kept, 0.0).sum(-1) / count.clamp(min=1)
+        values = -values
+
+    count = in_action.sum(-1)
+    mean = values.masked_fill(~in_action, 0.0).sum(-1) / count.clamp(min=1)
     return mean.masked_fill(count == 0, -math.inf)
+
+
+def _at_least_single(values: Tensor) -> Tensor:
+    """Return values in single precision, or in double where they are."""
+    return values if values.dtype.itemsize > 4 else values.float()
 
 
 def select_rows(
@@ -185,17 +216,21 @@ def select_rows(
     seed: int = 0,
 ) -> NDArray[np.bool_]:
     """Return which rows are selected: ``ceil(share * |P|)`` of the eligible ones (PaW, eq. 4)."""
-    values, pool = np.asarray(entropies, np.float64), np.asarray(eligible, np.bool_)
-    candidates = np.flatnonzero(pool)
-    known = values[candidates]
-    if np.isnan(known).any():
+    values = np.asarray(entropies, np.float64)
+    candidates = np.flatnonzero(np.asarray(eligible, np.bool_))
+    candidate_values = values[candidates]
+    if np.isnan(candidate_values).any():
         raise OptionError("expected entropies that are numbers, found NaN; look at the model")
-    # As a fraction of what was written: 0.1 * 30 is above 3 in floating point.
-    count = math.ceil(Fraction(repr(float(share))) * len(candidates))
+
     if how == "random":
         order = np.random.default_rng(seed).permutation(len(candidates))
     else:
-        order = np.lexsort((-known if how == "top" else known, np.isneginf(known)))  # stable
+        # The sort is stable; rows without a token of an action, whose entropy is -inf, come last.
+        sort_key = -candidate_values if how == "top" else candidate_values
+        order = np.lexsort((sort_key, np.isneginf(candidate_values)))
+
+    # As a fraction of what was written: 0.1 * 30 is above 3 in floating point.
+    count = math.ceil(Fraction(repr(float(share))) * len(candidates))
     selected = np.zeros(len(values), np.bool_)
     selected[candidates[order[:count]]] = True
     return selected
@@ -208,6 +243,7 @@ def rank_correlation(a: ArrayLike, b: ArrayLike) -> float | None:
         _, index, sizes = np.unique(values, return_inverse=True, return_counts=True)
         mean_rank = np.cumsum(sizes) - (sizes - 1) / 2
         ranks.append(mean_rank[index.reshape(-1)] - (len(values) + 1) / 2)
+
     x, y = ranks
     scale = math.sqrt(float(x @ x) * float(y @ y))
     return max(-1.0, min(1.0, float(x @ y) / scale)) if scale else None
@@ -227,6 +263,7 @@ def adaptive_coefficients(
     sizes = np.bincount(groups, minlength=count or 0)
     if not enabled:
         return np.where(sizes > 0, 1.0, 0.0)
+
     sums = np.bincount(groups, weights=returns, minlength=len(sizes))
     lambdas = np.clip(1 - sums / np.maximum(sizes, 1) / r_max, 0.0, 1.0)
     return np.where(sizes > 0, lambdas, 0.0)
@@ -236,12 +273,12 @@ def row_weights(
     selected: ArrayLike, groups: ArrayLike, coefficients: ArrayLike, *, wm_coef: float = 1.0
 ) -> NDArray[np.float64]:
     """Return ``wm_coef * lambda_g / (G |S_g|)`` for selected rows, and 0 for others (PaW, eq. 11)."""
-    chosen = np.asarray(selected, np.bool_)
-    factors = np.asarray(coefficients, np.float64)
+    is_selected = np.asarray(selected, np.bool_)
+    lambdas = np.asarray(coefficients, np.float64)
     group = np.asarray(groups).astype(np.int64)
-    sizes = np.bincount(group[chosen], minlength=len(factors))
-    each = wm_coef * factors / (max(len(factors), 1) * np.maximum(sizes, 1))
-    return np.where(chosen, each[group], 0.0)
+    sizes = np.bincount(group[is_selected], minlength=len(lambdas))
+    group_weights = wm_coef * lambdas / (max(len(lambdas), 1) * np.maximum(sizes, 1))
+    return np.where(is_selected, group_weights[group], 0.0)
 
 
 def value_loss(
@@ -250,65 +287,75 @@ def value_loss(
     """Return PPO's loss of the critic: the sum over tokens of half the squared error, clipped."""
     error = (values - targets) ** 2
     if clip is not None:
-        near = old + (values - old).clamp(-clip, clip)
-        error = error.maximum((near - targets) ** 2)
+        clipped_values = old + (values - old).clamp(-clip, clip)
+        error = error.maximum((clipped_values - targets) ** 2)
     return 0.5 * (error * mask).sum()
 
 
 def action_tokens(texts: Sequence[str]) -> list[bool]:
     """Return for each token of a reply, by its text, whether it is inside the first action tag."""
     spans = [(start, end) for _, start, end in tagged("".join(texts), "action", "search", "answer")]
-    marked = overlapping(texts, spans[:1])
-    return marked if any(marked) else [True] * len(texts)
+    in_action = overlapping(texts, spans[:1])
+    return in_action if any(in_action) else [True] * len(texts)
 
 
 class Measures:
     """Means over an update's micro-batches and all processes (PaW, Figures 10 and 11)."""
 
     def __init__(self, accelerator: Any, config: PolicyOptimization) -> None:
-        self._accelerator, self._config = accelerator, config
-        self._sums: dict[str, list[Tensor | float]] = {}
+        self._accelerator = accelerator
+        self._config = config
+        self._sums: dict[str, tuple[Tensor | float, Tensor | float]] = {}
 
     def add(self, name: str, total: Tensor | float, count: Tensor | float) -> None:
-        known = self._sums.setdefault(name, [0.0, 0.0])
-        for index, value in enumerate((total, count)):
-            known[index] = known[index] + (
-                value if isinstance(value, int | float) else value.double()
-            )
+        """Add a sum over so many things to a measure."""
+        earlier_total, earlier_count = self._sums.get(name, (0.0, 0.0))
+        self._sums[name] = (earlier_total + _double(total), earlier_count + _double(count))
 
-    def of_update(self, found: Objective, inputs: Any, entropies: Tensor) -> None:
+    def add_micro_batch(self, terms: Objective, inputs: LossInputs) -> None:
         """Add the measures of a micro-batch."""
-        mask, gain = inputs["completion_mask"], inputs["advantages"]
+        mask = inputs.mask
         tokens = mask.sum()
-        gain = gain[:, None] if gain.dim() == 1 else gain
-        low = (found.ratio < 1 - self._config.clip_low) & (gain < 0)
-        high = (found.ratio > 1 + self._config.clip_high) & (gain > 0)
-        self.add("clip_fraction", ((low | high) * mask).sum(), tokens)
-        self.add("entropy", (entropies * mask).sum(), tokens)
-        self.add("ratio", (found.ratio * mask).sum(), tokens)
-        self.add("policy_loss", found.policy.detach() * inputs["tokens"], tokens)
-        if "ref_per_token_logps" in inputs:
-            self.add("kl", (found.divergence * mask).sum(), tokens)
-        if found.observed is not None:
-            observed = found.observed
-            count = observed.tokens.sum()
-            self.add("wm_loss", observed.rows.detach().sum(), (observed.tokens > 0).sum())
-            self.add("wm_clipped_ratio", observed.clipped.sum(), count)
-            self.add("wm_probability", observed.probability.detach().sum(), count)
-            self.add("wm_nll", observed.nll.sum(), count)
-            self.add("wm_moderate", observed.moderate.sum(), count)
+
+        # The loss has no gradient where the ratio is beyond the bound that the advantage pulls it to.
+        advantages = inputs.token_advantages
+        too_low = (terms.ratio < 1 - self._config.clip_low) & (advantages < 0)
+        too_high = (terms.ratio > 1 + self._config.clip_high) & (advantages > 0)
+        self.add("clip_fraction", ((too_low | too_high) * mask).sum(), tokens)
+
+        self.add("entropy", (inputs.entropies.detach() * mask).sum(), tokens)
+        self.add("ratio", (terms.ratio * mask).sum(), tokens)
+        self.add("policy_loss", terms.policy.detach() * inputs.tokens, tokens)
+        if inputs.reference is not None:
+            self.add("kl", (terms.divergence * mask).sum(), tokens)
+
+        if terms.observed is not None:
+            observation = terms.observed
+            count = observation.tokens.sum()
+            self.add("wm_loss", observation.rows.detach().sum(), (observation.tokens > 0).sum())
+            self.add("wm_clipped_ratio", observation.clipped.sum(), count)
+            self.add("wm_probability", observation.probability.detach().sum(), count)
+            self.add("wm_nll", observation.nll.sum(), count)
+            self.add("wm_moderate", observation.moderate.sum(), count)
 
     def means(self) -> dict[str, float | None]:
         """Return the means, None of nothing, and start anew; all processes must call this."""
         import torch
 
         names = sorted(self._sums)
-        sums = [[float(value) for value in self._sums[name]] for name in names]
+        sums = [[float(number) for number in self._sums[name]] for name in names]
         self._sums = {}
+
         device = self._accelerator.device
         precise = torch.float32 if device.type == "mps" else torch.float64
         table = torch.tensor(sums, dtype=precise, device=device).reshape(-1, 2)
         totals = self._accelerator.reduce(table, "sum").tolist()
-        return {
-            name: one / of if of else None for name, (one, of) in zip(names, totals, strict=True)
-        }
+
+        means: dict[str, float | None] = {}
+        for name, (total, count) in zip(names, totals, strict=True):
+            means[name] = total / count if count else None
+        return means
+
+
+def _double(number: Tensor | float) -> Tensor | float:
+    return number if isinstance(number, int | float) else number.double()

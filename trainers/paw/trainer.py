@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 from threading import Event, Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -38,6 +38,7 @@ from ..trees import Forest, MicroBatch, grouped, token_scores
 from .advantages import gae, gigpo_advantages, grpo_advantages, rloo_advantages, row_returns, whiten
 from .config import PaWTraining, PolicyOptimization
 from .losses import (
+    LossInputs,
     Measures,
     ObservationLoss,
     Select,
@@ -98,6 +99,24 @@ class Update:
         self.weights = np.zeros(len(self.rows))
 
 
+class _Share(NamedTuple):
+    """What a process learns from in a mini-batch."""
+
+    micro_batches: int
+    rows: int
+    tokens: int
+
+
+class _Candidate(NamedTuple):
+    """A row whose observation may be selected; candidates are sorted by their positions."""
+
+    position: int  # among the rows of all processes
+    group: int
+    entropy: float
+    is_eligible: bool  # whether it has an observation
+    other_entropy: float  # by another definition
+
+
 class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
     """TRL's trainer with updates of whole episodes; `make_trainer` sets it up."""
 
@@ -105,13 +124,18 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         self, config: PaWTraining, roll_out: RollOut, tell: Any, critic: Any, functions: Functions
     ) -> None:
         """Store what an update needs; called once, by `make_trainer`."""
-        self.config, self.roll_out, self.tell, self.critic = config, roll_out, tell, critic
+        self.config = config
+        self.roll_out = roll_out
+        self.tell = tell
+        self.critic = critic
         self.functions = functions
+
         self.base = self.accelerator.unwrap_model(self.model)
         if hasattr(self.base, "get_base_model"):  # adapters are around it
             self.base = self.base.get_base_model()
         for model in filter(None, (self.base, self.ref_model)):
             add_hidden_forward(self.accelerator.unwrap_model(model))
+
         self.chat = ChatTokenizer(self.processing_class)
         self.measures = Measures(self.accelerator, config.optimization)
         self.last_update: dict[str, Any] | None = None
@@ -124,6 +148,7 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         start = time.perf_counter()
         batches = self._mini_batches(update)
         total = torch.zeros((), device=self.args.device)
+
         for number, batch in enumerate(batches):
             for index, micro in enumerate(batch.micro):
                 self._micro = self._tensors(update, batch, micro)
@@ -134,69 +159,94 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
                 if self.critic is not None:
                     self._teach(self.critic, batch, self._micro)
             self._micro = None
+
             if self.critic is not None:
                 self.critic.step(self.accelerator)
             if number < len(batches) - 1:
                 self._step_optimizer(model)
+
         update.metrics["seconds_update"] = time.perf_counter() - start
         self._report(update)
         return total
 
     def _prepare(self, number: int) -> Update:
         """Play the episodes of an update, score its rows, and choose what to learn from."""
-        times = [time.perf_counter()]
-        rows = list(self.roll_out(number))
-        own = [(row.trajectory, row.t) for row in rows]
-        order = {key: position for position, key in enumerate(sorted(gathered(own)))}
-        if not order:
+        rollout_start = time.perf_counter()
+        update = self._numbered(number, list(self.roll_out(number)))
+
+        scoring_start = time.perf_counter()
+        entropies = self._score(update)
+
+        advantages_start = time.perf_counter()
+        if self.critic is not None:
+            self._value(update, self.critic)
+        elif update.rows:
+            advantage = self.functions.advantage or partial(row_advantages, self.config)
+            update.advantages = per_row("advantage", advantage(update.rows), len(update.rows))
+        if self.config.paw:
+            update.metrics |= select(self.config, update, *entropies, choose=self.functions.select)
+
+        end = time.perf_counter()
+        update.metrics["seconds_rollout"] = scoring_start - rollout_start
+        update.metrics["seconds_old_logps"] = advantages_start - scoring_start
+        update.metrics["seconds_advantages"] = end - advantages_start
+        return update
+
+    def _numbered(self, number: int, rows: list[PaWRow]) -> Update:
+        """Return an update whose rows are numbered over all processes, episode by episode.
+
+        Thus what is drawn of them does not depend on how many processes there are.
+        """
+        steps = [(row.trajectory, row.t) for row in rows]
+        positions = {step: position for position, step in enumerate(sorted(gathered(steps)))}
+        if not positions:
             raise OptionError(
                 f"expected steps to learn from in update {number}, found none: every episode failed; "
                 "faults.jsonl in the training's folder has the errors; mend their cause and go on"
             )
-        update = Update(number, rows, np.array([order[key] for key in own], np.int64), len(order))
-        times.append(time.perf_counter())
-        entropies = self._score(update)
-        times.append(time.perf_counter())
-        if self.critic is not None:
-            self._value(update, self.critic)
-        elif rows:
-            of = self.functions.advantage or partial(row_advantages, self.config)
-            update.advantages = per_row("advantage", of(rows), len(rows))
-        if self.config.paw:
-            update.metrics |= select(self.config, update, *entropies, choose=self.functions.select)
-        times.append(time.perf_counter())
-        phases = ("seconds_rollout", "seconds_old_logps", "seconds_advantages")
-        for name, begin, end in zip(phases, times, times[1:], strict=False):
-            update.metrics[name] = end - begin
-        return update
+        own_positions = np.array([positions[step] for step in steps], np.int64)
+        return Update(number, rows, own_positions, len(positions))
 
     def _mini_batches(self, update: Update) -> list[MiniBatch]:
         """Deal the rows; every process has as many micro-batches as every other."""
-        rows, limits = update.rows, self.config.optimization
+        rows = update.rows
+        limits = self.config.optimization
         seed = self.config.seed + update.number
-        read = [row.tokens(bool(shown)) for row, shown in zip(rows, update.selected, strict=True)]
+        token_ids = [
+            row.tokens(bool(is_observed))
+            for row, is_observed in zip(rows, update.selected, strict=True)
+        ]
+
         batches = []
-        for part in deal(update.positions, update.total, limits.mini_batch_rows, seed):
-            some = [index for index in part if self._counts(update, index)]
+        for indices in deal(update.positions, update.total, limits.mini_batch_rows, seed):
+            learned = [index for index in indices if self._counts(update, index)]
             micro = grouped(
-                some,
-                [rows[index].group for index in some],
-                [read[index] for index in some],
+                learned,
+                [rows[index].group for index in learned],
+                [token_ids[index] for index in learned],
                 max_rows=limits.micro_batch_rows,
                 max_tokens=limits.micro_batch_tokens,
             )
-            tokens = sum(len(rows[index].response_ids) for index in part)
-            everyone = gathered([(max(len(micro), 1), len(part), tokens)])
-            micro += [()] * (max(counts[0] for counts in everyone) - len(micro))
-            totals = [sum(counts[column] for counts in everyone) for column in (1, 2)]
-            batches.append(MiniBatch(tuple(micro), *totals))
+
+            # Means are over the mini-batch's rows on all processes, also over those without a gradient;
+            # and since gradients are exchanged, a process that has less to learn reads empty batches.
+            tokens = sum(len(rows[index].response_ids) for index in indices)
+            shares = gathered([_Share(max(len(micro), 1), len(indices), tokens)])
+            micro += [()] * (max(share.micro_batches for share in shares) - len(micro))
+            batches.append(
+                MiniBatch(
+                    tuple(micro),
+                    rows=sum(share.rows for share in shares),
+                    tokens=sum(share.tokens for share in shares),
+                )
+            )
         return batches
 
     def _counts(self, update: Update, index: int) -> bool:
         """Return whether a row has a gradient: where a whole group wins or loses, none of its rows has."""
-        chosen = self.config.optimization
-        always = self.critic is not None or chosen.kl or chosen.entropy_bonus
-        return bool(always or update.selected[index] or update.advantages[index])
+        optimization = self.config.optimization
+        all_rows = self.critic is not None or optimization.kl or optimization.entropy_bonus
+        return bool(all_rows or update.selected[index] or update.advantages[index])
 
     def _step_optimizer(self, model: Any) -> None:
         """Update the weights between two mini-batches as transformers' loop does after the last."""
@@ -208,14 +258,15 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _tensors(self, update: Update, batch: MiniBatch, micro: MicroBatch) -> dict[str, Any]:
         """Return a micro-batch in the form of TRL's losses."""
-        trees, device = [[update.rows[index] for index in tree] for tree in micro], self.args.device
+        device = self.args.device
+        trees = [[update.rows[index] for index in tree] for tree in micro]
         indices = [index for tree in micro for index in tree]
-        shown = [bool(update.selected[index]) for index in indices]
-        inputs: dict[str, Any] = micro_batch(trees, shown, self.base, device)
-        mask = inputs["completion_mask"]
+        is_observed = [bool(update.selected[index]) for index in indices]
+        inputs: dict[str, Any] = micro_batch(trees, is_observed, self.base, device)
+        width = inputs["completion_mask"].size(1)
 
         def of_tokens(values: Sequence[Tensor]) -> Tensor:
-            return padded([values[index] for index in indices], mask.size(1), device)
+            return padded([values[index] for index in indices], width, device)
 
         def of_rows(values: Any) -> Tensor:
             return torch.tensor([float(values[index]) for index in indices] or [0.0], device=device)
@@ -223,27 +274,25 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         if self.critic is None:
             inputs["advantages"] = of_rows(update.advantages)
         else:
-            names = ("advantages", "values", "targets")
-            inputs |= {name: of_tokens(getattr(update, name)) for name in names}
+            for name in ("advantages", "values", "targets"):
+                inputs[name] = of_tokens(getattr(update, name))
         if update.old is not None:
             inputs["old_per_token_logps"] = of_tokens(update.old)
         if update.reference is not None:
             inputs["ref_per_token_logps"] = of_tokens(update.reference)
-        return inputs | {
-            # of the mini-batch's mean over rows, so that all mini-batches together have eq. 11's weights
-            "wm_weights": of_rows(update.weights) * (update.total / batch.rows),
-            "tokens": batch.tokens,
-        }
+
+        # of the mini-batch's mean over rows, so that all mini-batches together have eq. 11's weights
+        inputs["wm_weights"] = of_rows(update.weights) * (update.total / batch.rows)
+        inputs["tokens"] = batch.tokens
+        return inputs
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         return generation_batch
 
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
         """Return a micro-batch's part of its mini-batch's loss, from one forward pass."""
-        config = self.config
         logps, entropies = self._read(model, inputs["forest"], entropy=True)
-        found = objective(
-            config,
+        loss_inputs = LossInputs(
             logps=logps,
             old=inputs.get("old_per_token_logps"),
             reference=inputs.get("ref_per_token_logps"),
@@ -253,24 +302,28 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
             tokens=inputs["tokens"],
             observed=inputs["observation_mask"],
             weights=inputs["wm_weights"],
-            wm_loss=self.functions.wm_loss,
         )
-        self.measures.of_update(found, inputs, entropies.detach())
-        if found.observed is not None:
-            seen = inputs["observation_mask"].bool()
-            self._probabilities.append(logps.detach()[seen].exp().cpu())
-        return found.loss * self.accelerator.num_processes  # whose gradients are averaged
+        terms = objective(self.config, loss_inputs, wm_loss=self.functions.wm_loss)
+
+        self.measures.add_micro_batch(terms, loss_inputs)
+        if terms.observed is not None:
+            is_observed = loss_inputs.observed.bool()
+            self._probabilities.append(logps.detach()[is_observed].exp().cpu())
+        return terms.loss * self.accelerator.num_processes  # whose gradients are averaged
 
     def _read(self, model: Any, forest: Forest, *, entropy: bool) -> tuple[Tensor, Tensor]:
         """Return the log-probability of each scored token, and its distribution's entropy."""
         scores = token_scores(forest, self.config.agent.temperature or 1.0, entropy=entropy)
-        found: tuple[Tensor, Tensor] = model(**forest.inputs, then=scores)
-        return found
+        logps_and_entropies: tuple[Tensor, Tensor] = model(**forest.inputs, then=scores)
+        return logps_and_entropies
 
     def _teach(self, critic: Critic, batch: MiniBatch, micro: Mapping[str, Any]) -> None:
+        """Add the gradient of the critic's loss on a micro-batch."""
         critic.train()
-        mask, clip = micro["completion_mask"], self.config.advantages.value_clip
-        error = value_loss(critic(micro["forest"]), micro["values"], micro["targets"], mask, clip)
+        mask = micro["completion_mask"]
+        values = critic(micro["forest"])
+        clip = self.config.advantages.value_clip
+        error = value_loss(values, micro["values"], micro["targets"], mask, clip)
         (error * self.accelerator.num_processes / max(batch.tokens, 1)).backward()
         self.measures.add("value_loss", error.detach(), mask.sum())
 
@@ -280,21 +333,27 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         Responses are scored anew only for the ratios of several mini-batches, or for entropies that the
         log-probabilities noted while sampling do not give.
         """
-        config, rows = self.config, update.rows
-        mini, noted, full = config.optimization.mini_batch_rows, None, None
-        several = mini is not None and update.total > mini
-        lines = [row.sampled_logprobs for row in rows]
-        if config.loss.entropy_mode != "full" and None not in lines:
-            noted = [torch.tensor(line, dtype=torch.float32) for line in lines]
+        config = self.config
+        rows = update.rows
+        mini_batch_rows = config.optimization.mini_batch_rows
+        is_split = mini_batch_rows is not None and update.total > mini_batch_rows
+
+        sampled_logps = None
+        recorded = [row.sampled_logprobs for row in rows]
+        if config.loss.entropy_mode != "full" and None not in recorded:
+            sampled_logps = [torch.tensor(line, dtype=torch.float32) for line in recorded]
         if config.optimization.old_logprobs == "sampled" and config.agent.temperature == 1:
-            update.old = noted  # at temperature 1 they are the policy's own
-        if update.old is None and (several or (config.paw and noted is None)):
-            update.old, full = self._logps(self.model, rows, entropy=config.paw)
+            update.old = sampled_logps  # at temperature 1 they are the policy's own
+
+        full_entropies = None
+        if update.old is None and (is_split or (config.paw and sampled_logps is None)):
+            update.old, full_entropies = self._logps(self.model, rows, entropy=config.paw)
         if config.optimization.kl:
             update.reference = self._reference(rows)
+
         if not config.paw:
             return np.zeros(0), None
-        return self._entropies(rows, update.old or noted or [], full)
+        return self._entropies(rows, update.old or sampled_logps or [], full_entropies)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _logps(
@@ -304,74 +363,96 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         limits = self.config.optimization
         logps: dict[int, Tensor] = {}
         entropies: dict[int, Tensor] = {}
+
         was_training = model.training
         model.eval()
         with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
-            for micro, batch in responses(rows, limits, self.base, self.args.device):
-                output = self._read(model, batch["forest"], entropy=entropy)
-                for line, index in enumerate(micro):
+            for indices, batch in responses(rows, limits, self.base, self.args.device):
+                batch_logps, batch_entropies = self._read(model, batch["forest"], entropy=entropy)
+                for line, index in enumerate(indices):
                     size = len(rows[index].response_ids)
-                    logps[index] = output[0][line, :size].clone()
+                    logps[index] = batch_logps[line, :size].clone()
                     if entropy:
-                        entropies[index] = output[1][line, :size].clone()
+                        entropies[index] = batch_entropies[line, :size].clone()
         model.train(was_training)
-        order = range(len(rows))
-        return [logps[n] for n in order], [entropies[n] for n in order] if entropy else None
+
+        # Micro-batches are the widest first; what they gave goes back into the order of the rows.
+        ordered_logps = [logps[index] for index in range(len(rows))]
+        if not entropy:
+            return ordered_logps, None
+        return ordered_logps, [entropies[index] for index in range(len(rows))]
 
     def _reference(self, rows: Sequence[PaWRow]) -> list[Tensor]:
         """Return log-probabilities under the policy that training began with."""
         if self.ref_model is not None:
             return self._logps(self.ref_model, rows, entropy=False)[0]  # type: ignore[no-any-return]
+
         model = self.accelerator.unwrap_model(self.model)
         with utils.use_adapter(model, adapter_name="ref" if "ref" in model.peft_config else None):
             return self._logps(self.model, rows, entropy=False)[0]  # type: ignore[no-any-return]
 
     def _entropies(
-        self, rows: Sequence[PaWRow], logps: Sequence[Tensor], full: Sequence[Tensor] | None
+        self,
+        rows: Sequence[PaWRow],
+        logps: Sequence[Tensor],
+        full_entropies: Sequence[Tensor] | None,
     ) -> Entropies:
-        loss, chosen, compared = self.config.loss, [], []
+        """Return each action's entropy by the settings' definition, and by the full one if known."""
+        loss = self.config.loss
+        by_mode = []
+        by_distribution = []
         for index, row in enumerate(rows):
-            mask = torch.ones(1, len(row.response_ids), device=logps[index].device)
+            row_logps = logps[index][None]
+            mask = torch.ones(1, len(row.response_ids), device=row_logps.device)
             if loss.entropy_span == "action_tag":
                 mask[0] = torch.tensor(action_tokens(self.chat.texts(row.response_ids)))
-            known = None if full is None else full[index][None]
-            own = row_entropies(loss.entropy_mode, logps[index][None], known, mask)
-            chosen.append(float(own))
-            if known is not None:
-                compared.append(float(row_entropies("full", logps[index][None], known, mask)))
-        return np.array(chosen, np.float64), np.array(compared) if full is not None else None
+
+            full = None if full_entropies is None else full_entropies[index][None]
+            by_mode.append(float(row_entropies(loss.entropy_mode, row_logps, full, mask)))
+            if full is not None:
+                by_distribution.append(float(row_entropies("full", row_logps, full, mask)))
+
+        if full_entropies is None:
+            return np.array(by_mode, np.float64), None
+        return np.array(by_mode, np.float64), np.array(by_distribution)
 
     def _value(self, update: Update, critic: Critic) -> None:
         """Fill in PPO's values, advantages and value targets."""
-        config, rows = self.config, update.rows
-        values = critic.values(rows)
+        config = self.config
+        rows = update.rows
         sizes = [len(row.response_ids) for row in rows]
         width = max(sizes, default=1)
+        update.values = critic.values(rows)
+        values = padded([line.cpu() for line in update.values], width, "cpu")
+
+        # the whole return is the last token's reward
         mask = padded([torch.ones(size) for size in sizes], width, "cpu")
         rewards = torch.zeros_like(mask)
-        for row, value in enumerate(row_returns(rows, config.invalid_penalty)):
-            if sizes[row]:  # the whole return is the last token's reward
-                rewards[row, sizes[row] - 1] = float(value)
-        how = config.advantages
-        before = padded([line.cpu() for line in values], width, "cpu")
-        advantages, targets = gae(rewards, before, mask, how.gamma_gae, how.lambda_gae)
+        for index, episode_return in enumerate(row_returns(rows, config.invalid_penalty)):
+            if sizes[index]:
+                rewards[index, sizes[index] - 1] = float(episode_return)
+
+        settings = config.advantages
+        advantages, targets = gae(rewards, values, mask, settings.gamma_gae, settings.lambda_gae)
         advantages = whiten(advantages, mask, _total)
-        update.values = values
-        update.advantages = [advantages[row, :size].float() for row, size in enumerate(sizes)]
-        update.targets = [targets[row, :size].float() for row, size in enumerate(sizes)]
+        update.advantages = [advantages[index, :size].float() for index, size in enumerate(sizes)]
+        update.targets = [targets[index, :size].float() for index, size in enumerate(sizes)]
 
     def _report(self, update: Update) -> None:
+        """Store an update's metrics, for `_Watch` to pass on and for TRL's log."""
         line = {"update": update.number + 1, "rows": update.total, **update.metrics}
         line |= self.measures.means()
         if self.config.paw:
-            of_tokens = torch.cat(gathered([torch.cat([torch.zeros(0), *self._probabilities])]))
-            line["wm_median"] = float(of_tokens.median()) if len(of_tokens) else None
+            own_probabilities = torch.cat([torch.zeros(0), *self._probabilities])
+            probabilities = torch.cat(gathered([own_probabilities]))
+            line["wm_median"] = float(probabilities.median()) if len(probabilities) else None
             self._probabilities.clear()
         if self.args.device.type == "cuda":
             line["peak_memory"] = torch.cuda.max_memory_allocated(self.args.device)
             torch.cuda.reset_peak_memory_stats(self.args.device)
             line["mean_memory"] = self.mean_memory()
         self.last_update = line
+
         logged = self._metrics["train"]
         logged.clear()  # of what TRL noted by itself
         for name, value in line.items():
@@ -408,53 +489,63 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
 
 @contextmanager
 def sampled(read: Callable[[], float], every: float = 0.5) -> Iterator[Callable[[], float]]:
-    """Yield what returns the mean of a quantity since it last did, read every half second."""
-    ended, values = Event(), [read()]
+    """Yield a function that returns the mean of a quantity since its last call.
+
+    A thread reads the quantity every half second.
+    """
+    end = Event()
+    values = [read()]
 
     def sample() -> None:
-        while not ended.wait(every):
+        while not end.wait(every):
             values.append(read())
 
     def mean() -> float:
-        found = fmean(values)
+        mean_value = fmean(values)
         del values[:-1]  # there is always one
-        return found
+        return mean_value
 
     Thread(target=sample, daemon=True).start()
     try:
         yield mean
     finally:
-        ended.set()
+        end.set()
 
 
 def per_row(name: str, values: ArrayLike, rows: int) -> NDArray[np.float64]:
     """Return what a function returned, one finite number for each row."""
-    found = np.asarray(values, np.float64)
-    if found.shape != (rows,) or not np.isfinite(found).all():
+    numbers = np.asarray(values, np.float64)
+    is_finite = bool(np.isfinite(numbers).all())
+    if numbers.shape != (rows,) or not is_finite:
         raise OptionError(
             f"expected {name} to return one finite number for each of {rows} rows, found an array of "
-            f"shape {found.shape}{'' if np.isfinite(found).all() else ' with infinite or missing values'}"
+            f"shape {numbers.shape}{'' if is_finite else ' with infinite or missing values'}"
         )
-    return found
+    return numbers
 
 
 def row_advantages(config: PaWTraining, rows: Sequence[PaWRow]) -> NDArray[np.float64]:
     """Return the advantage of each row, (N,), by the algorithm."""
-    how, penalty = config.advantages, config.invalid_penalty
+    settings = config.advantages
+    penalty = config.invalid_penalty
     if config.algorithm == "gigpo":
         return gigpo_advantages(
             rows,
-            omega=how.gigpo_omega,
-            gamma=how.gigpo_gamma,
-            mode=how.gigpo_mode,
-            similarity=how.gigpo_similarity,
+            omega=settings.gigpo_omega,
+            gamma=settings.gigpo_gamma,
+            mode=settings.gigpo_mode,
+            similarity=settings.gigpo_similarity,
             penalty=penalty,
-            over=how.advantage_over,
+            over=settings.advantage_over,
         )
-    groups, trajectories = [row.group for row in rows], [row.trajectory for row in rows]
-    make = rloo_advantages if config.algorithm == "rloo" else grpo_advantages
-    returns = row_returns(rows, penalty)
-    return make(returns, groups, trajectories=trajectories, over=how.advantage_over)
+
+    advantages_of = rloo_advantages if config.algorithm == "rloo" else grpo_advantages
+    return advantages_of(
+        row_returns(rows, penalty),
+        [row.group for row in rows],
+        trajectories=[row.trajectory for row in rows],
+        over=settings.advantage_over,
+    )
 
 
 def select(
@@ -470,40 +561,60 @@ def select(
     PaW, eq. 4, 10 and 11. `others` are the entropies by another definition, to compare; `choose` selects
     in place of eq. 4.
     """
-    loss, rows = config.loss, update.rows
+    loss = config.loss
+    rows = update.rows
     compared = entropies if others is None else others
-    own = [
-        (int(position), row.group, float(entropy), bool(row.observation_ids), float(other))
+
+    # Selection is over the rows of all processes, in one order whoever played them.
+    own_candidates = [
+        _Candidate(
+            int(position), row.group, float(entropy), bool(row.observation_ids), float(other)
+        )
         for position, row, entropy, other in zip(
             update.positions, rows, entropies, compared, strict=True
         )
     ]
-    _, group, entropy, has, other = zip(*sorted(gathered(own)), strict=True)
-    known, eligible = np.array(entropy, np.float64), np.array(has, np.bool_)
-    seed = config.seed * 1_000_003 + update.number
+    candidates = sorted(gathered(own_candidates))
+    groups = [candidate.group for candidate in candidates]
+    known_entropies = np.array([candidate.entropy for candidate in candidates], np.float64)
+    other_entropies = [candidate.other_entropy for candidate in candidates]
+    eligible = np.array([candidate.is_eligible for candidate in candidates], np.bool_)
+
     if choose is None:
-        selected = select_rows(known, eligible, loss.alpha, how=loss.selection, seed=seed)
+        seed = config.seed * 1_000_003 + update.number
+        selected = select_rows(known_entropies, eligible, loss.alpha, how=loss.selection, seed=seed)
     else:
-        selected = per_row("select", choose(known, eligible), len(known)).astype(bool) & eligible
-    played = {(row.trajectory, row.group): row.episode_return for row in rows}
-    episodes = sorted(gathered(list(played.items())))
-    of_group = np.array([group for (_, group), _ in episodes], np.int64)
-    returns = np.array([value for _, value in episodes], np.float64)
+        choice = per_row("select", choose(known_entropies, eligible), len(candidates))
+        selected = choice.astype(bool) & eligible
+
+    # A group's weight follows from the returns of its episodes, once each (eq. 10).
+    own_returns = {(row.trajectory, row.group): row.episode_return for row in rows}
+    episodes = sorted(gathered(list(own_returns.items())))
+    group_of_episode = np.array([group for (_, group), _ in episodes], np.int64)
+    returns = np.array([episode_return for _, episode_return in episodes], np.float64)
     lambdas = adaptive_coefficients(
-        returns, of_group, config.highest_return, enabled=loss.adaptive, count=config.groups
+        returns,
+        group_of_episode,
+        config.highest_return,
+        enabled=loss.adaptive,
+        count=config.groups,
     )
-    weights = row_weights(selected, group, lambdas, wm_coef=loss.wm_coef)
-    update.selected, update.weights = selected[update.positions], weights[update.positions]
-    finite = known[np.isfinite(known)]
+    weights = row_weights(selected, groups, lambdas, wm_coef=loss.wm_coef)
+    update.selected = selected[update.positions]
+    update.weights = weights[update.positions]
+
+    finite = known_entropies[np.isfinite(known_entropies)]
     metrics: dict[str, float | None] = {
-        "wm_lambda": float(lambdas[np.unique(of_group)].mean()),
+        "wm_lambda": float(lambdas[np.unique(group_of_episode)].mean()),
         "wm_rows": float(selected.sum()),
         "action_entropy": float(finite.mean()) if len(finite) else None,
     }
     if others is not None:
-        metrics["entropy_correlation"] = rank_correlation(known, other)
-        one, two = (select_rows(values, eligible, loss.alpha) for values in (known, other))
-        metrics["entropy_overlap"] = float((one & two).sum() / one.sum()) if one.any() else None
+        metrics["entropy_correlation"] = rank_correlation(known_entropies, other_entropies)
+        by_mode = select_rows(known_entropies, eligible, loss.alpha)
+        by_distribution = select_rows(other_entropies, eligible, loss.alpha)
+        overlap = (by_mode & by_distribution).sum()
+        metrics["entropy_overlap"] = float(overlap / by_mode.sum()) if by_mode.any() else None
     return metrics
 
 
@@ -523,14 +634,14 @@ def make_trainer(  # noqa: PLR0913 what a trainer is made of
 ) -> Any:
     """Return a trainer; its `fit` does all updates."""
     part_at_exit()
-    critic = (
-        Critic(model, config) if config.algorithm == "ppo" else None
-    )  # before adapters are put in
+    critic = None
+    if config.algorithm == "ppo":  # before adapters are put in
+        critic = Critic(model, config)
+
     trainer = PaWTrainer(
         model=model,
-        reward_funcs=lambda completions, **_: (
-            [0.0] * len(completions)
-        ),  # they are the environment's
+        # TRL needs one; rewards are the environment's
+        reward_funcs=lambda completions, **_: [0.0] * len(completions),
         args=_arguments(config, Path(folder), updates, device),
         train_dataset=Dataset.from_dict({"prompt": ["update"] * max(updates, 2)}),
         processing_class=tokenizer,
@@ -544,10 +655,11 @@ def make_trainer(  # noqa: PLR0913 what a trainer is made of
 
 def _arguments(config: PaWTraining, folder: Path, updates: int, device: str) -> GRPOConfig:
     """Return TRL's settings; one of its steps is one update. The loss is `losses.objective`, not TRL's."""
-    chosen = config.optimization
+    optimization = config.optimization
     on_gpu = device != "cpu" and torch.cuda.is_available()
-    half = config.precision == "bfloat16" or (config.precision == "auto" and on_gpu)
-    checkpointing = {"use_reentrant": False} if chosen.gradient_checkpointing else None
+    is_half = config.precision == "bfloat16" or (config.precision == "auto" and on_gpu)
+    checkpointing = {"use_reentrant": False} if optimization.gradient_checkpointing else None
+
     return GRPOConfig(
         output_dir=str(folder),
         max_steps=updates,
@@ -557,21 +669,21 @@ def _arguments(config: PaWTraining, folder: Path, updates: int, device: str) -> 
         gradient_accumulation_steps=1,
         max_completion_length=config.agent.draft_tokens,
         temperature=config.agent.temperature,
-        beta=chosen.kl,
-        learning_rate=chosen.learning_rate,
-        lr_scheduler_type=chosen.schedule,
-        warmup_steps=round(chosen.warmup_ratio * updates),
-        weight_decay=chosen.weight_decay,
-        adam_beta2=chosen.beta2,
-        max_grad_norm=chosen.clip,
+        beta=optimization.kl,
+        learning_rate=optimization.learning_rate,
+        lr_scheduler_type=optimization.schedule,
+        warmup_steps=round(optimization.warmup_ratio * updates),
+        weight_decay=optimization.weight_decay,
+        adam_beta2=optimization.beta2,
+        max_grad_norm=optimization.clip,
         seed=config.seed,
-        bf16=half,
+        bf16=is_half,
         use_cpu=device == "cpu",
-        gradient_checkpointing=chosen.gradient_checkpointing,
+        gradient_checkpointing=optimization.gradient_checkpointing,
         gradient_checkpointing_kwargs=checkpointing,
         logging_steps=1,
         save_strategy="steps",
-        save_steps=chosen.save_updates or updates,  # with 0 one at the end
+        save_steps=optimization.save_updates or updates,  # with 0 one at the end
         save_total_limit=2,
         report_to="none",  # `tracking` has the curves of the whole training
         ignore_data_skip=True,  # what an update plays follows from its number
@@ -587,7 +699,8 @@ class _Watch(TrainerCallback):  # type: ignore[misc]
     """Reports each update after the optimizer's last step, and stops where training should."""
 
     def __init__(self, trainer: Any, stop: int) -> None:
-        self._trainer, self._stop = trainer, stop
+        self._trainer = trainer
+        self._stop = stop
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.global_step >= self._stop:
@@ -598,7 +711,9 @@ class _Watch(TrainerCallback):  # type: ignore[misc]
         line = self._trainer.last_update
         if line is None or logs is None or "loss" not in logs:
             return
-        norms = [value for value in (logs.get("grad_norm"), line.get("grad_norm")) if value]
+
+        # The log has the norm at the last mini-batch, the line the mean of those before.
+        norms = [norm for norm in (logs.get("grad_norm"), line.get("grad_norm")) if norm]
         line["grad_norm"] = max(map(float, norms)) if norms else None
         line["learning_rate"] = logs.get("learning_rate")
         self._trainer.last_update = None
@@ -609,19 +724,21 @@ def responses(
     rows: Sequence[PaWRow], limits: PolicyOptimization, model: Any, device: Any
 ) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
     """Yield micro-batches that score responses alone: the rows' numbers, and what is read."""
-    for micro in grouped(
+    micro_batches = grouped(
         range(len(rows)),
         [row.group for row in rows],
         [row.tokens(False) for row in rows],
         max_rows=limits.micro_batch_rows,
         max_tokens=limits.micro_batch_tokens,
-    ):
-        numbers = tuple(index for tree in micro for index in tree)
+    )
+    for micro in micro_batches:
+        indices = tuple(index for tree in micro for index in tree)
         trees = [[rows[index] for index in tree] for tree in micro]
-        yield numbers, micro_batch(trees, [False] * len(numbers), model, device)
+        yield indices, micro_batch(trees, [False] * len(indices), model, device)
 
 
 def _total(value: Tensor) -> Tensor:
+    """Return the sum of a tensor over all processes."""
     return torch.stack([part.to(value.device) for part in gathered([value.cpu()])]).sum(0)
 
 
@@ -638,12 +755,15 @@ class Critic(torch.nn.Module):  # type: ignore[misc]
                 f"expected a language model with a transformer beneath its head, found {type(model)}; "
                 "another algorithm than ppo needs none"
             )
+
+        # Values are 0 at first, so that the first advantages are the returns.
         self.backbone = copy.deepcopy(model.base_model)
         weight = next(self.backbone.parameters())
         self.head = torch.nn.Linear(int(self.backbone.config.hidden_size), 1).to(weight.device)
         torch.nn.init.zeros_(self.head.weight)
         torch.nn.init.zeros_(self.head.bias)
         self.requires_grad_(True)
+
         self._limits = config.optimization
         self.optimizer = torch.optim.AdamW(
             self.parameters(),
@@ -654,20 +774,22 @@ class Critic(torch.nn.Module):  # type: ignore[misc]
     def forward(self, forest: Forest) -> Tensor:
         """Return values (B, C) of the scored tokens."""
         hidden = self.backbone(**forest.inputs, use_cache=False).last_hidden_state
-        tree, before, _, row, column = forest.wanted
-        values = self.head(hidden[tree, before].to(self.head.weight.dtype)).squeeze(-1).float()
+        tree, position_before, _, row, column = forest.wanted
+        values = (
+            self.head(hidden[tree, position_before].to(self.head.weight.dtype)).squeeze(-1).float()
+        )
         return values.new_zeros(forest.shape).index_put((row, column), values)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def values(self, rows: Sequence[PaWRow]) -> list[Tensor]:
         """Return the values (T,) of each row's response."""
         self.eval()
-        found: dict[int, Tensor] = {}
+        values: dict[int, Tensor] = {}
         device = self.head.weight.device
-        for micro, batch in responses(rows, self._limits, self.backbone, device):
-            for index, line in zip(micro, self(batch["forest"]), strict=False):
-                found[index] = line[: len(rows[index].response_ids)].clone()
-        return [found[index] for index in range(len(rows))]
+        for indices, batch in responses(rows, self._limits, self.backbone, device):
+            for index, line in zip(indices, self(batch["forest"]), strict=False):
+                values[index] = line[: len(rows[index].response_ids)].clone()
+        return [values[index] for index in range(len(rows))]
 
     def step(self, accelerator: Any) -> None:
         """Update the weights by the gradients so far, the mean over all processes, and forget them."""
@@ -675,6 +797,7 @@ class Critic(torch.nn.Module):  # type: ignore[misc]
         if accelerator.num_processes > 1:
             for weight in weights:
                 weight.grad = accelerator.reduce(weight.grad, "mean")
+
         torch.nn.utils.clip_grad_norm_(weights, self._limits.clip)
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -685,7 +808,7 @@ class Critic(torch.nn.Module):  # type: ignore[misc]
         torch.save(self.optimizer.state_dict(), folder / "critic" / _OPTIMIZER)
 
     def load(self, folder: Path) -> None:
-        """Take over what `save` wrote."""
+        """Read what `save` wrote."""
         read_weights(folder / "critic", {"critic": self.state_dict()}, "the critic")
         path = folder / "critic" / _OPTIMIZER
         try:
