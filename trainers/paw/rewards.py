@@ -24,7 +24,9 @@ def reward_function(config: PaWTraining) -> RewardFunction | None:
         return own_function(config.reward)
     if config.reward == "success":
         return None
-    return partial(environment_rewards, scale=config.success_reward if config.reward == "f1" else 1)
+    return partial(
+        environment_rewards, scale=config.success_reward if config.reward == "f1" else 1.0
+    )
 
 
 def environment_rewards(episode: Trajectory, *, scale: float = 1.0) -> list[float]:

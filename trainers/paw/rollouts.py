@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import gymnasium
 
@@ -17,9 +17,35 @@ from ...agents.runner import run_episodes
 from ...errors import EngineError, OptionError
 from ...lm import LanguageModel
 from ...trajectory import Trajectory
-from .rows import PaWRow, RewardFunction, Serializer, fault_of
+from .rewards import RewardFunction
+from .rows import PaWRow, Serializer, fault_of
 
 _MEMBER_BITS = 16  # of an episode's seed; the others are those that its group resets with
+
+
+class RolloutPlugin(Protocol):
+    """What plays a training's rollouts in another way than its evaluations, such as a simulated engine.
+
+    Most trainings have none.
+    """
+
+    def make_env(self) -> gymnasium.Env[str, str]:
+        """Return an environment on the training split."""
+
+    def agent(self, agent: Agent, update: int) -> Agent:
+        """Return the agent that plays the episodes of an update, counted from 0, for the policy's."""
+
+    def language_model(self, policy: LanguageModel) -> LanguageModel:
+        """Return what answers that agent, for the policy."""
+
+    def sums(self) -> dict[str, float]:
+        """Return counts of this process in the update; `rollout_metrics` adds those of all processes."""
+
+    def metrics(self, update: int) -> dict[str, float]:
+        """Return an update's metrics that all processes know."""
+
+    def close(self) -> None:
+        """Close what the plug-in has opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +69,7 @@ def groups_of(
         raise OptionError(
             f"groups must be at most the number of training tasks, {len(tasks)}, not {groups}"
         )
+
     order = list(tasks)
     random.Random(f"groups {seed}").shuffle(order)  # a text: the seed of no other draw
     first = update * groups
@@ -80,16 +107,22 @@ def play_groups(
             note_actions=include_admissible,
         )
     )
-    found = [[next(episodes) for _ in range(group.members)] for group in groups]
-    for group in found:
-        texts = sorted({one.observation for one in group if one.observation or not one.error})
-        if len(texts) > 1:
-            raise EngineError(
-                f"expected all episodes of task {group[0].task!r:.120} to begin alike, found "
-                f"{texts[0]!r:.80} and {texts[1]!r:.80} after resets with one seed; the environment "
-                "must draw whatever it draws from the generator that reset seeds"
-            )
-    return found
+    episodes_by_group = [[next(episodes) for _ in range(group.members)] for group in groups]
+    for group_episodes in episodes_by_group:
+        _check_alike(group_episodes)
+    return episodes_by_group
+
+
+def _check_alike(episodes: Sequence[Trajectory]) -> None:
+    """Raise an error where episodes of a group begin differently: they could not be compared."""
+    reset_episodes = [episode for episode in episodes if episode.observation or not episode.error]
+    texts = sorted({episode.observation for episode in reset_episodes})
+    if len(texts) > 1:
+        raise EngineError(
+            f"expected all episodes of task {episodes[0].task!r:.120} to begin alike, found "
+            f"{texts[0]!r:.80} and {texts[1]!r:.80} after resets with one seed; the environment "
+            "must draw whatever it draws from the generator that reset seeds"
+        )
 
 
 class _AlikeForGroups(gymnasium.Wrapper[str, str, str, str]):
@@ -119,7 +152,8 @@ class Rollouts:
 
     def sums(self) -> dict[str, float]:
         """Return sums over this process's episodes and rows, for `rollout_metrics`."""
-        rows, episodes = self.rows, {row.trajectory: row for row in self.rows}.values()
+        rows = self.rows
+        episodes = {row.trajectory: row for row in rows}.values()  # a row of each
         return {
             "episodes": len(episodes),
             "dropped": len(self.dropped),
@@ -139,22 +173,27 @@ class Rollouts:
 
 def shuffled(rows: Sequence[PaWRow], seed: int, update: int) -> list[PaWRow]:
     """Return rows whose observations have changed places at random."""
-    found = [*rows]
-    places = [number for number, row in enumerate(rows) if row.observation_ids]
-    others = random.Random(f"{seed}\n{update}\nplacebo").sample(places, len(places))
-    for place, other in zip(places, others, strict=True):
-        found[place] = replace(rows[place], observation_ids=rows[other].observation_ids)
-    return found
+    indices = [index for index, row in enumerate(rows) if row.observation_ids]
+    generator = random.Random(f"{seed}\n{update}\nplacebo")
+    sources = generator.sample(indices, len(indices))
+
+    shuffled_rows = list(rows)
+    for index, source in zip(indices, sources, strict=True):
+        observation_ids = rows[source].observation_ids
+        shuffled_rows[index] = replace(rows[index], observation_ids=observation_ids)
+    return shuffled_rows
 
 
 def rollout_metrics(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return an update's metrics from the sums of all processes; shares of nothing are 0."""
-    found = {name: sum(part[name] for part in parts) for name in parts[0]}
+    metrics = {name: sum(part[name] for part in parts) for name in parts[0]}
     for name in ("success", "return", "steps"):
-        found[name] /= max(found["episodes"], 1)
-    found["invalid"] /= max(found["rows"], 1)
-    found["solved"] /= max(found.pop("groups"), 1)
-    return found | {"seconds_rollout": max(part["seconds_rollout"] for part in parts)}
+        metrics[name] /= max(metrics["episodes"], 1)
+    metrics["invalid"] /= max(metrics["rows"], 1)
+    metrics["solved"] /= max(metrics.pop("groups"), 1)
+
+    # Processes play at the same time: the slowest one says how long it took.
+    return metrics | {"seconds_rollout": max(part["seconds_rollout"] for part in parts)}
 
 
 def roll_out(
@@ -168,14 +207,21 @@ def roll_out(
     **options: Any,
 ) -> Rollouts:
     """Play groups of episodes, and return their rows; `options` are those of `play_groups`."""
-    begun = time.perf_counter()
-    rewards: dict[str, Any] = {"success_reward": success_reward, "reward": reward}
+    start = time.perf_counter()
     rows: list[PaWRow] = []
     dropped: dict[int, str] = {}
-    played = play_groups(make_env, agent, groups, **options)
-    for group, episodes in zip(groups, played, strict=True):
+    episodes_by_group = play_groups(make_env, agent, groups, **options)
+
+    for group, episodes in zip(groups, episodes_by_group, strict=True):
         for number, episode in enumerate(episodes, group.number * group.members):
-            if (fault := fault_of(episode)) is not None:
+            fault = fault_of(episode)
+            if fault is not None:
                 dropped[number] = fault
-            rows += serializer.rows_of(episode, group=group.number, number=number, **rewards)
-    return Rollouts(rows, dropped, time.perf_counter() - begun)
+            rows += serializer.rows_of(
+                episode,
+                group=group.number,
+                number=number,
+                success_reward=success_reward,
+                reward=reward,
+            )
+    return Rollouts(rows, dropped, time.perf_counter() - start)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any, TypeAlias
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from ...lm import Generate, Message
 from ...lm.chat import ChatTokenizer, Following
 from ...lm.prompts import CUT
 from ...trajectory import Call, Step, Trajectory
+from .rewards import RewardFunction, step_rewards
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,10 +27,14 @@ if TYPE_CHECKING:
 PURPOSES = ("act", "draft", "draft: retry")
 """What agents ask their language model for when they ask for an action."""
 
-RewardFunction: TypeAlias = Callable[[Trajectory], Sequence[float]]
-"""Returns the reward of each step of an episode."""
-
 _REMEMBERED = 4096  # texts whose tokens are kept: an update has many equal ones
+
+
+class Marks(NamedTuple):
+    """What is scored of a row's tokens after the prompt: 1 at those of the part, 0 at all others."""
+
+    response: list[int]
+    observation: list[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +66,15 @@ class PaWRow:
         tail = (*self.header_ids, *self.observation_ids, *self.footer_ids) if observed else ()
         return (*self.prompt_ids, *self.response_ids, *tail)
 
-    def marks(self, observed: bool) -> tuple[list[int], list[int]]:
-        """Return what is scored after the prompt: 1 at the response's and at the observation's tokens."""
-        size = len(self.response_ids)
-        shown = len(self.observation_ids) if observed else 0
-        before = len(self.header_ids) if shown else 0
-        action = [1] * size + [0] * (before + shown)
-        return action, [0] * (size + before) + [1] * shown
+    def marks(self, observed: bool) -> Marks:
+        """Return what is scored after the prompt: the response, and the observation if it is read."""
+        response = len(self.response_ids)
+        observation = len(self.observation_ids) if observed else 0
+        header = len(self.header_ids) if observation else 0
+        return Marks(
+            response=[1] * response + [0] * (header + observation),
+            observation=[0] * (response + header) + [1] * observation,
+        )
 
 
 class TurnTokenizer(ChatTokenizer):
@@ -88,18 +95,20 @@ class TurnTokenizer(ChatTokenizer):
         """
         if len(self._known) > _REMEMBERED:
             self._known.clear()
-        shown = self.turns.shown(text)
-        (tokens,) = self.tokens([shown])
+        safe_text = self.turns.shown(text)
+        (tokens,) = self.tokens([safe_text])
         if not tokens:
             return Following()
 
-        found = self.turns.following(response, tokens[:longest])
+        following = self.turns.following(response, tokens[:longest])
         if not mark:
-            return found
-        ends = accumulate(map(len, self.texts(found.observation)))
-        own = sum(end <= len(shown) - len(mark) for end in ends)
-        footer = (*found.observation[own:], *found.footer)
-        return found._replace(observation=found.observation[:own], footer=footer)
+            return following
+
+        # Tokens that end before the mark are the observation's.
+        ends = accumulate(map(len, self.texts(following.observation)))
+        size = sum(end <= len(safe_text) - len(mark) for end in ends)
+        footer = (*following.observation[size:], *following.footer)
+        return following._replace(observation=following.observation[:size], footer=footer)
 
 
 def fault_of(trajectory: Trajectory) -> str | None:
@@ -116,37 +125,41 @@ def fault_of(trajectory: Trajectory) -> str | None:
 
 def _own_call(step: Step) -> Call | None:
     """Return the call whose reply is the step's action."""
-    calls = reversed(step.calls)
-    return next((c for c in calls if c.kind == "generate" and c.purpose in PURPOSES), None)
+    for call in reversed(step.calls):
+        if call.kind == "generate" and call.purpose in PURPOSES:
+            return call
+    return None
 
 
 def _checked(trajectory: Trajectory, step: Step) -> Call:
     """Return the call whose reply is a step's action, with its tokens."""
     call = _own_call(step)
     assert call is not None
-    where = f"(task {trajectory.task!r:.80}, step {step.t})"
+    place = f"(task {trajectory.task!r:.80}, step {step.t})"
+
     if call.messages is None or call.token_ids is None:
         lacking = "prompts" if call.messages is None else "tokens"
         raise OptionError(
             f"expected episodes with prompts and tokens of all calls, found none of the {lacking} "
-            f"{where}; play with keep='tokens' and a model in this process or on a training server"
+            f"{place}; play with keep='tokens' and a model in this process or on a training server"
         )
+
     if call.logprobs is not None and len(call.logprobs) != len(call.token_ids):
         raise LanguageModelError(
             f"expected {len(call.token_ids)} log-probabilities, one for each token, found "
-            f"{len(call.logprobs)} {where}"
+            f"{len(call.logprobs)} {place}"
         )
     return call
 
 
 def continued(steps: Sequence[Step], calls: Sequence[Call]) -> list[bool]:
     """Return of each step whether its conversation continues the one before; False after the last."""
-    found = [False]
-    for step, before, call in zip(steps[1:], calls, calls[1:], strict=False):
-        conversation = (*(before.messages or ()), ("assistant", before.text))
-        concat = step.notes.get("context") == "concat"
-        found.append(concat and (call.messages or ())[:-1] == conversation)
-    return [*found[: len(steps)], False]
+    continues = [False]
+    for step, call_before, call in zip(steps[1:], calls, calls[1:], strict=False):
+        conversation = (*(call_before.messages or ()), ("assistant", call_before.text))
+        is_concat = step.notes.get("context") == "concat"
+        continues.append(is_concat and (call.messages or ())[:-1] == conversation)
+    return [*continues[: len(steps)], False]
 
 
 class Serializer:
@@ -163,9 +176,10 @@ class Serializer:
         template: Mapping[str, Any] | None = None,
     ) -> None:
         self.chat = TurnTokenizer(tokenizer, ends, template)
-        self._thinking = thinking
         _ = self.chat.turns  # a template that cannot be used is refused at once
-        self._max_observation, self._include_admissible = max_observation, include_admissible
+        self._thinking = thinking
+        self._max_observation = max_observation
+        self._include_admissible = include_admissible
 
     def rows_of(
         self,
@@ -179,35 +193,25 @@ class Serializer:
         """Return a row for each step of an episode; none if `fault_of` says that it has none."""
         if fault_of(trajectory) is not None:
             return []
+
         steps = trajectory.steps
         calls = [_checked(trajectory, step) for step in steps]
         continues = continued(steps, calls)
         prompts = self._prompts(calls, continues)
-        rewards = [0.0] * len(steps)
-        if reward is not None:
-            rewards = [float(value) for value in reward(trajectory)]
-            if len(rewards) != len(steps):
-                raise OptionError(
-                    f"expected the reward function to return a number for each of {len(steps)} steps, "
-                    f"found {len(rewards)}"
-                )
-        elif trajectory.success:
-            rewards[-1] = float(success_reward)
+        rewards = step_rewards(trajectory, success_reward, reward)
         anchors = (trajectory.observation, *(step.observation for step in steps))
+
         rows = []
         for t, (step, call) in enumerate(zip(steps, calls, strict=True)):
-            response = call.token_ids or ()
-            messages = calls[t + 1].messages if continues[t + 1] else None
-            text = messages[-1][1] if messages else self._text(trajectory, t)
-            mark = "" if messages is None else _mark_of(text, step)
-            following = self.chat.following(response, text, self._max_observation, mark)
+            next_call = calls[t + 1] if continues[t + 1] else None
+            following = self._following(trajectory, t, call, next_call)
             rows.append(
                 PaWRow(
                     group=group,
                     trajectory=number,
                     t=t,
                     prompt_ids=prompts[t],
-                    response_ids=response,
+                    response_ids=call.token_ids or (),
                     header_ids=following.header,
                     observation_ids=following.observation,
                     footer_ids=following.footer,
@@ -222,10 +226,27 @@ class Serializer:
             )
         return rows
 
+    def _following(
+        self, trajectory: Trajectory, t: int, call: Call, next_call: Call | None
+    ) -> Following:
+        """Return the observation after a step, in tokens: what the policy learns to predict.
+
+        Where the next call continues the conversation, it is the text that stands there.
+        """
+        if next_call is None or not next_call.messages:
+            text = self._text(trajectory, t)
+            mark = ""
+        else:
+            text = next_call.messages[-1][1]
+            mark = _mark_of(text, trajectory.steps[t])
+        return self.chat.following(call.token_ids or (), text, self._max_observation, mark)
+
     def _prompts(self, calls: Sequence[Call], continues: Sequence[bool]) -> list[tuple[int, ...]]:
-        requests, replies = [], list[tuple[int, ...]]()
-        for call, goes_on in zip(calls, continues, strict=False):
-            if not goes_on:
+        """Return each call's prompt in tokens, made as in generation: earlier replies as sampled."""
+        requests = []
+        replies: list[tuple[int, ...]] = []
+        for call, is_continued in zip(calls, continues, strict=False):
+            if not is_continued:
                 replies.clear()
             messages = tuple(Message(*message) for message in call.messages or ())
             requests.append(
@@ -237,18 +258,20 @@ class Serializer:
                 )
             )
             replies.append(call.token_ids or ())
-        found = []
+
+        prompts = []
         for prompt in self.chat.prompts(requests):
             if isinstance(prompt, LanguageModelError):
                 raise prompt
-            found.append(tuple(prompt))
-        return found
+            prompts.append(tuple(prompt))
+        return prompts
 
     def _text(self, trajectory: Trajectory, t: int) -> str:
         """Return the observation that step `t` led to, as it is predicted."""
         text = text_env_of(trajectory.env_id).predicted_text(trajectory.steps[t])
         if not (self._include_admissible and text and t + 1 < len(trajectory.steps)):
             return text
+
         actions = trajectory.steps[t + 1].notes.get(ADMISSIBLE)
         if actions is None:
             raise OptionError(
@@ -258,9 +281,9 @@ class Serializer:
         return "\n".join([text, "Admissible actions:", *actions]) if actions else text
 
 
-def _mark_of(shown: str, step: Step) -> str:
+def _mark_of(text: str, step: Step) -> str:
     """Return the mark at the end of an observation that a conversation shows cut; empty if it is whole."""
-    is_cut = shown.endswith(CUT) and not step.observation.rstrip().endswith(CUT.strip())
+    is_cut = text.endswith(CUT) and not step.observation.rstrip().endswith(CUT.strip())
     return CUT if is_cut else ""
 
 
@@ -269,12 +292,13 @@ def overlapping(texts: Sequence[str], spans: Iterable[tuple[int, int]]) -> list[
 
     A token without text is the beginning of the character that the next one ends.
     """
-    ends, found = np.cumsum([len(text) for text in texts], dtype=int).tolist(), []
-    kept = list(spans)
-    for end, text in zip(ends, texts, strict=True):
-        start, end = end - len(text), end + (not text)
-        found.append(any(start < high and low < end for low, high in kept))
-    return found
+    spans = list(spans)
+    overlaps = []
+    for end, text in zip(accumulate(map(len, texts)), texts, strict=True):
+        start = end - len(text)
+        reach = end if text else end + 1  # into the character that it begins
+        overlaps.append(any(start < high and low < reach for low, high in spans))
+    return overlaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,11 +314,13 @@ def deal(positions: NDArray[np.int64], total: int, size: int | None, seed: int) 
     """Return this process's rows in each mini-batch, by index; `positions` are theirs in the update."""
     number = 1 if size is None else max(-(-total // size), 1)
     order = np.random.default_rng(seed).permutation(total)
-    own = {int(position): row for row, position in enumerate(positions)}
-    return [
-        [own[int(position)] for position in part if int(position) in own]
-        for part in np.array_split(order, number)
-    ]
+    index_of = {int(position): index for index, position in enumerate(positions)}
+
+    hands = []
+    for dealt_positions in np.array_split(order, number):
+        own_positions = [int(position) for position in dealt_positions if int(position) in index_of]
+        hands.append([index_of[position] for position in own_positions])
+    return hands
 
 
 def micro_batch(
@@ -310,29 +336,36 @@ def micro_batch(
 
     from ..trees import plant
 
-    rows = [row for tree in trees for row in tree]
-    numbers = iter(range(len(rows)))
-    marks = [row.marks(shown) for row, shown in zip(rows, observed, strict=True)] or [([0], [0])]
-    width = max(1, *(len(actions) for actions, _ in marks))
-    scored = [
-        [(len(row.prompt_ids) + n, n) for n, (a, o) in enumerate(zip(*both, strict=True)) if a or o]
-        for row, both in zip(rows, marks, strict=False)
-    ]
+    rows = list(chain.from_iterable(trees))
+    marks = [row.marks(is_read) for row, is_read in zip(rows, observed, strict=True)]
+    width = max([1, *(len(mark.response) for mark in marks)])
+
+    # A scored token's column in the result is its place after the prompt.
+    scored = []
+    for row, mark in zip(rows, marks, strict=True):
+        pairs = enumerate(zip(mark.response, mark.observation, strict=True))
+        columns = [column for column, pair in pairs if any(pair)]
+        scored.append([(len(row.prompt_ids) + column, column) for column in columns])
+
+    indices = iter(range(len(rows)))
     forest = plant(
-        [row.tokens(shown) for row, shown in zip(rows, observed, strict=True)],
-        [[next(numbers) for _ in tree] for tree in trees],
+        [row.tokens(is_read) for row, is_read in zip(rows, observed, strict=True)],
+        [[next(indices) for _ in tree] for tree in trees],
         scored,
         width,
         model=model,
         device=device,
     )
-    masks = [
-        [[*line, *[0] * (width - len(line))] for line in lines]
-        for lines in zip(*marks, strict=True)
-    ]
-    names = ("completion_mask", "observation_mask")
-    tensors = (torch.tensor(mask, device=device) for mask in masks)
-    return {"forest": forest, **dict(zip(names, tensors, strict=True))}
+
+    def mask_of(lines: Sequence[Sequence[int]]) -> Tensor:
+        padded_lines = [[*line, *[0] * (width - len(line))] for line in lines]
+        return torch.tensor(padded_lines or [[0] * width], device=device)
+
+    return {
+        "forest": forest,
+        "completion_mask": mask_of([mark.response for mark in marks]),
+        "observation_mask": mask_of([mark.observation for mark in marks]),
+    }
 
 
 def padded(values: Sequence[Tensor], width: int, device: Any) -> Tensor:
@@ -340,7 +373,7 @@ def padded(values: Sequence[Tensor], width: int, device: Any) -> Tensor:
     import torch
 
     dtype = values[0].dtype if len(values) else None
-    found = torch.zeros(max(len(values), 1), width, device=device, dtype=dtype)
-    for row, line in enumerate(values):
-        found[row, : len(line)] = line
-    return found
+    table = torch.zeros(max(len(values), 1), width, device=device, dtype=dtype)
+    for index, line in enumerate(values):
+        table[index, : len(line)] = line
+    return table

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from threading import Event, Thread
@@ -260,7 +261,7 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         """Return a micro-batch in the form of TRL's losses."""
         device = self.args.device
         trees = [[update.rows[index] for index in tree] for tree in micro]
-        indices = [index for tree in micro for index in tree]
+        indices = list(chain.from_iterable(micro))
         is_observed = [bool(update.selected[index]) for index in indices]
         inputs: dict[str, Any] = micro_batch(trees, is_observed, self.base, device)
         width = inputs["completion_mask"].size(1)
@@ -732,7 +733,7 @@ def responses(
         max_tokens=limits.micro_batch_tokens,
     )
     for micro in micro_batches:
-        indices = tuple(index for tree in micro for index in tree)
+        indices = tuple(chain.from_iterable(micro))
         trees = [[rows[index] for index in tree] for tree in micro]
         yield indices, micro_batch(trees, [False] * len(indices), model, device)
 
