@@ -28,7 +28,7 @@ from comap.envs.webshop.parser import read_action, read_written
 from comap.facts import State
 from comap.lm.thoughts import without_thoughts
 from comap.trainers.paw.losses import action_tokens
-from comap.trainers.paw.zerosearch import read_documents
+from comap.trainers.paw.search.simulator import read_documents
 
 _LONG, _ALLOWED = 40_000, 1.0
 _TAGS = ("<search>", "</search>", "<answer>", "<tool_call>", "<action>", "<information>", "<think>")

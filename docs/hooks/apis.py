@@ -53,7 +53,8 @@ REFERENCE: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "comap.trainers",
             "comap.trainers.paw.config",
             "comap.trainers.paw.advantages",
-            "comap.trainers.paw.zerosearch",
+            "comap.trainers.paw.search.plugin",
+            "comap.trainers.paw.search.simulator",
         ),
         "integrations": (
             "comap.integrations",

@@ -10,30 +10,32 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gymnasium
+
 from ... import jsonl
+from ...agents.base import Agent
 from ...agents.paw import PaWAgent
 from ...agents.run import Run, writing
 from ...envs.generated import is_generated
 from ...envs.panel import evenly
-from ...envs.registry import own_function, text_env_of
 from ...errors import DataCorrupt, OptionError, needs_extra
 from ...lm import LanguageModel
 from ...lm.chat import ChatTokenizer
 from ...lm.load import without_bars
-from ...lm.tiny import Row
 from ...trajectory import Trajectory
 from ..config import changed_parts
 from ..entry import paw_conditions
 from ..processes import gathered, is_first, own_device, rank, wait, world_size
 from ..run_folder import RunFolder, last_checkpoint
-from ..setup import Environments, show_expert, tiny_for_training
-from ..sft import imitation_samples
 from ..stages import MakeEnv, Tell, identified, play_share, telling_work
 from ..tracking import shown_settings, tracked
 from .config import PaWTraining
-from .rollouts import groups_of, roll_out, rollout_metrics, shuffled
-from .rows import PaWRow, RewardFunction, Serializer
-from .zerosearch import SearchTraining, check_search, conversation_rows, open_simulator, warm_up
+from .rewards import RewardFunction, reward_function
+from .rollouts import RolloutPlugin, groups_of, roll_out, rollout_metrics, shuffled
+from .rows import PaWRow, Serializer
+from .search.plugin import check_search, search_rollouts
+from .search.simulator import open_simulator
+from .warmup import warmed_up
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -46,7 +48,6 @@ FAULTS = "faults.jsonl"
 """The file of episodes that a fault ended, in rollouts."""
 
 _EVALUATIONS = "evaluations"
-_PARAMETERS = 500_000
 _ADAPTER = "default"  # what peft calls the adapter that a trainer makes
 _BATCH_TOKENS = 65_536
 _BATCH_ROWS = 256
@@ -113,27 +114,42 @@ def train(  # noqa: PLR0913 what a training is made of
         import trl  # noqa: F401
     _check_parts(config, make_env, advantage, reward)
     check_search(config, make_env, simulator)
-    given = {"wm_loss": wm_loss, "advantage": advantage, "select": select}
-    own = own_function(config.reward) if ":" in config.reward else None
-    base = {"name": Path(model or "tiny").name, **_template_told(model, config)}
-    about = identified(about, config, make_env, base)
-    described = {"method": "paw", "config": config.describe(), **about}
-    described |= changed_parts({**given, "reward": reward})
-    described["config"].pop("max_updates", None)  # may grow when the training is gone on with
+    functions = {"wm_loss": wm_loss, "advantage": advantage, "select": select}
+    usual_reward = reward_function(config)
+    description = _description(config, model, make_env, about, {**functions, "reward": reward})
+
     with (
-        RunFolder(out).open(described, session or {}) as folder,
-        tracked(tell, report_to, folder.path, shown_settings(described)) as tell,
+        RunFolder(out).open(description, session or {}) as folder,
+        tracked(tell, report_to, folder.path, shown_settings(description)) as tell,
     ):
-        begun = warmed_up(config, model, make_env, folder.path, tell, demos)
+        base = warmed_up(config, model, make_env, folder.path, tell, demos)
         engine = open_simulator(simulator, config, make_env, folder.path, tell)
-        training = _Training(config, begun, make_env, folder.path, tell, vllm, device, engine)
-        training.functions, training.reward = given, reward or own or training.search.reward
-        with closing(training.search):
+        policy = Policy(config, base, vllm=vllm, device=device)
+        training = _Training(
+            config, policy, make_env, folder.path, tell, functions, reward or usual_reward, engine
+        )
+        with closing(training):
             return training.run()
 
 
-def _template_told(model: str | Path | None, config: PaWTraining) -> dict[str, Any]:
-    """Return what the model's chat template is told beside messages; empty if it reads nothing."""
+def _description(
+    config: PaWTraining,
+    model: str | Path | None,
+    make_env: MakeEnv,
+    about: Mapping[str, Any] | None,
+    functions: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return what identifies a training: its folder is not resumed with anything else."""
+    base = {"name": Path(model or "tiny").name, **_template_variables(model, config)}
+    about = identified(about, config, make_env, base)
+    description = {"method": "paw", "config": config.describe(), **about}
+    description |= changed_parts(functions)
+    description["config"].pop("max_updates", None)  # may grow when the training is gone on with
+    return description
+
+
+def _template_variables(model: str | Path | None, config: PaWTraining) -> dict[str, Any]:
+    """Return what the model's chat template reads beside messages; empty if it reads nothing."""
     warms_up = config.warmup.warmup_tokens > 0
     if model is None or (warms_up and not Path(model).is_dir()):  # which is refused later on
         return {}
@@ -145,9 +161,10 @@ def _template_told(model: str | Path | None, config: PaWTraining) -> dict[str, A
 
 
 def _check_parts(config: object, make_env: object, advantage: object, reward: object) -> None:
-    functions = {"make_env": make_env, "reward": reward or len}
-    if wrong := [f"{name}={one!r:.50}" for name, one in functions.items() if not callable(one)]:
-        raise OptionError(f"expected a function, found {wrong[0]}; give one")
+    """Refuse parts that cannot be used, or not with these settings."""
+    for name, function in {"make_env": make_env, "reward": reward or len}.items():
+        if not callable(function):
+            raise OptionError(f"expected a function, found {name}={function!r:.50}; give one")
     if not isinstance(config, PaWTraining):
         raise OptionError(
             f"expected a PaWTraining, found config={config!r:.50}; use paw_preset(NAME)"
@@ -164,22 +181,28 @@ class _Training:
     def __init__(
         self,
         config: PaWTraining,
-        model: str | Path,
+        policy: Policy,
         make_env: MakeEnv,
         out: Path,
         tell: Tell,
-        vllm: str | float | None,
-        device: str,
+        functions: Mapping[str, Any],
+        reward: RewardFunction | None = None,
         simulator: LanguageModel | None = None,
     ) -> None:
-        self.config, self.make_env, self.out = config, make_env, out
-        self.policy = Policy(config, model, vllm=vllm, device=device)
-        self.device = device
+        self.config = config
+        self.policy = policy
+        self.make_env = make_env
+        self.out = out
         self.tell = tell
+        self.functions = functions
+        self.reward = reward
+
         self.journal = Journal(out)
         self.tasks = _tasks(make_env, config.train_split)
         self.updates = config.updates or max(len(self.tasks) // config.groups, 1)  # None: one epoch
-        self.search = SearchTraining(config, make_env, self.updates, simulator)
+        self.plugin: RolloutPlugin | None = search_rollouts(
+            config, make_env, self.updates, simulator
+        )
         self.serializer = Serializer(
             self.policy.tokenizer,
             ends=self.policy.ends,
@@ -188,24 +211,30 @@ class _Training:
             thinking=config.agent.asks_to_think,
             template=config.chat_template_kwargs,
         )
-        self.functions: dict[str, Any] = {}
-        self.reward = self.search.reward
-        self._metrics: dict[str, float] = {}
-        self._evaluating = 0.0  # seconds, since the last update
+        self._metrics: dict[str, float] = {}  # of the last update's episodes
+        self._evaluation_seconds = 0.0  # since the last update
+
+    def close(self) -> None:
+        """Close what was opened for the rollouts."""
+        if self.plugin is not None:
+            self.plugin.close()
 
     def run(self) -> Path:
         """Do all updates and evaluations, and return the folder of the trained policy."""
-        config, checkpoints = self.config, self.out / "checkpoints"
-        last = last_checkpoint(checkpoints)
-        done = 0 if last is None else int(last.rpartition("-")[2])
-        self.journal.begin_after(done)
-        self._forget_after(done)
+        config = self.config
+        checkpoints = self.out / "checkpoints"
+        checkpoint = last_checkpoint(checkpoints)
+        updates_done = 0 if checkpoint is None else int(checkpoint.rpartition("-")[2])
+        self.journal.begin_after(updates_done)
+        self._forget_after(updates_done)
+
         stop = self.updates if config.max_updates is None else min(config.max_updates, self.updates)
-        if done < stop:
+        if updates_done < stop:
             self._train(checkpoints, stop)
-        elif last is not None:
-            self.policy.load(Path(last))
-        self._evaluate(max(stop, done))
+        elif checkpoint is not None:
+            self.policy.load(Path(checkpoint))
+        self._evaluate(max(stop, updates_done))
+
         target = self.out / "models" / "agent"
         if is_first():
             with writing(self.out):
@@ -214,75 +243,96 @@ class _Training:
         return target
 
     def _train(self, checkpoints: Path, stop: int) -> None:
+        """Do the updates up to one, from the last checkpoint on."""
         from .trainer import Functions, make_trainer
 
-        config, policy = self.config, self.policy
         trainer = make_trainer(
-            config,
-            policy.model,
-            policy.tokenizer,
+            self.config,
+            self.policy.model,
+            self.policy.tokenizer,
             self._roll_out,
             checkpoints,
             updates=self.updates,
             functions=Functions(**self.functions),
             stop=stop,
             tell=self._record,
-            peft_config=policy.adapters(),
-            device=self.device,
+            peft_config=self.policy.adapters(),
+            device=self.policy.device,
         )
-        policy.follow(trainer)
+        self.policy.follow(trainer)
         trainer.fit()
 
     def _roll_out(self, update: int) -> list[PaWRow]:
         """Play this process's episodes of an update, and return their rows."""
         config = self.config
-        begun = time.perf_counter()
+        start = time.perf_counter()
         if config.evaluates_after(update):
             self._evaluate(update)
-        self._evaluating = time.perf_counter() - begun
+        self._evaluation_seconds = time.perf_counter() - start
+
         self.policy.synchronize()
         groups = groups_of(self.tasks, config.groups, config.members, config.seed, update)
-        mine = [group for group in groups if group.number % world_size() == rank()]
-        done = won = 0
+        own_groups = [group for group in groups if group.number % world_size() == rank()]
 
-        def advance(episode: Trajectory) -> None:
-            nonlocal done, won
-            done, won = done + 1, won + episode.success
-            event = {"update": update + 1, "done": done, "of": len(mine) * config.members}
-            self.tell({"event": "episode", "won": won, **event})
+        make_env: Callable[[], gymnasium.Env[str, str]] = partial(self.make_env, config.train_split)
+        agent: Agent = self.policy.agent()
+        lm = self.policy.language_model()
+        if self.plugin is not None:
+            make_env = self.plugin.make_env
+            agent = self.plugin.agent(agent, update)
+            lm = self.plugin.language_model(lm)
 
         rollouts = roll_out(
-            self.search.make_env,
-            self.search.agent(self.policy.agent(), update),
-            mine,
+            make_env,
+            agent,
+            own_groups,
             self.serializer,
             success_reward=config.success_reward,
             reward=self.reward,
-            lm=self.search.language_model(self.policy.language_model()),
+            lm=lm,
             concurrency=config.concurrency,
             seed=config.seed,
             update=update,
             include_admissible=config.loss.include_admissible,
-            on_done=advance,
+            on_done=self._episode_teller(update, len(own_groups) * config.members),
             on_work=telling_work(self.tell, update=update + 1),
         )
-        sums = rollouts.sums() | self.search.sums()
-        self._metrics = rollout_metrics(gathered([sums])) | self.search.noise(update)
+
+        sums = rollouts.sums()
+        if self.plugin is not None:
+            sums |= self.plugin.sums()
+        self._metrics = rollout_metrics(gathered([sums]))
+        if self.plugin is not None:
+            self._metrics |= self.plugin.metrics(update)
+
         for number, error in sorted(gathered(list(rollouts.dropped.items()))):
             task = groups[number // config.members].task
             line = {"update": update + 1, "episode": number, "task": task, "error": error}
             self.journal.add(FAULTS, line)
-        return (
-            shuffled(rollouts.rows, config.seed, update) if config.loss.placebo else rollouts.rows
-        )
+        if config.loss.placebo:
+            return shuffled(rollouts.rows, config.seed, update)
+        return rollouts.rows
+
+    def _episode_teller(self, update: int, total: int) -> Callable[[Trajectory], None]:
+        """Return a function that reports each episode of an update when it has ended."""
+        ended = 0
+        solved = 0
+
+        def tell_episode(episode: Trajectory) -> None:
+            nonlocal ended, solved
+            ended += 1
+            solved += episode.success
+            counts = {"update": update + 1, "done": ended, "of": total}
+            self.tell({"event": "episode", "won": solved, **counts})
+
+        return tell_episode
 
     def _record(self, metrics: Mapping[str, Any]) -> None:
-        """Write down what an update was like."""
-        config = self.config
+        """Write the metrics of an update: of its episodes, and of what was learned."""
         line = {**self._metrics, **metrics}
-        line["seconds_rollout"] -= self._evaluating
+        line["seconds_rollout"] -= self._evaluation_seconds
         if line["update"] == 1:
-            self.tell({"event": "conditions", "of": paw_conditions(line, config.paw)})
+            self.tell({"event": "conditions", "of": paw_conditions(line, self.config.paw)})
         self.journal.add(METRICS, line)
         self.tell({"event": "update", "of": self.updates, **line})
 
@@ -302,24 +352,26 @@ class _Training:
     def _evaluate(self, update: int) -> None:
         """Play the evaluation tasks with the policy as it is after so many updates, once."""
         config = self.config
-        due = [
-            split
-            for split in config.evaluation_splits
-            if config.evaluation_tasks != 0 and not self.journal.evaluated(update, split)
-        ]
-        if due:
+        splits: list[str] = []
+        if config.evaluation_tasks != 0:
+            for split in config.evaluation_splits:
+                if not self.journal.evaluated(update, split):
+                    splits.append(split)
+        if splits:
             self.policy.synchronize()
-        for split in due:
+
+        for split in splits:
             tasks = _tasks(self.make_env, split)
             if config.evaluation_tasks is not None:  # the same at each evaluation
                 tasks = tuple(evenly(tasks, config.evaluation_tasks))
             if not tasks:
                 continue
+
             self.tell({"event": "evaluation", "update": update, "split": split})
             episodes = []
             for repeat in range(config.evaluation_seeds):
                 episodes += self._play(update, split, repeat, tasks)
-            line = _result(update, split, episodes)
+            line = _evaluation_line(update, split, episodes)
             self.journal.add(EVALUATIONS, line)
             self.tell({"event": "evaluated", **line})
 
@@ -339,95 +391,32 @@ class _Training:
 
 
 def _tasks(make_env: MakeEnv, split: str) -> tuple[str, ...]:
+    """Return the tasks of a split."""
     with closing(make_env(split)) as env:
         ids: tuple[str, ...] = env.get_wrapper_attr("tasks").ids
     return ids
 
 
-def _result(update: int, split: str, episodes: Sequence[Trajectory]) -> dict[str, Any]:
+def _evaluation_line(update: int, split: str, episodes: Sequence[Trajectory]) -> dict[str, Any]:
     """Return the line of an evaluation; ``won`` has how often each task was solved."""
-    won = {episode.task: 0 for episode in episodes}
+    times_solved = {episode.task: 0 for episode in episodes}
     for episode in episodes:
-        won[episode.task] += episode.success
+        times_solved[episode.task] += episode.success
     number = max(len(episodes), 1)
-    finals = [episode.steps[-1].score for episode in episodes if episode.steps]
+    final_scores = [episode.steps[-1].score for episode in episodes if episode.steps]
+
     return {
         "update": update,
         "split": split,
         "n": len(episodes),
-        "success": sum(won.values()) / number,
-        "score": sum(finals) / number,
+        "success": sum(times_solved.values()) / number,
+        "score": sum(final_scores) / number,
         "steps": sum(len(episode.steps) for episode in episodes) / number,
         "errors": sum(episode.error is not None for episode in episodes),
-        "tasks": len(won),
-        "generated_tasks": sum(map(is_generated, won)),
-        "won": won,
+        "tasks": len(times_solved),
+        "generated_tasks": sum(map(is_generated, times_solved)),
+        "won": times_solved,
     }
-
-
-def warmed_up(
-    config: PaWTraining,
-    model: str | Path | None,
-    make_env: MakeEnv,
-    out: Path,
-    tell: Tell,
-    demos: str | Path | None = None,
-) -> str | Path:
-    """Return the folder or name of the policy that reinforcement learning begins with."""
-    if not config.warmup.warmup_tokens:
-        if model is None:
-            raise OptionError(
-                "expected a model to train, found none; add --model, such as --model "
-                "Qwen/Qwen2.5-1.5B-Instruct, or try --preset tiny, which has a small one"
-            )
-        return model
-    if not isinstance(make_env, Environments):
-        raise OptionError("a warm-up needs comap.trainers.setup.Environments as make_env")
-    prompts = config.agent.prompts
-    if prompts != "brief" and text_env_of(make_env.env_id).reply_form.kind != "search":
-        raise OptionError(
-            "expected prompts='brief' with warmup_tokens, since demonstrations have actions and no "
-            f"thoughts in tags, found {prompts!r}; give a model that can write tags, or brief"
-        )
-    if config.warmup.warmup_observations and config.agent.context != "concat":
-        raise OptionError(
-            "expected context='concat' with warmup_observations, whose conversations hold observations, "
-            f"found {config.agent.context!r}"
-        )
-    if model is not None and not Path(model).is_dir():
-        raise OptionError(
-            f"expected the folder of a model with warmup_tokens, found {str(model)!r:.120}; give a "
-            "folder of save_pretrained, or warmup_tokens=0"
-        )
-    if model is None:  # all processes wait for each other there
-        model = out / "untrained"
-        tiny_for_training(model, make_env.env_id, parameters=_PARAMETERS, seed=config.seed)
-    target = out / "model"
-    if is_first() and not target.is_dir():
-        _warm_up(config, Path(model), make_env, target, tell, demos)
-    wait()
-    return target
-
-
-def _warm_up(
-    config: PaWTraining,
-    base: Path,
-    make_env: Environments,
-    target: Path,
-    tell: Tell,
-    demos: str | Path | None,
-) -> None:
-    """Fine-tune a model on demonstrations, into a folder, whole or not at all."""
-    strays, share = config.warmup.side_steps, config.warmup.warmup_observations
-    file, agent = demos and Path(demos), config.acting()
-    template = config.chat_template_kwargs
-    shown = show_expert(make_env, config, file, tell, strays)  # type: ignore[arg-type]
-    if agent.prompts == "brief" and agent.context == "summary":
-        rows = [Row(one.messages, one.text) for one in imitation_samples(shown, agent)]
-    else:
-        rows = list(conversation_rows(shown, agent, base, observations=share, template=template))
-    tokens = config.warmup.warmup_tokens
-    warm_up(base, target, rows, tokens, config, "warmup", tell, template)
 
 
 class Policy:
@@ -443,37 +432,49 @@ class Policy:
     ) -> None:
         from ...lm.load import device_of, ends_of, load_model, load_tokenizer, source_of
 
-        self._config, self._vllm = config, vllm
-        place = source_of(model)
-        where = device_of(own_device() if device == "auto" else device)
-        self.tokenizer = load_tokenizer(place, None)
-        # what is trained has single precision at least
-        on_gpu = config.precision == "auto" and where.type == "cuda"
-        half = config.weights == "lora" and (config.precision == "bfloat16" or on_gpu)
-        exact = "float64" if config.precision == "float64" else "float32"
-        self.model = load_model(place, None, where, "bfloat16" if half else exact)
+        self.device = device
+        self._config = config
+        self._vllm = vllm
+        source = source_of(model)
+        self.tokenizer = load_tokenizer(source, None)
+
+        # What is trained has single precision at least: half is for weights under an adapter.
+        torch_device = device_of(own_device() if device == "auto" else device)
+        on_gpu = config.precision == "auto" and torch_device.type == "cuda"
+        dtype = "float64" if config.precision == "float64" else "float32"
+        if config.weights == "lora" and (config.precision == "bfloat16" or on_gpu):
+            dtype = "bfloat16"
+        self.model = load_model(source, None, torch_device, dtype)
         self.ends = ends_of(self.model)
+
         self._accelerator: Any = None
         self._lm: LanguageModel | None = None
 
     def agent(self, temperature: float | None = None) -> PaWAgent:
+        """Return the agent that acts with this policy, as in rollouts or at another temperature."""
         return PaWAgent(self._config.acting(temperature))
 
     def language_model(self) -> LanguageModel:
         """Return what answers the agent: the weights as they are now, or vLLM."""
-        if self._lm is None and isinstance(self._vllm, str):
+        if self._lm is None:
+            self._lm = self._make_language_model()
+        return self._lm
+
+    def _make_language_model(self) -> LanguageModel:
+        if isinstance(self._vllm, str):
             from .vllm import ServerLanguageModel
 
-            self._lm = ServerLanguageModel(
+            return ServerLanguageModel(
                 self._vllm,
                 self.tokenizer,
                 ends=self.ends,
                 template=self._config.chat_template_kwargs,
             )
-        elif self._lm is None and isinstance(self._vllm, float):
+
+        if isinstance(self._vllm, float):
             from .vllm import ColocatedLanguageModel
 
-            self._lm = ColocatedLanguageModel(
+            return ColocatedLanguageModel(
                 self.model,
                 self.tokenizer,
                 self._vllm,
@@ -481,21 +482,21 @@ class Policy:
                 context=self._config.agent.max_length,
                 template=self._config.chat_template_kwargs,
             )
-        elif self._lm is None:
-            from ...lm.hf import HFLanguageModel
 
-            self._lm = HFLanguageModel.from_model(
-                self.model,
-                self.tokenizer,
-                adapter=_ADAPTER if hasattr(self.model, "peft_config") else None,
-                batch_tokens=_BATCH_TOKENS,
-                batch_rows=_BATCH_ROWS,
-                name="policy",
-                chat_template_kwargs=self._config.chat_template_kwargs,
-            )
-        return self._lm
+        from ...lm.hf import HFLanguageModel
+
+        return HFLanguageModel.from_model(
+            self.model,
+            self.tokenizer,
+            adapter=_ADAPTER if hasattr(self.model, "peft_config") else None,
+            batch_tokens=_BATCH_TOKENS,
+            batch_rows=_BATCH_ROWS,
+            name="policy",
+            chat_template_kwargs=self._config.chat_template_kwargs,
+        )
 
     def synchronize(self) -> None:
+        """Send the weights as they are now to vLLM, where it samples."""
         if self._vllm is not None:
             lm: Any = self.language_model()
             lm.synchronize(self.model, self._accelerator)
@@ -522,7 +523,7 @@ class Policy:
         self._lm = None
 
     def load(self, checkpoint: Path) -> None:
-        """Take over the weights of a checkpoint, where there is nothing left to train."""
+        """Load the weights of a checkpoint, where there is nothing left to train."""
         from safetensors import SafetensorError
         from safetensors.torch import load_model
 
@@ -556,14 +557,14 @@ def _adapted(model: Any, checkpoint: Path) -> Any:
     from safetensors import safe_open
 
     with safe_open(checkpoint / "adapter_model.safetensors", "pt") as file:
-        found = set(file.keys())
-    made = PeftModel.from_pretrained(model, checkpoint)
-    wanted = set(get_peft_model_state_dict(made))
-    if found != wanted:
+        saved_names = set(file.keys())
+    adapted = PeftModel.from_pretrained(model, checkpoint)
+    names = set(get_peft_model_state_dict(adapted))
+    if saved_names != names:
         raise ValueError(
-            f"{len(found & wanted)} of {len(wanted)} weights, and {len(found - wanted)} more"
+            f"{len(saved_names & names)} of {len(names)} weights, and {len(saved_names - names)} more"
         )
-    return made
+    return adapted
 
 
 class Journal:
@@ -576,13 +577,15 @@ class Journal:
     def begin_after(self, update: int) -> None:
         """Remove what is there of later updates, which are done again."""
         if is_first():
-            files = {METRICS: (), FAULTS: ("task", "error"), EVALUATIONS: ("split",)}
-            for name, texts in files.items():
-                if (path := self._out / name).exists():
-                    kept = [one for one in read_lines(path, *texts) if one["update"] <= update]
+            text_keys = {METRICS: (), FAULTS: ("task", "error"), EVALUATIONS: ("split",)}
+            for name, keys in text_keys.items():
+                path = self._out / name
+                if path.exists():
+                    lines = [line for line in read_lines(path, *keys) if line["update"] <= update]
                     with writing(self._out):
-                        jsonl.write(path, kept)
+                        jsonl.write(path, lines)
         wait()
+
         lines = read_lines(self._out / EVALUATIONS, "split")
         self._evaluated = {(line["update"], line["split"]) for line in lines}
 
@@ -591,6 +594,7 @@ class Journal:
         return (update, split) in self._evaluated
 
     def add(self, name: str, line: Mapping[str, Any]) -> None:
+        """Append a line to a file."""
         if is_first():
             with writing(self._out):
                 jsonl.append(self._out / name, [line])

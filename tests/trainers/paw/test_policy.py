@@ -12,9 +12,10 @@ from comap.errors import DataCorrupt, DataNotFound, LanguageModelError, OptionEr
 from comap.lm import Generate, Message, Sampling
 from comap.lm.chat import ChatTokenizer
 from comap.lm.tiny import build_tiny
-from comap.trainers.paw import training
+from comap.trainers.paw import warmup
 from comap.trainers.paw.config import preset
-from comap.trainers.paw.training import Policy, warmed_up
+from comap.trainers.paw.training import Policy
+from comap.trainers.paw.warmup import warmed_up
 from comap.trainers.setup import Environments, expert_demonstrations
 
 torch = pytest.importorskip("torch")
@@ -196,8 +197,8 @@ def test_every_process_is_there_where_a_model_is_built(folder, tmp_path, monkeyp
     """Building waits for all processes: one that did not build would be waited for, for ever."""
     calls = []
     monkeypatch.setenv("RANK", "1")
-    monkeypatch.setattr(training, "wait", lambda: calls.append("wait"))
-    monkeypatch.setattr(training, "tiny_for_training", lambda *_, **__: calls.append("build"))
+    monkeypatch.setattr(warmup, "wait", lambda: calls.append("wait"))
+    monkeypatch.setattr(warmup, "tiny_for_training", lambda *_, **__: calls.append("build"))
     config = preset("tiny", warmup_tokens=500, demonstrations=1)
     found = warmed_up(config, None, GENERATED, tmp_path, lambda event: calls.append("event"))
     assert found == tmp_path / "model" and calls == ["build", "wait"]

@@ -15,7 +15,7 @@ from comap.trainers import Environments, SharedTraining, paw_preset, train_paw
 from comap.trainers.paw.rollouts import Group, roll_out
 from comap.trainers.paw.rows import Serializer
 from comap.trainers.paw.training import Policy
-from comap.trainers.paw.zerosearch import conversation_rows
+from comap.trainers.paw.warmup import conversation_rows
 from comap.trainers.setup import expert_demonstrations
 from kits.paw import watched_generation
 from kits.template_families import ends_with, model_folder, squeezed

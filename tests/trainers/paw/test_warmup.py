@@ -14,7 +14,7 @@ from comap.lm.tiny import SFTConfig, build_tiny, encode_rows, fine_tune, tokeniz
 from comap.trainers import Environments, train_paw
 from comap.trainers.config import SharedTraining
 from comap.trainers.paw.config import preset
-from comap.trainers.paw.zerosearch import conversation_rows
+from comap.trainers.paw.warmup import conversation_rows
 from comap.trainers.setup import show_expert
 from comap.trainers.sft import ASIDE
 

@@ -21,21 +21,24 @@ from comap.lm import CAPABILITIES, Completion, Usage
 from comap.lm.base import BaseLanguageModel
 from comap.lm.chat import ChatTokenizer
 from comap.lm.tiny import encode_rows
-from comap.trainers.paw import zerosearch
 from comap.trainers.paw.config import ZeroSearch, preset
+from comap.trainers.paw.rewards import reward_function
 from comap.trainers.paw.rollouts import Group, play_groups
 from comap.trainers.paw.rows import fault_of
-from comap.trainers.paw.training import Policy, train
-from comap.trainers.paw.zerosearch import (
-    PURPOSE,
+from comap.trainers.paw.search import simulator as simulators
+from comap.trainers.paw.search.plugin import (
     NoiseCurriculum,
-    SearchTraining,
-    SimulatedSearch,
     check_search,
-    conversation_rows,
+    search_rollouts,
+)
+from comap.trainers.paw.search.simulator import (
+    PURPOSE,
+    SimulatedSearch,
     lessons,
     read_documents,
 )
+from comap.trainers.paw.training import Policy, train
+from comap.trainers.paw.warmup import conversation_rows
 from comap.trainers.setup import Environments, expert_demonstrations, tiny_for_training
 from comap.trajectory import read_trajectories
 
@@ -97,7 +100,7 @@ def config(**changed):
 
 def played(simulator, update=0, live=8, **changed):
     """Play an update's episodes as a training does."""
-    search = SearchTraining(config(**changed), ENV, 4, simulator)
+    search = search_rollouts(config(**changed), ENV, 4, simulator)
     with_policy = Model(policy, "policy")
     tasks = search.make_env().unwrapped.tasks.ids
     groups = [Group(number, tasks[number], 3) for number in range(2)]
@@ -158,7 +161,7 @@ def test_a_search_is_requested_the_same_way_again_and_has_as_many_documents_as_a
 
 
 def test_lessons_are_useful_or_noisy(monkeypatch):
-    monkeypatch.setattr(zerosearch, "_QUESTIONS", 80)
+    monkeypatch.setattr(simulators, "_QUESTIONS", 80)
     env = ENV("train").unwrapped
     rows = list(lessons(env, seed=1))
     assert rows == list(lessons(env, seed=1)) != list(lessons(env, seed=2))
@@ -192,7 +195,7 @@ def test_searches_are_answered_by_the_simulator_in_batches():
     golden = golden_of(episodes[0].task)
     assert all(answer in next(asked).messages[0].content for answer in golden)
     assert golden[0] not in str([call.messages for call in [episodes[0].steps[0].calls[0]]])
-    assert search.noise(0) == {"noise": 0.0} and search.sums()["searches"] == 12
+    assert search.metrics(0) == {"noise": 0.0} and search.sums()["searches"] == 12
     search.close()
 
 
@@ -205,7 +208,7 @@ def test_what_is_noisy_follows_from_seeds_alone():
     assert episodes == again
     later, last = played(Model(documents), update=3)
     assert seen(later) != seen(episodes)
-    assert last.noise(3)["noise"] > search.noise(0)["noise"]
+    assert last.metrics(3)["noise"] > search.metrics(0)["noise"]
     always, measured = played(Model(documents), noise_start=1.0, noise_end=1.0)
     assert all(step.notes["noisy"] for one in always for step in one.steps[:2])
     assert measured.sums()["noisy_searches"] == 12
@@ -235,13 +238,14 @@ def test_a_fault_of_the_simulator_ends_its_episode_alone():
 
 def test_an_answer_is_worth_its_f1():
     simulator = Model(documents)
-    episodes, search = played(simulator, success_reward=2.0)
+    episodes, _ = played(simulator, success_reward=2.0)
+    rewards_of = reward_function(config(success_reward=2.0))
     for episode in episodes:
-        rewards = search.reward(episode)
+        rewards = rewards_of(episode)
         worth = reward_of("f1", "the River Sorn", golden_of(episode.task))
         assert list(rewards) == [0.0, 0.0, pytest.approx(2 * worth)]
     penalised = Environments(ENV.env_id, {**ENV.options, "invalid_penalty": 0.5})
-    plain = SearchTraining(config(), penalised, 4, simulator)
+    plain = search_rollouts(config(), penalised, 4, simulator)
     env = plain.make_env()
     env.reset(seed=0)
     assert env.step("nothing")[1] == 0.0  # the trainer has penalties of its own
@@ -257,6 +261,13 @@ def test_other_environments_have_none_of_it():
         for make_env in (HOME, lambda split: HOME(split)):
             with pytest.raises(OptionError, match=named):
                 check_search(preset("alfworld", **change), make_env, simulator)
+
+
+def test_most_trainings_have_no_plug_in_and_success_is_rewarded_by_the_settings():
+    for name, environments in (("alfworld", HOME), ("search", ENV)):
+        assert search_rollouts(preset(name), environments, 4) is None
+        assert reward_function(preset(name)) is None
+    assert search_rollouts(preset("alfworld", reward="env"), HOME, 4) is None
 
 
 def test_engine_and_simulator_go_together():
