@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -13,9 +14,12 @@ from hypothesis import strategies as st
 
 from comap.lm.chat import ChatTokenizer
 from comap.lm.tiny import tokenizer_of
+from comap.trainers.paw.config import preset
 from comap.trainers.paw.losses import (
+    LossInputs,
     action_tokens,
     adaptive_coefficients,
+    objective,
     observation_losses,
     rank_correlation,
     row_entropies,
@@ -269,3 +273,34 @@ def test_tokens_between_the_first_tags_count(text, inside):
 def test_without_a_whole_tag_all_tokens_count(text):
     ids, texts = tokens_of(text)
     assert action_tokens(texts) == [True] * len(ids)
+
+
+def test_the_objective_worked_by_hand():
+    """Two rows: a response of two tokens and an observation of one; and a response of one."""
+    config = preset("alfworld", kl=0.5, entropy_bonus=0.1, dual_clip=3.0, rho=0.5)
+    inputs = LossInputs(
+        logps=logs_of([0.5, 0.6, 0.3], [0.8, 1.0, 1.0]),
+        old=logs_of([0.5, 0.3, 0.3], [0.1, 1.0, 1.0]),
+        reference=logs_of([0.5, 0.6, 0.3], [0.4, 1.0, 1.0]),
+        entropies=torch.tensor([[1.0, 2.0, 50.0], [3.0, 50.0, 50.0]]),
+        advantages=torch.tensor([1.0, -2.0]),
+        mask=torch.tensor([[1, 1, 0], [1, 0, 0]]),
+        tokens=4,  # one more on another process
+        observed=torch.tensor([[0, 0, 1], [0, 0, 0]]),
+        weights=torch.tensor([0.25, 1.0]),
+    )
+    terms = objective(config, inputs)
+    assert float(terms.policy) == pytest.approx(-(1 + 1.2 - 2 * 3) / 4)  # ratios 1, 2 and 8
+    assert float(terms.kl) == pytest.approx(0.5 * (0.5 - math.log(0.5) - 1) / 4)
+    assert float(terms.entropy) == pytest.approx(-0.1 * (1 + 2 + 3) / 4)
+    assert float(terms.world_model) == pytest.approx(0.25 * 0.7)
+    parts = (terms.policy, terms.kl, terms.entropy, terms.world_model)
+    assert float(terms.loss) == pytest.approx(float(sum(parts)))
+
+    doubled = objective(config, inputs, wm_loss=lambda logps, mask: 2 * mask.sum(-1))
+    assert float(doubled.world_model) == pytest.approx(0.25 * 2)
+    with_tokens = replace(inputs, advantages=torch.tensor([[1.0, 1.0, 9.0], [-2.0, 9.0, 9.0]]))
+    assert float(objective(config, with_tokens).loss) == pytest.approx(float(terms.loss))
+    unmoved = replace(inputs, old=None, reference=None)
+    assert float(objective(config, unmoved).policy) == pytest.approx(-(1 + 1 - 2) / 4)
+    assert float(objective(config, unmoved).kl) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cache
 from itertools import chain
@@ -16,6 +17,8 @@ from comap.envs.registry import text_env_of
 from comap.errors import LanguageModelError, OptionError
 from comap.facts import Delta, State
 from comap.lm.tiny import tokenizer_of
+from comap.trainers.paw.config import preset
+from comap.trainers.paw.rewards import reward_function
 from comap.trainers.paw.rows import (
     PaWRow,
     Serializer,
@@ -123,6 +126,15 @@ def test_only_the_last_step_of_success_is_rewarded(won, reward, total):
     assert [row.reward for row in rows] == [0.0, 0.0, total]  # the environment said 0.25 each time
     assert {row.episode_return for row in rows} == {total}
     assert {(row.success, row.episode_length) for row in rows} == {(won, 3)}
+
+
+def test_rewards_may_be_the_environments_own():
+    rewards = reward_function(preset("alfworld", reward="env", success_reward=10.0))
+    assert [row.reward for row in rows_of(episode(*TEXTS, won=True), reward=rewards)] == [0.25] * 3
+    by_f1 = reward_function(preset("search", reward="f1", success_reward=2.0))
+    assert by_f1(episode(*TEXTS)) == [0.5] * 3
+    by_name = reward_function(preset("alfworld", reward="math:sqrt"))
+    assert by_name is math.sqrt and reward_function(preset("alfworld")) is None
 
 
 @pytest.mark.parametrize(
