@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 def row_returns(rows: Sequence[PaWRow], penalty: float) -> NDArray[np.float64]:
     """Return each row's whole episode return, less `penalty` if its reply is invalid."""
-    found = np.array([row.episode_return - penalty * (not row.valid) for row in rows], np.float64)
-    if not np.isfinite(found).all():
+    returns = np.array([row.episode_return - penalty * (not row.valid) for row in rows], np.float64)
+    if not np.isfinite(returns).all():
         raise OptionError(
             "expected a finite return for each row; look at the environment's rewards"
         )
-    return found
+    return returns
 
 
 def step_returns(rows: Sequence[PaWRow], gamma: float, penalty: float) -> NDArray[np.float64]:
@@ -41,16 +41,18 @@ def step_returns(rows: Sequence[PaWRow], gamma: float, penalty: float) -> NDArra
     later step's penalty does not reach back (GiGPO, section 4.3).
     """
     returns = np.zeros(len(rows))
-    after: PaWRow | None = None
-    running = 0.0
+    later_row: PaWRow | None = None
+    discounted = 0.0
+
+    # From the last step of each episode to its first; t may have gaps.
     for index in sorted(range(len(rows)), key=lambda i: (rows[i].trajectory, -rows[i].t)):
         row = rows[index]
-        if after is None or after.trajectory != row.trajectory:
-            running = row.reward
+        if later_row is None or later_row.trajectory != row.trajectory:
+            discounted = row.reward
         else:
-            running = running * gamma ** (after.t - row.t) + row.reward
-        returns[index] = running - penalty * (not row.valid)
-        after = row
+            discounted = discounted * gamma ** (later_row.t - row.t) + row.reward
+        returns[index] = discounted - penalty * (not row.valid)
+        later_row = row
     return returns
 
 
@@ -70,8 +72,8 @@ def grpo_advantages(
     than the rows within them do, by penalties alone, the deviation is that within them: upstream
     divides by 0.000001 where they are equal, and a penalty outweighs all other groups.
     """
-    values, mean, deviation, _ = _against(returns, groups, trajectories, over)
-    return (values - mean) / (deviation + epsilon)
+    compared = _compared(returns, groups, trajectories, over)
+    return (compared.returns - compared.mean) / (compared.deviation + epsilon)
 
 
 def rloo_advantages(
@@ -85,8 +87,9 @@ def rloo_advantages(
 
     A group's only member keeps its return.
     """
-    values, mean, _, size = _against(returns, groups, trajectories, over)
-    return (values - mean) * size / np.maximum(size - 1, 1)
+    compared = _compared(returns, groups, trajectories, over)
+    size = compared.size
+    return (compared.returns - compared.mean) * size / np.maximum(size - 1, 1)
 
 
 def gigpo_advantages(
@@ -107,15 +110,18 @@ def gigpo_advantages(
     trajectories.
     """
     groups = [row.group for row in rows]
-    members = [row.trajectory for row in rows]
-    values, mean, deviation, _ = _against(row_returns(rows, penalty), groups, members, over)
-    scaled = mode == "mean_std_norm"
-    episode = (values - mean) / (deviation + epsilon if scaled else 1.0)
-    steps = step_returns(rows, gamma, penalty)
+    trajectories = [row.trajectory for row in rows]
+    compared = _compared(row_returns(rows, penalty), groups, trajectories, over)
     anchors = anchor_groups(rows, similarity)
+    steps = step_returns(rows, gamma, penalty)
     mean, deviation, _ = _moments(steps, anchors)
-    step = (steps - mean[anchors]) / (deviation[anchors] + epsilon if scaled else 1.0)
-    total: NDArray[np.float64] = episode + omega * step
+
+    episode_part = compared.returns - compared.mean
+    step_part = steps - mean[anchors]
+    if mode == "mean_std_norm":
+        episode_part = episode_part / (compared.deviation + epsilon)
+        step_part = step_part / (deviation[anchors] + epsilon)
+    total: NDArray[np.float64] = episode_part + omega * step_part
     return total
 
 
@@ -127,46 +133,72 @@ def anchor_groups(rows: Sequence[PaWRow], similarity: float | None = None) -> ND
     order of the rows, or else opens one; the measure is the ratio of `difflib.SequenceMatcher` with
     its defaults, as upstream has it.
     """
-    known: dict[tuple[int, str], int] = {}
-    opened: dict[int, list[tuple[SequenceMatcher[str], int]]] = {}
+    number_of: dict[tuple[int, str], int] = {}
+    matchers_of: dict[int, list[tuple[SequenceMatcher[str], int]]] = {}
     count = 0
     for row in rows:
-        if (row.group, row.anchor) in known:
+        if (row.group, row.anchor) in number_of:
             continue
-        anchor, matchers = None, opened.setdefault(row.group, [])
+
+        number = None
+        matchers = matchers_of.setdefault(row.group, [])
         if similarity is not None:
-            for matcher, number in matchers:
-                matcher.set_seq1(row.anchor)
-                bounds = (matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio)
-                if all(bound() >= similarity for bound in bounds):  # upper bounds first: cheaper
-                    anchor = number
-                    break
-            else:  # a matcher analyzes its second text once, the first anew each time
-                matchers.append((SequenceMatcher(None, "", row.anchor), count))
-        if anchor is None:
-            anchor, count = count, count + 1
-        known[row.group, row.anchor] = anchor
-    return np.array([known[row.group, row.anchor] for row in rows], np.int64)
+            number = _first_similar(row.anchor, matchers, similarity)
+        if number is None:
+            number = count
+            count += 1
+            if similarity is not None:
+                # A matcher analyzes its second text once, the first anew each time.
+                matchers.append((SequenceMatcher(None, "", row.anchor), number))
+        number_of[row.group, row.anchor] = number
+    return np.array([number_of[row.group, row.anchor] for row in rows], np.int64)
 
 
-def _against(
+def _first_similar(
+    text: str, matchers: Sequence[tuple[SequenceMatcher[str], int]], similarity: float
+) -> int | None:
+    """Return the number of the first anchor group that a text is similar to, if any is."""
+    for matcher, number in matchers:
+        matcher.set_seq1(text)
+        bounds = (matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio)
+        if all(bound() >= similarity for bound in bounds):  # upper bounds first: cheaper
+            return number
+    return None
+
+
+class _Compared(NamedTuple):
+    """Each row's return, and the mean, deviation and size of what it is compared with, (N,) each."""
+
+    returns: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    deviation: NDArray[np.float64]
+    size: NDArray[np.int64]
+
+
+def _compared(
     returns: ArrayLike, groups: ArrayLike, trajectories: ArrayLike | None, over: Over
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """Return each row's return, and the mean, deviation and size of what it is compared with."""
+) -> _Compared:
+    """Compare each row's return with those of its group: of all rows, or of each trajectory once."""
     values = np.asarray(returns, np.float64)
-    rows = _numbered(groups)
-    units, unit_values, within = rows, values, np.zeros(0)
-    if over == "trajectories":
+    group_of_row = _numbered(groups)
+
+    if over == "rows":
+        mean, deviation, size = _moments(values, group_of_row)
+    else:
+        # A number of a trajectory in another group is another trajectory.
         assert trajectories is not None
-        members = _numbered(trajectories)
-        pairs = rows * (members.max(initial=0) + 1) + members
-        _, first, unit = np.unique(pairs, return_index=True, return_inverse=True)
-        units, unit_values = rows[first], _moments(values, unit)[0]
-        within = _within(values - unit_values[unit], rows, units)
-    mean, deviation, size = _moments(unit_values, units)
-    deviation[: len(within)] = np.maximum(deviation[: len(within)], within)
+        trajectory_of_row = _numbered(trajectories)
+        pairs = group_of_row * (trajectory_of_row.max(initial=0) + 1) + trajectory_of_row
+        _, first_row, unit_of_row = np.unique(pairs, return_index=True, return_inverse=True)
+        group_of_unit = group_of_row[first_row]
+        unit_mean, _, _ = _moments(values, unit_of_row)
+
+        mean, deviation, size = _moments(unit_mean, group_of_unit)
+        residuals = values - unit_mean[unit_of_row]
+        deviation = np.maximum(deviation, _within(residuals, group_of_row, group_of_unit))
+
     mean = np.where(size == 1, 0.0, mean)
-    return values, mean[rows], deviation[rows], size[rows]
+    return _Compared(values, mean[group_of_row], deviation[group_of_row], size[group_of_row])
 
 
 def _within(
@@ -174,9 +206,9 @@ def _within(
 ) -> NDArray[np.float64]:
     """Return each group's deviation of rows from their trajectories' means, pooled and unbiased."""
     size = np.bincount(rows)
-    free = np.maximum(size - np.bincount(units, minlength=len(size)), 1)
+    degrees_of_freedom = np.maximum(size - np.bincount(units, minlength=len(size)), 1)
     squares = [math.fsum(part**2) for part in _parts(residuals, rows, size)]
-    deviations: NDArray[np.float64] = np.sqrt(np.array(squares) / free)
+    deviations: NDArray[np.float64] = np.sqrt(np.array(squares) / degrees_of_freedom)
     return deviations
 
 
@@ -185,7 +217,8 @@ def _moments(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
     """Return mean, unbiased deviation (1 of a single value) and size of each label's values."""
     size = np.bincount(labels).astype(np.int64)
-    mean, deviation = np.zeros(len(size)), np.ones(len(size))
+    mean = np.zeros(len(size))
+    deviation = np.ones(len(size))
     for label, part in enumerate(_parts(values, labels, size)):
         mean[label] = math.fsum(part) / len(part)
         if len(part) > 1:
@@ -197,6 +230,7 @@ def _moments(
 def _parts(
     values: NDArray[np.float64], labels: NDArray[np.int64], size: NDArray[np.int64]
 ) -> list[NDArray[np.float64]]:
+    """Return the values of each label, in their order."""
     ordered = values[np.argsort(labels, kind="stable")]
     return np.split(ordered, np.cumsum(size)[:-1])[: len(size)]
 
@@ -215,15 +249,23 @@ def gae(
     tokens of a row's response; after its last token there is nothing. Tokens outside of the mask
     are skipped. No gradient flows through the result. All tensors are (B, T).
     """
-    kept = mask.bool()
-    rewards, values = (each.detach().masked_fill(~kept, 0.0) for each in (rewards, values))
+    in_mask = mask.bool()
+    rewards = rewards.detach().masked_fill(~in_mask, 0.0)
+    values = values.detach().masked_fill(~in_mask, 0.0)
     advantages = values.new_zeros(values.shape)
-    following = running = values.new_zeros(len(values))
+    next_advantage = values.new_zeros(len(values))
+    next_value = values.new_zeros(len(values))
+
     for token in reversed(range(values.shape[1])):
-        here, value = kept[:, token], values[:, token]
-        advantage = rewards[:, token] + gamma * following - value + gamma * lam * running
-        running, following = advantage.where(here, running), value.where(here, following)
-        advantages[:, token] = advantage.masked_fill(~here, 0.0)
+        is_response = in_mask[:, token]
+        value = values[:, token]
+        delta = rewards[:, token] + gamma * next_value - value
+        advantage = delta + gamma * lam * next_advantage
+        advantages[:, token] = advantage.masked_fill(~is_response, 0.0)
+
+        # What is not of the response is passed over.
+        next_advantage = advantage.where(is_response, next_advantage)
+        next_value = value.where(is_response, next_value)
     return advantages, advantages + values
 
 
@@ -232,13 +274,19 @@ def whiten(
 ) -> Tensor:
     """Return advantages with mean 0 and variance 1 over the tokens of the mask, and 0 outside of it.
 
-    The variance is unbiased, and 1e-8 is added to it, as in the code that PaW builds on.
+    The variance is unbiased, and 1e-8 is added to it, as in the code that PaW builds on. `total` adds a
+    tensor up over all processes; None for one.
     """
-    kept = mask.bool()
+    in_mask = mask.bool()
     sums = advantages.new_zeros(2)
-    sums[0], sums[1] = advantages.masked_fill(~kept, 0.0).sum(), kept.sum()
-    sums = sums if total is None else total(sums)
-    centered = (advantages - sums[0] / sums[1].clamp(min=1)).masked_fill(~kept, 0.0)
-    square = centered.square().sum()
-    square = square if total is None else total(square)
-    return centered * (square / (sums[1] - 1).clamp(min=1) + 1e-8).rsqrt()
+    sums[0] = advantages.masked_fill(~in_mask, 0.0).sum()
+    sums[1] = in_mask.sum()
+    if total is not None:
+        sums = total(sums)
+    sum_of_advantages, count = sums
+
+    centered = (advantages - sum_of_advantages / count.clamp(min=1)).masked_fill(~in_mask, 0.0)
+    squares = centered.square().sum()
+    if total is not None:
+        squares = total(squares)
+    return centered * (squares / (count - 1).clamp(min=1) + 1e-8).rsqrt()
