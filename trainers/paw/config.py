@@ -49,9 +49,13 @@ class WorldModelLoss:
     """Whether the observation to predict also lists the admissible actions."""
 
     def __post_init__(self) -> None:
-        ranges = {"alpha": Range(0, 1, above=True), "rho": Range(0, 1, above=True)}
-        more = {"wm_coef": Range(0), "r_max": Range(0, above=True)}
-        check_fields(self, {**ranges, **more}, "loss.")
+        ranges = {
+            "alpha": Range(0, 1, above=True),
+            "rho": Range(0, 1, above=True),
+            "wm_coef": Range(0),
+            "r_max": Range(0, above=True),
+        }
+        check_fields(self, ranges, "loss.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,10 +146,12 @@ class PolicyOptimization:
             "beta2": Range(0, 1, below=True),
         }
         check_fields(self, ranges, "optimization.")
-        rows, mini = self.micro_batch_rows, self.mini_batch_rows
-        if rows is not None and mini is not None and rows > mini:
+
+        micro_rows = self.micro_batch_rows
+        mini_rows = self.mini_batch_rows
+        if micro_rows is not None and mini_rows is not None and micro_rows > mini_rows:
             raise OptionError(
-                f"micro_batch_rows must be at most mini_batch_rows ({mini}), not {rows}"
+                f"micro_batch_rows must be at most mini_batch_rows ({mini_rows}), not {micro_rows}"
             )
         if self.schedule == "constant" and self.warmup_ratio > 0:
             raise OptionError(
@@ -181,8 +187,9 @@ class Warmup:
             "side_steps": Range(0, 1),
             "warmup_observations": Range(0, 1),
             "warmup_final": Range(0, 1),
+            "warmup_rate": Range(0, above=True),
         }
-        check_fields(self, {**ranges, "warmup_rate": Range(0, above=True)}, "warmup.")
+        check_fields(self, ranges, "warmup.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,15 +301,30 @@ class PaWTraining:
     """Temperature of the policy in evaluation; 0 is greedy."""
 
     def __post_init__(self) -> None:
-        from_0 = "invalid_penalty seed evaluation_tasks evaluation_every evaluation_temperature"
-        from_1 = "groups members max_episode_steps concurrency updates max_updates demonstrations"
+        from_0 = (
+            "invalid_penalty",
+            "seed",
+            "evaluation_tasks",
+            "evaluation_every",
+            "evaluation_temperature",
+        )
+        from_1 = (
+            "groups",
+            "max_episode_steps",
+            "concurrency",
+            "updates",
+            "max_updates",
+            "demonstrations",
+            "evaluation_seeds",
+        )
         ranges = {
-            **dict.fromkeys(from_0.split(), Range(0)),
-            **dict.fromkeys((*from_1.split(), "evaluation_seeds"), Range(1)),
+            **dict.fromkeys(from_0, Range(0)),
+            **dict.fromkeys(from_1, Range(1)),
             "members": Range(1, 2**16),  # bits of an episode's seed
             "success_reward": Range(0, above=True),
         }
         check_fields(self, ranges)
+
         if ":" not in self.reward:
             check_choice("reward", self.reward, ("success", "f1", "env", "MODULE:function"))
         if self.algorithm == "rloo" and self.members < 2:
@@ -332,10 +354,14 @@ class PaWTraining:
         title = {"grpo": "GRPO", "rloo": "RLOO", "gigpo": "GiGPO", "ppo": "PPO"}[self.algorithm]
         if self.paw:
             changes = ", ".join(self.ablations())
-            is_row = bool(changes) and self.algorithm == "grpo"
-            title = changes if is_row else f"{title}+PaW {changes}".strip()
-        concat = "Search-R1" if self.agent.context == "concat" else ""
-        setting = "ZeroSearch" if self.engine == "simulated" else concat
+            is_ablation = bool(changes) and self.algorithm == "grpo"  # a row of the paper's Table 4
+            title = changes if is_ablation else f"{title}+PaW {changes}".strip()
+
+        setting = ""
+        if self.engine == "simulated":
+            setting = "ZeroSearch"
+        elif self.agent.context == "concat":
+            setting = "Search-R1"
         if not setting:
             return title
         return setting if title == "GRPO" else f"{title} ({setting})"
@@ -344,19 +370,34 @@ class PaWTraining:
         """Return what differs from PaW in full, as the paper's Table 4 and Figure 6 call it."""
         if not self.paw:
             return ()
-        loss, usual = self.loss, WorldModelLoss()
-        found = [] if loss.adaptive else ["w/o Ada. Coef."]
-        names = {"ce": "w/ CE", "mae": "w/ MAE", "clipped_ce": "w/ Clipped CE"}
-        names |= {"random": "Random Selection", "bottom": "Lowest-entropy Selection"}
-        found += [names[one] for one in (loss.wm_loss, loss.selection) if one in names]
-        found += ["Placebo"] if loss.placebo else []
+
+        loss = self.loss
+        defaults = WorldModelLoss()
+        choices = {
+            "ce": "w/ CE",
+            "mae": "w/ MAE",
+            "clipped_ce": "w/ Clipped CE",
+            "random": "Random Selection",
+            "bottom": "Lowest-entropy Selection",
+        }
+
+        ablations = []
+        if not loss.adaptive:
+            ablations.append("w/o Ada. Coef.")
+        for choice in (loss.wm_loss, loss.selection):
+            if choice in choices:
+                ablations.append(choices[choice])
+        if loss.placebo:
+            ablations.append("Placebo")
         for name, sign in (("alpha", "α"), ("rho", "ρ")):
-            if (value := getattr(loss, name)) != getattr(usual, name):
-                found.append(f"{sign} = {value:g}")
+            number = getattr(loss, name)
+            if number != getattr(defaults, name):
+                ablations.append(f"{sign} = {number:g}")
         for name in ("entropy_mode", "entropy_span"):
-            if (value := getattr(loss, name)) != getattr(usual, name):
-                found.append(f"{name.replace('_', ' ')} = {value}")
-        return tuple(found)
+            choice = getattr(loss, name)
+            if choice != getattr(defaults, name):
+                ablations.append(f"{name.replace('_', ' ')} = {choice}")
+        return tuple(ablations)
 
     def evaluates_after(self, update: int) -> bool:
         """Return whether to evaluate after so many updates; after the last is always evaluated."""
@@ -364,8 +405,9 @@ class PaWTraining:
 
     def acting(self, temperature: float | None = None) -> PaWConfig:
         """Return how the agent acts: in rollouts, or with another temperature in evaluation."""
-        chosen = self.agent.temperature if temperature is None else temperature
-        return replace(self.agent, seed=self.seed, temperature=chosen)
+        if temperature is None:
+            temperature = self.agent.temperature
+        return replace(self.agent, seed=self.seed, temperature=temperature)
 
     def describe(self) -> dict[str, Any]:
         """Return the settings as JSON data."""
@@ -413,6 +455,7 @@ def preset(name: str, **settings: Any) -> PaWTraining:
     name = "alfworld" if name == "paper" else name
     if name not in PRESETS:
         raise OptionError(f"there is no preset {name!r}; {suggest(name, ['paper', *PRESETS])}")
+
     base = changed(PaWTraining(), PRESETS[name])
     if settings.get("algorithm") == "ppo" and not {"groups", "members"} & settings.keys():
         settings = {**settings, "groups": base.groups * base.members, "members": 1}
@@ -422,5 +465,7 @@ def preset(name: str, **settings: Any) -> PaWTraining:
 def preset_of_env(env_id: str) -> str:
     """Return the preset for an environment; ``alfworld``, the general one, for one that has none."""
     base = env_id.rpartition("-v")[0] or env_id
-    found = (name for name, known in ENVIRONMENTS.items() if known.rpartition("-v")[0] == base)
-    return next(found, "alfworld")
+    for name, preset_env_id in ENVIRONMENTS.items():
+        if preset_env_id.rpartition("-v")[0] == base:
+            return name
+    return "alfworld"
