@@ -26,19 +26,9 @@ from .base import (
     Usage,
     WordProbabilities,
 )
-from .cache import PrefixTree
 from .chat import ChatTokenizer, checked_template_kwargs
-from .decode import (
-    Branches,
-    Engine,
-    Row,
-    TokenTrie,
-    branch_logprobs,
-    decode,
-    last_hidden,
-    split,
-    until_unique,
-)
+from .engine.cache import PrefixTree
+from .engine.passes import Branches, Engine, Row, TokenTrie, computed, split, until_unique
 from .load import (
     Adapters,
     check_usable,
@@ -311,8 +301,8 @@ class HFLanguageModel(BaseLanguageModel):
                 with self._adapters.using(adapter), self._ready():
                     self._engine.tree = self._tree_of(adapter)
                     some = [items[i] for i in indices]
-                    computed = _computed(self._engine, type(requests[0]), some)
-                for i, result in zip(indices, computed, strict=True):
+                    results = computed(self._engine, type(requests[0]), some)
+                for i, result in zip(indices, results, strict=True):
                     replies[i] = self._reply(requests[i], items[i], result)
             replies = [replies[i] for i in leader]
             self._record(replies)
@@ -468,26 +458,6 @@ def _stop_test(chat: ChatTokenizer, request: Generate) -> Callable[[list[int]], 
         return first_stop(chat.reply_text(request, tokens), stops) is not None
 
     return stopped
-
-
-def _computed(engine: Engine, kind: type, items: Sequence[Any]) -> list[Any]:
-    if kind is Generate:
-        work: Any = decode
-        lengths = [len(row.prompt) + row.limit for row in items]
-    elif kind is Encode:
-        work, lengths = last_hidden, [len(prompt) for prompt in items]
-    else:
-        return _scored(engine, items)
-    return engine.run(lengths, lambda chunk: work(engine, [items[i] for i in chunk]))
-
-
-def _scored(engine: Engine, items: Sequence[Sequence[Branches]]) -> list[Any]:
-    found = iter(branch_logprobs(engine, [branches for item in items for branches in item]))
-    results = [[next(found) for _ in item] for item in items]
-    return [
-        next((part for part in parts if isinstance(part, LanguageModelError)), parts)
-        for parts in results
-    ]
 
 
 def _in_order(

@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..lm.cache import common
-from ..lm.decode import additive
+from ..lm.engine.cache import common
+from ..lm.engine.passes import additive
 from .row_trainer import precise, recomputed
 
 

@@ -13,8 +13,8 @@ pytest.importorskip("transformers")
 
 from comap.errors import LanguageModelError  # noqa: E402
 from comap.lm import Encode, Generate, HFLanguageModel, Message, NextWord, Sampling, Score  # noqa: E402
-from comap.lm.cache import PrefixTree, cache_class  # noqa: E402
-from comap.lm.ngrams import NGrams  # noqa: E402
+from comap.lm.engine.cache import PrefixTree, cache_class  # noqa: E402
+from comap.lm.engine.ngrams import NGrams  # noqa: E402
 
 TEXTS = ("go to shelf 2", "take apple 1", "You see a cabinet 1", "open it", "nothing")
 

@@ -17,7 +17,7 @@ from comap.lm import (
     Sampling,
     Score,
 )
-from comap.lm import decode as passes
+from comap.lm.engine import passes
 from comap.lm.hf import HFLanguageModel
 
 torch = pytest.importorskip("torch")

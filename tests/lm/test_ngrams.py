@@ -8,8 +8,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from comap.lm import Generate, HFLanguageModel, Message, Sampling  # noqa: E402
-from comap.lm.decode import TokenTrie  # noqa: E402
-from comap.lm.ngrams import NGrams  # noqa: E402
+from comap.lm.engine.ngrams import NGrams  # noqa: E402
+from comap.lm.engine.passes import TokenTrie  # noqa: E402
 
 
 def test_a_guess_goes_on_while_it_is_more_probable_than_not():

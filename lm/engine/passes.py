@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from ..errors import LanguageModelError
-from .base import Sampling
+from ...errors import LanguageModelError
+from ..base import Encode, Generate, Sampling
 from .cache import PrefixTree, cache_class, common, line_mask
 from .ngrams import LONG
 
@@ -653,3 +653,41 @@ def last_hidden(engine: Engine, prompts: Sequence[Sequence[int]]) -> list[list[f
     engine.tree.shrink()
     found: list[list[float]] = states[:, -1].float().tolist()
     return found
+
+
+def computed(engine: Engine, kind: type, items: Sequence[Any]) -> list[Any]:
+    """Return what requests of one kind ask for.
+
+    Args:
+        engine: The model and its limits.
+        kind: `Generate` (items are `Row`), `Encode` (tokens of prompts), or `Score` and `NextWord` (lists
+            of `Branches`).
+        items: One for each request.
+
+    Returns:
+        For each item the row itself, written to its end; a hidden state; or for each of its branches the
+        log-probability of every node. An item that memory is too short for has an error.
+    """
+    work: Callable[[Engine, Sequence[Any]], Sequence[Any]]
+    if kind is Generate:
+        work = decode
+        lengths = [len(row.prompt) + row.limit for row in items]
+    elif kind is Encode:
+        work = last_hidden
+        lengths = [len(prompt) for prompt in items]
+    else:
+        return _scored(engine, items)
+    return engine.run(lengths, lambda chunk: work(engine, [items[i] for i in chunk]))
+
+
+def _scored(engine: Engine, items: Sequence[Sequence[Branches]]) -> list[Any]:
+    """Return the values of each item's branches, or an error that one of them has."""
+    all_branches = [branches for item in items for branches in item]
+    values = iter(branch_logprobs(engine, all_branches))
+
+    scored = []
+    for item in items:
+        parts = [next(values) for _ in item]
+        errors = [part for part in parts if isinstance(part, LanguageModelError)]
+        scored.append(errors[0] if errors else parts)
+    return scored

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..errors import LanguageModelError
+from ...errors import LanguageModelError
 from .ngrams import NGrams
 
 States: TypeAlias = list[Any]
