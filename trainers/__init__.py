@@ -44,22 +44,30 @@ if TYPE_CHECKING:
     from .setup import Environments, describe_models, open_models, show_expert, tiny_for_training
     from .sft import SFTRun
 
-_LAZY = {
-    "baselines.itp": "ITPRun",
-    "baselines.iwm": "IWMRun",
-    "baselines.webevolver": "WebEvolverRun",
-    "baselines.wkm": "WKMRun",
-    "comap.coevolution": "CoEvolution",
-    "comap.objective": "RowTensors divergence ema_update policy_objective world_model_objective",
-    "comap.trainer": "CoMapTrainer",
-    "evaluation": "score_transitions",
-    "paw.training": "train_paw",
-    "roles": "Roles",
-    "row_trainer": "RowTrainer",
-    "setup": "Environments describe_models open_models show_expert tiny_for_training",
-    "sft": "SFTRun",
+# The modules of the names that are imported when they are first used.
+_MODULE_OF = {
+    "CoEvolution": "comap.coevolution",
+    "CoMapTrainer": "comap.trainer",
+    "Environments": "setup",
+    "ITPRun": "baselines.itp",
+    "IWMRun": "baselines.iwm",
+    "Roles": "roles",
+    "RowTensors": "comap.objective",
+    "RowTrainer": "row_trainer",
+    "SFTRun": "sft",
+    "WKMRun": "baselines.wkm",
+    "WebEvolverRun": "baselines.webevolver",
+    "describe_models": "setup",
+    "divergence": "comap.objective",
+    "ema_update": "comap.objective",
+    "open_models": "setup",
+    "policy_objective": "comap.objective",
+    "score_transitions": "evaluation",
+    "show_expert": "setup",
+    "tiny_for_training": "setup",
+    "train_paw": "paw.training",
+    "world_model_objective": "comap.objective",
 }
-_MODULE_OF = {name: module for module, names in _LAZY.items() for name in names.split()}
 
 __all__ = [
     "ABLATIONS",
@@ -111,5 +119,6 @@ def __getattr__(name: str) -> Any:
         from ..errors import MissingExtra
 
         raise MissingExtra.of("train", f"comap.trainers.{name}") from error
-    found = globals()[name] = getattr(module, "train" if name == "train_paw" else name)
-    return found
+    attribute = getattr(module, "train" if name == "train_paw" else name)
+    globals()[name] = attribute
+    return attribute

@@ -16,50 +16,68 @@ from ..trajectory import Trajectory
 Conditions: TypeAlias = "dict[str, dict[str, Any]]"
 
 
-def conditions(training: str, found: Mapping[str, float | None]) -> Conditions:
-    """Return each condition of a training with its value, whether it is met, and a line that says so."""
-    known = json.loads((files(__package__) / "entry.json").read_text("utf-8"))[training]
+def conditions(training: str, values: Mapping[str, float | None]) -> Conditions:
+    """Return each condition of a training with its value, whether it is met, and a line of text."""
+    ranges = json.loads((files(__package__) / "entry.json").read_text("utf-8"))[training]
     result: Conditions = {}
-    for name, value in found.items():
-        about = {"low": -math.inf, "high": math.inf, **known[name]}
-        low, high = about["low"], about["high"]
-        bounds = [
-            f"{word} {end:g}" for word, end in (("from", low), ("to", high)) if math.isfinite(end)
-        ]
-        met = value is not None and low <= value <= high
+    for name, value in values.items():
+        condition = ranges[name]
+        low = condition.get("low", -math.inf)
+        high = condition.get("high", math.inf)
+        bounds = []
+        if math.isfinite(low):
+            bounds.append(f"from {low:g}")
+        if math.isfinite(high):
+            bounds.append(f"to {high:g}")
+
+        is_met = value is not None and low <= value <= high
         text = "unknown" if value is None else f"{value:.3g}"
-        line = f"{about['name']}: {text} (wanted: {' '.join(bounds)})"
-        line = f"met: {line}" if met else f"not met: {line}; {about['remedy']}"
-        result[name] = {"value": value, "met": met, "line": line}
+        line = f"{condition['name']}: {text} (wanted: {' '.join(bounds)})"
+        line = f"met: {line}" if is_met else f"not met: {line}; {condition['remedy']}"
+        result[name] = {"value": value, "met": is_met, "line": line}
     return result
 
 
 def comap_conditions(episodes: Iterable[Trajectory], precision: float | None) -> Conditions:
-    """Return CoMap's: of the warmed-up policy's episodes, several of each task, and its world model."""
-    won: dict[str, list[bool]] = {}
+    """Return CoMap's entry conditions.
+
+    Args:
+        episodes: The warmed-up policy's, several of each task.
+        precision: How often the world model is right where it predicts that nothing changes, in percent.
+    """
+    successes: list[bool] = []
+    successes_of_tasks: dict[str, list[bool]] = {}
     wasted: list[bool] = []
     for episode in episodes:
-        won.setdefault(episode.task, []).append(episode.success)
+        successes.append(episode.success)
+        successes_of_tasks.setdefault(episode.task, []).append(episode.success)
         wasted += [step.invalid_action or not step.delta for step in episode.steps]
-    success = _percent([share for times in won.values() for share in times])
-    found: dict[str, float | None] = {
+
+    # What any of several plays solves beyond the mean success is what reflections can gain.
+    success = _percent(successes)
+    solved_ever = _percent([any(outcomes) for outcomes in successes_of_tasks.values()])
+    values = {
         "success": success,
-        "ever": _percent([*map(any, won.values())]) - success,
+        "ever": solved_ever - success,
+        "wasted": _percent(wasted),
+        "precision": precision,
     }
-    return conditions("comap", {**found, "wasted": _percent(wasted), "precision": precision})
+    return conditions("comap", values)
 
 
 def paw_conditions(metrics: Mapping[str, Any], paw: bool) -> Conditions:
-    """Return those of PaW and of the algorithm beneath it, of the first update's episodes."""
-    won, share = metrics["success"], metrics.get("wm_moderate")
-    found: dict[str, float | None] = {
-        "success": 100 * won,
-        "solved": metrics["solved"] / won if won else 0.0,
+    """Return the entry conditions of PaW and of the algorithm beneath it, from the first update."""
+    success = metrics["success"]
+    values: dict[str, float | None] = {
+        "success": 100 * success,
+        "solved": metrics["solved"] / success if success else 0.0,
     }
     if paw:
-        moderate = None if share is None else 100 * share
-        found |= {"nll": metrics.get("wm_nll"), "moderate": moderate}
-    result = conditions("paw", found)
+        moderate_share = metrics.get("wm_moderate")
+        values["nll"] = metrics.get("wm_nll")
+        values["moderate"] = None if moderate_share is None else 100 * moderate_share
+
+    result = conditions("paw", values)
     if paw and not result["moderate"]["met"]:
         result["moderate"]["line"] += f" (median p is {metrics.get('wm_median', math.nan):.1e})"
     return result

@@ -1,4 +1,4 @@
-"""How many processes train together, and waiting for each other; one process needs nothing of it."""
+"""Several processes that train together: their number, and how they wait for each other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def world_size() -> int:
-    """Return how many processes train together (`torchrun` and `accelerate launch` tell)."""
+    """Return how many processes train together: `torchrun` and `accelerate launch` set it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -33,6 +33,7 @@ def own_device() -> str:
 
 
 def wait() -> None:
+    """Wait until all processes have come here; a single one goes on at once."""
     if world_size() > 1:
         _state().wait_for_everyone()
 
@@ -44,13 +45,13 @@ def gathered(items: list[Any]) -> list[Any]:
     from accelerate.utils import gather_object
 
     _state()
-    found: list[Any] = gather_object(items)
-    return found
+    items_of_all: list[Any] = gather_object(items)
+    return items_of_all
 
 
 @functools.cache
 def part_at_exit() -> None:
-    """Take this process out of its group before the interpreter ends; once, however often asked."""
+    """Take this process out of its group before the interpreter ends; registered once."""
 
     def part() -> None:
         from torch import distributed

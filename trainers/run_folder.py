@@ -30,23 +30,28 @@ if TYPE_CHECKING:
 FORMAT = "comap training 2"
 
 HEAD = "head"
-"""What the refinement head is called among the weights of a stage."""
+"""The name of the refinement head among the weights of a stage."""
 
-_DONE, _SUMS = "done.json", "weights_files"
-_COMPLETE, _WEIGHTS = "complete", "weights.safetensors"
+_DONE = "done.json"  # a stage's result: the stage has ended
+_DIGESTS = "weights_files"  # the key of the weights' SHA-256 in it
+_COMPLETE = "complete"  # a file that is written last: the checkpoint is whole
+_WEIGHTS = "weights.safetensors"
+
+# What may change when a training is resumed.
 _MAY_CHANGE = {
     "config.concurrency",
     "config.live",
     "config.optimization.save_steps",
-}  # when a training is resumed
+}
 
 
 def _without_tasks(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a training is but for how many tasks it has: earlier versions did not write that."""
+    """Return a training's description without its number of tasks: earlier versions did not write that."""
     env = described.get("env")
     if not isinstance(env, Mapping):
         return dict(described)
-    return {**described, "env": {name: part for name, part in env.items() if name != "tasks"}}
+    env_without_tasks = {name: part for name, part in env.items() if name != "tasks"}
+    return {**described, "env": env_without_tasks}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ class StageFolder:
                 f"expected weights of {', '.join((*roles, HEAD))} in {self.path / _DONE}, found "
                 f"{trained!r:.200}; remove that file to do the stage again"
             )
-        if wrong := wrong_file(self.path, result.get(_SUMS, {})):
+        if wrong := wrong_file(self.path, result.get(_DIGESTS, {})):
             raise DataCorrupt(
                 f"{wrong} in {self.path}, where {self.name} left it; restore it, or remove the folders "
                 "of that stage and of all later ones to do them again"
@@ -82,9 +87,11 @@ class StageFolder:
         return {role: self.weights(role) for role in trained}
 
     def result(self) -> dict[str, Any] | None:
-        """Return what the stage ended with; None while it has not."""
-        found = self._read()
-        return found and {name: value for name, value in found.items() if name != _SUMS}
+        """Return the result that the stage ended with; None while it has not."""
+        record = self._read()
+        if record is None:
+            return None
+        return {name: value for name, value in record.items() if name != _DIGESTS}
 
     def _read(self) -> dict[str, Any] | None:
         """Return what `finish` wrote, the SHA-256 of the weights included."""
@@ -92,15 +99,15 @@ class StageFolder:
         if not file.exists():
             return None
         try:
-            found: dict[str, Any] = read_json(file)
-            if found["stage"] != self.name:
-                raise ValueError(f"it is of {found['stage']!r:.80}")
+            record: dict[str, Any] = read_json(file)
+            if record["stage"] != self.name:
+                raise ValueError(f"it is of {record['stage']!r:.80}")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DataCorrupt(
                 f"expected the result of stage {self.name} in {file}, found something else "
                 f"({error}); remove that file to do the stage again"
             ) from error
-        return found
+        return record
 
     def finish(self, result: Mapping[str, Any], seconds: float) -> None:
         """Write down that the stage has ended, with the SHA-256 of its weights."""
@@ -108,7 +115,7 @@ class StageFolder:
             record = {"stage": self.name, "seconds": round(seconds, 3), **result}
             with writing(self.path):
                 if files := (record.get("weights") or {}).values():
-                    record[_SUMS] = digests_of(self.path, files)
+                    record[_DIGESTS] = digests_of(self.path, files)
                 write_json(self.path / _DONE, record)
         self.tidy()
         wait()
@@ -135,6 +142,8 @@ class RunFolder:
                 f"cannot make the folder {self.path} for the training: {error.strerror}; give "
                 "another --out"
             ) from error
+
+        # The first process locks and describes the folder; the others begin when it has.
         if not is_first():
             wait()
             yield self
@@ -149,34 +158,39 @@ class RunFolder:
             raise OptionError(f"cannot write a training into {self.path}: {error}") from error
 
     def stage(self, number: int, name: str) -> StageFolder:
-        """Return the folder of a stage; it is made."""
+        """Make and return the folder of a stage."""
         path = self.path / "stages" / f"{number:02d}-{name}"
         path.mkdir(parents=True, exist_ok=True)
         return StageFolder(path, name)
 
     def _describe(self, described: Mapping[str, Any], session: Mapping[str, Any]) -> None:
-        """Write down another session, if it is of the training that is there."""
-        path, sessions = self.path / "run.json", list[Any]()
+        """Add a session to the folder's record; refuse a session of another training."""
+        path = self.path / "run.json"
+        sessions: list[Any] = []
         plain = without_secrets(json.loads(json.dumps(described)))
         if path.exists():
             try:
-                known = read_json(path)
-                if known["format"] != FORMAT:
+                record = read_json(path)
+                if record["format"] != FORMAT:
                     raise ValueError("another format")
-                sessions = [*known["sessions"]]
-                before, now = map(_without_tasks, (known["described"], plain))
-                differing = differences(before, now, _MAY_CHANGE)
+                sessions = [*record["sessions"]]
+                described_before = _without_tasks(record["described"])
+                differing = differences(described_before, _without_tasks(plain), _MAY_CHANGE)
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise DataCorrupt(
                     f"expected a training of comap in {path}, found something else ({error}); begin "
                     "anew in another folder"
                 ) from error
-            made = {one.name for one in self.path.iterdir()} - {"lock", "journal.jsonl", "model"}
-            if differing and made > {path.name}:
+
+            # Settings may change as long as nothing was done with them.
+            file_names = {entry.name for entry in self.path.iterdir()}
+            file_names -= {"lock", "journal.jsonl", "model"}
+            if differing and file_names > {path.name}:
                 raise OptionError(
                     f"expected to go on with the training in {self.path}, found other settings "
                     f"({differing}); give the settings that are there, or begin anew in another folder"
                 )
+
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         sessions.append({"started": started, "versions": {"comap": __version__}, **session})
         write_json(path, {"format": FORMAT, "described": plain, "sessions": sessions})
@@ -195,14 +209,14 @@ def write_weights(folder: Path, parts: Mapping[str, Mapping[str, Tensor]]) -> No
 
 
 def read_weights(folder: Path, parts: Mapping[str, Mapping[str, Tensor]], role: str) -> None:
-    """Fill tensors with what `write_weights` wrote of them."""
+    """Fill tensors with the values that `write_weights` wrote."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    wanted = _named(parts)
+    tensors = _named(parts)
     try:
-        found = load_file(folder / _WEIGHTS)
-        problem = difference(wanted, found)
+        saved = load_file(folder / _WEIGHTS)
+        problem = difference(tensors, saved)
     except (OSError, SafetensorError) as error:
         problem = f"the file cannot be read ({error})"
     if problem:
@@ -210,11 +224,16 @@ def read_weights(folder: Path, parts: Mapping[str, Mapping[str, Tensor]], role: 
             f"expected the weights of {role} in the checkpoint {folder}, found others: {problem:.400}; "
             "remove that folder to train this stage anew"
         )
-    fill(wanted, found)
+    fill(tensors, saved)
 
 
 def _named(parts: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    return {f"{part}/{name}": w for part, named in parts.items() for name, w in named.items()}
+    """Return all tensors of parts by the names that they have in a file."""
+    tensors = {}
+    for part, tensors_of_part in parts.items():
+        for name, tensor in tensors_of_part.items():
+            tensors[f"{part}/{name}"] = tensor
+    return tensors
 
 
 def mark_complete(folder: Path) -> None:
@@ -223,36 +242,41 @@ def mark_complete(folder: Path) -> None:
 
 
 def last_checkpoint(folder: Path) -> str | None:
-    """Return the newest complete checkpoint in a folder, and remove what was left half written."""
+    """Return the newest complete checkpoint in a folder, and remove those that are half written."""
     wait()
-    found: list[tuple[int, Path]] = []
+    checkpoints: dict[int, Path] = {}
     for path in sorted(folder.glob("checkpoint-*")):
         number = path.name.rpartition("-")[2]
         if (path / _COMPLETE).exists() and number.isdecimal():
-            found.append((int(number), path))
+            checkpoints[int(number)] = path
         elif is_first():
             shutil.rmtree(path, ignore_errors=True)
     wait()
-    return str(max(found)[1]) if found else None
+    return str(checkpoints[max(checkpoints)]) if checkpoints else None
 
 
 Done: TypeAlias = "tuple[str, Any]"
-"""A key, and the JSON data that came of it."""
+"""A key, and its result as JSON data."""
 
 
 def each_once(
     folder: Path, keys: Sequence[str], work: Callable[[Sequence[str]], Iterable[Done]]
 ) -> dict[str, Any]:
-    """Return what came of each key, in the order of the keys; what is known is not done again."""
-    mine = list(keys)[rank() :: world_size()]
+    """Return the result of each key, in the order of the keys; recorded results are not computed again.
+
+    Each process computes its share of the keys, and all processes get all results.
+    """
+    own_keys = list(keys)[rank() :: world_size()]
     path = folder / f"rank-{rank()}-of-{world_size()}.jsonl"
     with writing(folder):
-        known = RecordedCalls(path, expected="what came of one thing")
-    missing = [key for key in mine if key not in known]
+        recorded = RecordedCalls(path, expected="what came of one thing")
+
+    missing = [key for key in own_keys if key not in recorded]
     if missing:
         for key, value in work(missing):
             with writing(folder):
-                known.add([{"key": key, "value": value}])
+                recorded.add([{"key": key, "value": value}])
+
     wait()
-    everything = dict(gathered([(key, known.get(key)) for key in mine]))
-    return {key: everything[key] for key in keys}
+    results = dict(gathered([(key, recorded.get(key)) for key in own_keys]))
+    return {key: results[key] for key in keys}

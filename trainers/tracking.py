@@ -17,7 +17,7 @@ from ..errors import OptionError, suggest
 from .processes import is_first
 
 TRACKERS = ("none", "tensorboard", "trackio", "wandb")
-"""What one may report to; each but the first is a package of its own."""
+"""Where a training can report to; each but the first is a package of its own."""
 
 _ROUND = re.compile(r"^round-\d+-")
 _LEFT_OUT = ("of", "number", "step", "steps", "update")
@@ -49,32 +49,37 @@ def tracked(
         return
     curves: list[Curves] = []
 
-    def both(event: Mapping[str, Any]) -> None:
+    def tell_and_log(event: Mapping[str, Any]) -> None:
         if not curves:  # not before: a run that is refused has no events
             curves.append(Curves(_open(name, out, settings)))
         curves[0].add(event)
         tell(event)
 
     try:
-        yield both
+        yield tell_and_log
     finally:
-        for opened in curves:
-            opened.tracker.finish()
+        for started_curves in curves:
+            started_curves.tracker.finish()
 
 
 def shown_settings(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a tracker shows beside a training's curves: its settings, and which tasks it has."""
+    """Return the settings that a tracker shows beside a training's curves, with its tasks."""
+    settings = dict(described["config"])
     env = described.get("env")
     tasks = env.get("tasks") if isinstance(env, Mapping) else None
-    return {**described["config"], **({} if tasks is None else {"tasks": tasks})}
+    if tasks is not None:
+        settings["tasks"] = tasks
+    return settings
 
 
 def _open(name: str, out: Path, settings: Mapping[str, Any]) -> Any:
+    """Return a tracker's run, which has `log` and `finish`."""
     if name == "tensorboard":
         return _TensorBoard(out / name, settings)
-    options = {"dir": str(out)} if name == "wandb" else {}
-    about = {"project": "comap", "name": out.resolve().name, "config": dict(settings)}
-    return import_module(name).init(**about, **options)
+    options = {"project": "comap", "name": out.resolve().name, "config": dict(settings)}
+    if name == "wandb":
+        options["dir"] = str(out)
+    return import_module(name).init(**options)
 
 
 class _TensorBoard:
@@ -96,11 +101,12 @@ class _TensorBoard:
 
         lines = [f"    {key}: {json.dumps(value, default=str)}" for key, value in values.items()]
         text = TensorProto(dtype=DT_STRING, string_val=["\n".join(lines).encode()])
-        shown_as = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
-        value = Summary.Value(tag=name, metadata=shown_as, tensor=text)
+        metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
+        value = Summary.Value(tag=name, metadata=metadata, tensor=text)
         self._writer.add_event(Event(wall_time=time.time(), step=0, summary=Summary(value=[value])))
 
     def log(self, values: Mapping[str, float], step: int) -> None:
+        """Add a point to each curve."""
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
 
@@ -110,23 +116,28 @@ class _TensorBoard:
 
 
 class Curves:
-    """Logs the numbers of events: curves of rounds go on from round to round, over optimizer updates."""
+    """Logs the numbers of events: a curve goes on from round to round, over optimizer updates."""
 
     def __init__(self, tracker: Any):
-        self.tracker, self._before, self._step = tracker, 0, 0
+        self.tracker = tracker
+        self._before = 0  # updates of earlier stages, or episodes of a run
+        self._step = 0
 
     def add(self, event: Mapping[str, Any]) -> None:
-        kind, stage = event["event"], _ROUND.sub("", event.get("stage", ""))
+        """Log an event's numbers, where its kind has a curve."""
+        kind = event["event"]
+        stage = _ROUND.sub("", event.get("stage", ""))
         if kind == "update":
-            at = event["step"] if "step" in event else event["update"]
-            self._log(stage, event, self._before + at)
+            update = event["step"] if "step" in event else event["update"]
+            self._log(stage, event, self._before + update)
         elif kind == "evaluated":
             self._log(f"evaluation/{event['split']}", event, event["update"])
         elif kind == "played":  # a task of a run
             self._before += 1
-            found = Tally.of(event["trials"]).summary()
-            del found["n"], found["generated_tasks"]
-            self._log("episode", found | {"success": found["success"]["value"]}, self._before)
+            summary = Tally.of(event["trials"]).summary()
+            del summary["n"], summary["generated_tasks"]
+            success = summary["success"]["value"]
+            self._log("episode", summary | {"success": success}, self._before)
         elif kind in ("done", "known"):
             self._before += event["result"].get("updates", 0)
             if kind == "done":  # what is known was logged when it was done
@@ -134,8 +145,8 @@ class Curves:
 
     def _log(self, prefix: str, values: Mapping[str, Any], step: int) -> None:
         self._step = max(self._step, step)  # W&B drops what is logged for earlier steps
-        if found := dict(_numbers(values, prefix)):
-            self.tracker.log(found, step=self._step)
+        if numbers := dict(_numbers(values, prefix)):
+            self.tracker.log(numbers, step=self._step)
 
 
 def _numbers(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, float]]:
@@ -145,6 +156,6 @@ def _numbers(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, floa
         if isinstance(value, Mapping) and name not in _MAPPINGS_LEFT_OUT:
             yield from _numbers(value, path)
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            mean = name == "steps" and isinstance(value, float)  # of episodes, not of a stage
-            if mean or name not in _LEFT_OUT:
+            is_mean = name == "steps" and isinstance(value, float)  # of episodes, not of a stage
+            if is_mean or name not in _LEFT_OUT:
                 yield path, float(value)
