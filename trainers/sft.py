@@ -26,13 +26,13 @@ from .samples import Sample
 from .stages import StagedTraining, Work, some_of
 
 ASIDE = "aside"
-"""The note of a step in a demonstration that shows how to go on after it, and is not to be copied."""
+"""The note of a step that is not to be copied: the demonstration shows how to go on after it."""
 
 EVALUATION = "evaluation"
 """The stage in which the agent plays as it is to play in the end."""
 
 WRITTEN = "written"
-"""The folder of what a stage did once for each task, in the stage's own."""
+"""The folder, in a stage's own, of what the stage did once for each task."""
 
 
 def is_shown(step: Step) -> bool:
@@ -46,9 +46,11 @@ def shown_steps(
     """Yield what an expert saw before each step, the replies until then, the step, and its reply."""
     thoughts: dict[int, str] = {}
     for view, replies, step in views_of(demonstration, count_tokens):
-        where = f"task {demonstration.task!r:.80}, step {step.t}"
-        thought = first_line(text_of(step.notes, "thought", where, ""))
-        reply = (f"Thought: {thought}\n" if thought else "") + f"Action: {step.action}"
+        place = f"task {demonstration.task!r:.80}, step {step.t}"
+        thought = first_line(text_of(step.notes, "thought", place, ""))
+        reply = f"Action: {step.action}"
+        if thought:
+            reply = f"Thought: {thought}\n{reply}"
         yield view, {**replies, **thoughts}, step, reply
         if "thought" in step.notes:
             thoughts[view.step] = reply
@@ -68,16 +70,19 @@ def imitation_samples(
     have a ``thought`` (CoMap, eq. 4). Later prompts show the thoughts too. The step at (episode, step)
     is yielded as `often` as that says, 0 times where it is missing; once each where it is None.
     """
-    wanted = None if often is None else {episode for (episode, _), times in often.items() if times}
+    episodes_in_use: set[int] = set()
+    if often is not None:
+        episodes_in_use = {episode for (episode, _), repeats in often.items() if repeats}
+
     for episode, demonstration in enumerate(demonstrations):
-        if wanted is not None and episode not in wanted:
+        if often is not None and episode not in episodes_in_use:
             continue
         steps = shown_steps(demonstration, count_tokens)
         for index, (view, replies, step, reply) in enumerate(steps):
-            times = 1 if often is None else often.get((episode, index), 0)
-            if times and is_shown(step):
+            repeats = 1 if often is None else often.get((episode, index), 0)
+            if repeats and is_shown(step):
                 messages = converse(view, config, replies)
-                yield from [sample_of(kind, messages, reply, view)] * times
+                yield from [sample_of(kind, messages, reply, view)] * repeats
 
 
 def sample_of(
@@ -93,9 +98,14 @@ def sample_of(
 def transition_sample(
     query: Query, text: str, model: LanguageWorldModel, *, kind: str, task: str
 ) -> Sample:
-    """Return the sample of one transition: the model's own prompt, and what was observed."""
-    step, reply = len(query.history) - 1, ((text, True),)
-    return Sample(kind=kind, messages=model.prompt(query), reply=reply, task=task, step=step)
+    """Return the sample of one transition: the model's own prompt, and the real observation."""
+    return Sample(
+        kind=kind,
+        messages=model.prompt(query),
+        reply=((text, True),),
+        task=task,
+        step=len(query.history) - 1,
+    )
 
 
 def transition_samples(
@@ -112,7 +122,7 @@ class BaselineTraining(SharedTraining):
     """How a baseline is trained; the defaults are those of the preset ``paper``."""
 
     method: ClassVar[str] = ""
-    """What `comap train` calls it."""
+    """The method's name for `comap train`."""
     ranges: ClassVar[Mapping[str, Range]] = {}
     """The ranges of its own settings that are numbers."""
 
@@ -157,11 +167,11 @@ class BaselineRun(StagedTraining):
     ) -> None:
         super().__init__(config, *parts, **named)
         self.begun = tuple(sorted(begun))
-        other = {shown.split for shown in self.demos} - {config.train_split}
-        if other:
+        other_splits = {demonstration.split for demonstration in self.demos} - {config.train_split}
+        if other_splits:
             raise OptionError(
                 f"expected demonstrations of the split {config.train_split!r}, found some of "
-                f"{', '.join(sorted(map(repr, other)))}; a baseline learns from nothing else"
+                f"{', '.join(sorted(map(repr, other_splits)))}; a baseline learns from nothing else"
             )
 
     def described(self) -> dict[str, Any]:
@@ -169,36 +179,48 @@ class BaselineRun(StagedTraining):
         return {"method": self.config.method, "begun": list(self.begun), **super().described()}
 
     def stages(self) -> list[tuple[str, Work]]:
+        """Return the names of all stages and what each does, in order."""
         plan = self.learning()
-        return [*plan, (EVALUATION, self.evaluate)] if self.config.evaluation_tasks != 0 else plan
+        if self.config.evaluation_tasks != 0:
+            plan = [*plan, (EVALUATION, self.evaluate)]
+        return plan
 
     def learning(self) -> list[tuple[str, Work]]:
+        """Return the stages in which something is learned."""
         raise NotImplementedError
 
     def player(self, temperature: float | None = None) -> Agent:
+        """Return the agent that plays in evaluation."""
         return ReActAgent(recast(self.evaluated_agent(temperature), ReActConfig))
 
     def player_world(self) -> WorldModel | None:
+        """Return the world model that the agent asks, or None."""
         return None
 
     def summary(self, results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         """Return the method, how long it took, and the results of the evaluation."""
         return {
             "method": self.config.method,
-            "cpu_seconds": round(sum(found["cpu_seconds"] for found in results.values()), 3),
-            "seconds": round(sum(found["seconds"] for found in results.values()), 3),
+            "cpu_seconds": round(sum(result["cpu_seconds"] for result in results.values()), 3),
+            "seconds": round(sum(result["seconds"] for result in results.values()), 3),
             "results": results.get(EVALUATION, {}).get("splits", {}),
         }
 
     def evaluate(self, stage: StageFolder) -> Mapping[str, Any]:
-        """Let the agent play on splits that nothing was learned from."""
-        lm, world, tasks = self.language_model(), self.player_world(), self.config.evaluation_tasks
-        splits, _ = self.play_splits(stage, self.player, lm=lm, world_model=world, tasks=tasks)
+        """Play splits that nothing was learned from with the trained agent."""
+        splits, _ = self.play_splits(
+            stage,
+            self.player,
+            lm=self.language_model(),
+            world_model=self.player_world(),
+            tasks=self.config.evaluation_tasks,
+        )
         return {"splits": splits}
 
     def imitate(self, stage: StageFolder, role: str, epochs: int, rate: float) -> Mapping[str, Any]:
-        count = self.counting.count_tokens
-        samples = list(imitation_samples(self.demos, self.agent, count_tokens=count))
+        """Fine-tune a role on the expert's replies."""
+        count_tokens = self.counting.count_tokens
+        samples = list(imitation_samples(self.demos, self.agent, count_tokens=count_tokens))
         return self.learn(stage, role, samples, epochs, rate)
 
     def model_world(self, stage: StageFolder, epochs: int, rate: float) -> Mapping[str, Any]:
@@ -213,16 +235,16 @@ class BaselineRun(StagedTraining):
         size: int,
         work: Callable[[Sequence[str]], Iterable[Done]],
     ) -> dict[str, Any]:
-        """Do work for each task once, so many at a time; return what came of those without an error."""
+        """Do work for each task once, so many at a time; return the results of those without an error."""
 
-        def in_parts(missing: Sequence[str]) -> Iterator[Done]:
+        def in_batches(missing: Sequence[str]) -> Iterator[Done]:
             for start in range(0, len(missing), size):
                 yield from work(missing[start : start + size])
                 done = min(start + size, len(missing))
                 self.tell({"event": "task", "done": done, "of": len(missing)})
 
-        found = each_once(stage.path / WRITTEN, tasks, in_parts)
-        return {task: record for task, record in found.items() if "error" not in record}
+        records = each_once(stage.path / WRITTEN, tasks, in_batches)
+        return {task: record for task, record in records.items() if "error" not in record}
 
     def ask_each(
         self, stage: StageFolder, asked: Mapping[str, Sequence[LMRequest]]
@@ -231,36 +253,45 @@ class BaselineRun(StagedTraining):
         lm = self.language_model()
 
         def work(tasks: Sequence[str]) -> Iterator[Done]:
-            replies = iter(answer(lm, [request for task in tasks for request in asked[task]]))
+            requests: list[LMRequest] = []
             for task in tasks:
-                said = [next(replies) for _ in asked[task]]
-                faults = [one for one in said if isinstance(one, LanguageModelError)]
+                requests += asked[task]
+            replies = iter(answer(lm, requests))
+
+            for task in tasks:
+                replies_of_task = [next(replies) for _ in asked[task]]
+                faults = [
+                    reply for reply in replies_of_task if isinstance(reply, LanguageModelError)
+                ]
                 if faults:
                     yield task, {"error": f"{type(faults[0]).__name__}: {faults[0]}"}
                 else:
-                    yield task, {"texts": [one.text for one in said]}
+                    yield task, {"texts": [reply.text for reply in replies_of_task]}
 
-        found = self.write_each(stage, list(asked), self.config.concurrency, work)
-        return {task: record["texts"] for task, record in found.items()}
+        records = self.write_each(stage, list(asked), self.config.concurrency, work)
+        return {task: record["texts"] for task, record in records.items()}
 
     def written(self, name: str, tasks: Sequence[str]) -> dict[str, Any]:
-        """Return what a stage that has ended wrote of each task, those with an error left out."""
+        """Return what a stage that has ended wrote of each task, without tasks that have an error."""
 
-        def missing(some: Sequence[str]) -> Iterator[Done]:
+        def refuse(missing: Sequence[str]) -> Iterator[Done]:
             raise DataCorrupt(
                 f"expected what the stage {name} wrote of {len(tasks)} tasks in "
-                f"{self.folders[name].path}, found nothing of {len(some)}; remove the folders of that "
+                f"{self.folders[name].path}, found nothing of {len(missing)}; remove the folders of that "
                 "stage and of all later ones to do them again"
             )
 
-        return self.write_each(self.folders[name], tasks, len(tasks) or 1, missing)
+        return self.write_each(self.folders[name], tasks, len(tasks) or 1, refuse)
 
     def demonstrated(self, number: int | None, purpose: str) -> list[Trajectory]:
         """Return so many of the demonstrations all of whose steps are to be copied, one of a task."""
-        whole = [shown for shown in self.demos if all(map(is_shown, shown.steps))]
-        of_task = {shown.task: shown for shown in whole}
-        tasks = some_of(sorted(of_task), number, self.seed(purpose, "demonstrations"))
-        return [of_task[task] for task in tasks]
+        demo_of_task = {
+            demonstration.task: demonstration
+            for demonstration in self.demos
+            if all(map(is_shown, demonstration.steps))
+        }
+        tasks = some_of(sorted(demo_of_task), number, self.seed(purpose, "demonstrations"))
+        return [demo_of_task[task] for task in tasks]
 
 
 class SFTRun(BaselineRun):
@@ -272,7 +303,8 @@ class SFTRun(BaselineRun):
 
     def learning(self) -> list[tuple[str, Work]]:
         """Return the stages in which something is learned."""
-        epochs, rate = self.config.epochs, self.config.learning_rate
+        epochs = self.config.epochs
+        rate = self.config.learning_rate
         plan: list[tuple[str, Work]] = [
             ("warmup-policy", lambda stage: self.imitate(stage, "agent", epochs, rate))
         ]
