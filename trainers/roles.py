@@ -64,7 +64,9 @@ class Roles(ABC):
         self.template = dict(template or {})
         self.name = source.resolve().name if isinstance(source, Path) else source
         self.tokenizer = tokenizer
-        self._modules, self._bases, self._own = modules, bases, own
+        self._modules = modules
+        self._bases = bases
+        self._weights = own
 
     @staticmethod
     def open(
@@ -97,22 +99,31 @@ class Roles(ABC):
             LanguageModelError: There is no such model, or it cannot be loaded.
             MissingExtra: A package is not installed.
         """
-        where = device_of(device)
+        torch_device = device_of(device)
         if dtype == "auto":
-            dtype = "bfloat16" if kind == "lora" and where.type == "cuda" else "float32"
+            is_half = kind == "lora" and torch_device.type == "cuda"
+            dtype = "bfloat16" if is_half else "float32"
         if kind == "full":
-            return FullRoles(models, roles, dtype, where, chat_template_kwargs)
+            return FullRoles(models, roles, dtype, torch_device, chat_template_kwargs)
+
         if isinstance(models, Mapping):
             raise OptionError(
                 f"with kind='lora' all roles share one model; give its folder or name, not {models!r}"
             )
         return LoraRoles(
-            models, roles, dtype, where, lora or LoRA(), seed, saved or {}, chat_template_kwargs
+            models,
+            roles,
+            dtype,
+            torch_device,
+            lora or LoRA(),
+            seed,
+            saved or {},
+            chat_template_kwargs,
         )
 
     @cached_property
     def chat(self) -> ChatTokenizer:
-        """What makes the prompts of samples, as those of acting are made."""
+        """The tokenizer of samples' prompts, which are as those of acting."""
         return ChatTokenizer(self.tokenizer, (), self.template)
 
     def module(self, role: str) -> Any:
@@ -128,7 +139,7 @@ class Roles(ABC):
     def parameters(self, role: str) -> dict[str, Tensor]:
         """Return a role's own weights by name, in an order and by names that all roles share."""
         self.check(role)
-        return dict(self._own[role])
+        return dict(self._weights[role])
 
     def train_only(self, role: str) -> None:
         """Switch a role on and let exactly its weights be trained."""
@@ -138,10 +149,10 @@ class Roles(ABC):
                 f"{role} is a teacher, which follows its student; train {student_of(role)}"
             )
         self._switch_on(role)
-        own = {id(weight) for weight in self._own[role].values()}
+        trained = {id(weight) for weight in self._weights[role].values()}
         for module in self._distinct_modules():
             for weight in module.parameters():
-                weight.requires_grad_(id(weight) in own)
+                weight.requires_grad_(id(weight) in trained)
 
     @abstractmethod
     def language_model(self, *, exact: bool = False) -> LanguageModel:
@@ -151,7 +162,8 @@ class Roles(ABC):
         """
 
     @abstractmethod
-    def _switch_on(self, role: str) -> None: ...
+    def _switch_on(self, role: str) -> None:
+        """Make a role the one that computes."""
 
     @abstractmethod
     def _switch(self, role: str) -> Iterator[None]:
@@ -162,25 +174,28 @@ class Roles(ABC):
         """Write a role's weights and config into a new folder."""
 
     def _distinct_modules(self) -> list[Any]:
+        """Return the models, each once: adapters share one."""
         return list({id(module): module for module in self._modules.values()}.values())
 
     @contextmanager
     def using(self, role: str, *, training: bool | None = None) -> Iterator[None]:
         """Switch a role on, and put everything back afterwards, whatever happened meanwhile."""
         self.check(role)
-        modules = self._distinct_modules()
-        flags = [(item, item.training) for module in modules for item in module.modules()]
-        grads = [(item, item.requires_grad) for module in modules for item in module.parameters()]
+        training_flags: list[tuple[Any, bool]] = []
+        gradient_flags: list[tuple[Any, bool]] = []
+        for model in self._distinct_modules():
+            training_flags += [(module, module.training) for module in model.modules()]
+            gradient_flags += [(weight, weight.requires_grad) for weight in model.parameters()]
         try:
             with contextmanager(self._switch)(role):
                 if training is not None:
                     self.module(role).train(training)
                 yield
         finally:
-            for item, flag in flags:
-                item.training = flag
-            for item, flag in grads:
-                item.requires_grad_(flag)
+            for module, flag in training_flags:
+                module.training = flag
+            for weight, flag in gradient_flags:
+                weight.requires_grad_(flag)
 
     def check(self, role: str) -> None:
         """Raise an `OptionError` unless there is such a role."""
@@ -199,28 +214,29 @@ class Roles(ABC):
         }
 
     def load(self, role: str, state: Mapping[str, Tensor]) -> None:
-        """Take over weights that `state` returned."""
-        own = self.parameters(role)
-        if problem := difference(own, state):
+        """Load weights that `state` returned into a role."""
+        weights = self.parameters(role)
+        if problem := difference(weights, state):
             raise DataCorrupt(
                 f"expected the weights of {role}, found others: {problem}; they were saved with "
                 "other settings, or are damaged: remove them, or open the models as they were"
             )
-        fill(own, state)
+        fill(weights, state)
 
     def save(self, folder: str | Path, roles: Sequence[str] | None = None) -> Path:
         """Write roles, each into a folder of its name within `folder`."""
         target = Path(folder)
         for role in self.names if roles is None else roles:
             self.check(role)
-            fresh, own = target / f".{role}.new", target / role
+            draft = target / f".{role}.new"
+            role_folder = target / role
             with writing(target):
                 target.mkdir(parents=True, exist_ok=True)
-                shutil.rmtree(fresh, ignore_errors=True)
-                self._write(role, fresh)
-                if own.is_dir():
-                    shutil.rmtree(own)
-                fresh.replace(own)
+                shutil.rmtree(draft, ignore_errors=True)
+                self._write(role, draft)
+                if role_folder.is_dir():
+                    shutil.rmtree(role_folder)
+                draft.replace(role_folder)
         return target
 
 
@@ -241,15 +257,18 @@ class FullRoles(Roles):
             for key in models:
                 if key not in names:
                     raise OptionError(f"there is no role {key!r}; {suggest(str(key), names)}")
+
         sources = {role: source_of(_model_of(models, role)) for role in names}
         tokenizers = {role: load_tokenizer(source, None) for role, source in sources.items()}
         _check_alike(tokenizers)
         loaded = {role: load_model(sources[role], None, device, dtype) for role in names}
-        own = {
+        weights = {
             role: dict(model.requires_grad_(False).named_parameters())
             for role, model in loaded.items()
         }
-        super().__init__(sources[names[0]], tokenizers[names[0]], loaded, loaded, own, template)
+
+        first = names[0]
+        super().__init__(sources[first], tokenizers[first], loaded, loaded, weights, template)
         self._declared = {role: _declared(source) for role, source in sources.items()}
 
     def language_model(self, *, exact: bool = False) -> LanguageModel:
@@ -272,7 +291,7 @@ class FullRoles(Roles):
         yield
 
     def _write(self, role: str, folder: Path) -> None:
-        """Write a model as transformers does; it keeps what its config says that it computes with."""
+        """Write a model as transformers does; its config keeps the dtype that it declared."""
         with without_bars():
             self._modules[role].save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
@@ -299,7 +318,9 @@ class LoraRoles(Roles):
         template: Mapping[str, Any] | None = None,
     ) -> None:
         source = source_of(model)
-        self._adapters = adapters = Adapters(load_model(source, None, device, dtype))
+        adapters = Adapters(load_model(source, None, device, dtype))
+        self._adapters = adapters
+        # Students first: a teacher's adapter has its student's config.
         for role in sorted(names, key=lambda role: student_of(role) is not None):
             if role in saved:
                 adapters.load(role, saved[role])
@@ -307,18 +328,24 @@ class LoraRoles(Roles):
             else:
                 _create(adapters, role, lora)
         adapters.model.eval()
-        own: dict[str, dict[str, Tensor]] = {role: {} for role in names}
+
+        # A weight's name has its adapter's in it: "...q_proj.lora_A.agent.weight".
+        weights: dict[str, dict[str, Tensor]] = {role: {} for role in names}
         for key, weight in adapters.base.named_parameters():
             weight.requires_grad_(False)
-            found = re.fullmatch(r"(.+\.lora_[A-Za-z_]+)\.([A-Za-z0-9_-]+)(\.weight)?", key)
-            if found is not None:
-                own[found[2]][found[1] + (found[3] or "")] = weight
-        modules, bases = dict.fromkeys(names, adapters.model), dict.fromkeys(names, adapters.base)
-        super().__init__(source, load_tokenizer(source, None), modules, bases, own, template)
-        self._on_hub = source if isinstance(source, str) else None
+            match = re.fullmatch(r"(.+\.lora_[A-Za-z_]+)\.([A-Za-z0-9_-]+)(\.weight)?", key)
+            if match is not None:
+                layer, role, ending = match.groups()
+                weights[role][layer + (ending or "")] = weight
+
+        modules = dict.fromkeys(names, adapters.model)
+        bases = dict.fromkeys(names, adapters.base)
+        super().__init__(source, load_tokenizer(source, None), modules, bases, weights, template)
+        self._name_on_hub = source if isinstance(source, str) else None
+
         for role in names:
             if role not in saved and student_of(role) is None:
-                _begin(own[role], f"{seed}/{role}")
+                _initialize(weights[role], f"{seed}/{role}")
         for role in names:
             student = student_of(role)
             if role not in saved and student is not None:
@@ -342,10 +369,10 @@ class LoraRoles(Roles):
         configs = self._adapters.model.peft_config
 
         def add_adapters(model: Any) -> Any:
-            made = Adapters(model)
+            adapters = Adapters(model)
             for role in self.names:
-                made.create(role, copy.deepcopy(configs[role]))
-            return made.model
+                adapters.create(role, copy.deepcopy(configs[role]))
+            return adapters.model
 
         return in_double(self._adapters.base, add_adapters)
 
@@ -353,13 +380,13 @@ class LoraRoles(Roles):
         self._adapters.model.set_adapter(role, inference_mode=True)
 
     def _switch(self, role: str) -> Iterator[None]:
-        before = self._adapters.model.active_adapter
+        former_role = self._adapters.model.active_adapter
         try:
             with self._adapters.using(role):
                 yield
         finally:
-            if self._adapters.model.active_adapter != before:
-                self._switch_on(before)
+            if self._adapters.model.active_adapter != former_role:
+                self._switch_on(former_role)
 
     def _write(self, role: str, folder: Path) -> None:
         """Write an adapter as peft does, without the machine's paths and the order of its sets."""
@@ -367,8 +394,10 @@ class LoraRoles(Roles):
 
         folder.mkdir()
         config = self._adapters.model.peft_config[role].to_dict()
-        config |= {"inference_mode": True, "base_model_name_or_path": self._on_hub}
-        config = {key: sorted(v) if isinstance(v, set) else v for key, v in config.items()}
+        config |= {"inference_mode": True, "base_model_name_or_path": self._name_on_hub}
+        for key, value in config.items():
+            if isinstance(value, set):
+                config[key] = sorted(value)
         text = json.dumps(config, indent=2, sort_keys=True) + "\n"
         (folder / "adapter_config.json").write_text(text, "utf-8")
         weights = {f"base_model.model.{key}": value for key, value in self.state(role).items()}
@@ -376,6 +405,7 @@ class LoraRoles(Roles):
 
 
 def student_of(role: str) -> str | None:
+    """Return the role that a teacher follows; None for a role that is no teacher."""
     return role.removesuffix(_TEACHER) if role.endswith(_TEACHER) else None
 
 
@@ -384,21 +414,23 @@ def difference(own: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> str:
     missing = [name for name in own if name not in other]
     unknown = [name for name in other if name not in own]
     if missing or unknown:
-        shown = (missing or unknown)[0]
-        return f"{len(missing)} weights are missing and {len(unknown)} have no place ({shown:.200})"
+        example = (missing or unknown)[0]
+        return (
+            f"{len(missing)} weights are missing and {len(unknown)} have no place ({example:.200})"
+        )
     for name, weight in own.items():
         if other[name].shape != weight.shape:
             return f"{name} has the shape {tuple(other[name].shape)}, not {tuple(weight.shape)}"
     return ""
 
 
-def fill(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
-    """Copy weights into a role's own, which have the same names and shapes."""
+def fill(weights: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    """Copy values into weights, which have the same names and shapes."""
     import torch
 
     with torch.no_grad():
-        for name, weight in own.items():
-            weight.copy_(given[name])
+        for name, weight in weights.items():
+            weight.copy_(values[name])
 
 
 def in_double(base: Any, wrap: Callable[[Any], Any] = lambda model: model) -> Any:
@@ -406,11 +438,11 @@ def in_double(base: Any, wrap: Callable[[Any], Any] = lambda model: model) -> An
     import torch
 
     with torch.random.fork_rng(devices=[]):
-        made = type(base)(copy.deepcopy(base.config))
-        wrapped = wrap(made)
-    made.generation_config = copy.deepcopy(base.generation_config)
-    made.double()
-    missing = made.load_state_dict(base.state_dict(), strict=False).missing_keys
+        double_base = type(base)(copy.deepcopy(base.config))
+        wrapped = wrap(double_base)
+    double_base.generation_config = copy.deepcopy(base.generation_config)
+    double_base.double()
+    missing = double_base.load_state_dict(base.state_dict(), strict=False).missing_keys
     if missing:
         raise OptionError(f"a {type(base).__name__} cannot be copied: it has no {missing[0]}")
     return wrapped.to(base.device).eval().requires_grad_(False)
@@ -420,30 +452,31 @@ def _model_of(models: Mapping[str, str | Path] | str | Path, role: str) -> str |
     """Return the folder or name of a role's model; a teacher's is its student's."""
     if not isinstance(models, Mapping):
         return models
-    found = models.get(role, models.get(student_of(role) or role))
-    if found is None:
+    model = models.get(role, models.get(student_of(role) or role))
+    if model is None:
         raise OptionError(f"expected a model for each role, found none for {role!r}")
-    return found
+    return model
 
 
 def _check_alike(tokenizers: Mapping[str, Any]) -> None:
     """Refuse models that read or write the same tokens differently."""
-    (first, one), *others = tokenizers.items()
-    for role, other in others:
-        for what, same in (
-            ("vocabulary", one.get_vocab() == other.get_vocab()),
-            ("chat template", one.chat_template == other.chat_template),
-            ("end token", one.eos_token_id == other.eos_token_id),
-        ):
-            if not same:
+    (first_role, first), *others = tokenizers.items()
+    for role, tokenizer in others:
+        are_equal = {
+            "vocabulary": first.get_vocab() == tokenizer.get_vocab(),
+            "chat template": first.chat_template == tokenizer.chat_template,
+            "end token": first.eos_token_id == tokenizer.eos_token_id,
+        }
+        for part, is_equal in are_equal.items():
+            if not is_equal:
                 raise OptionError(
-                    f"expected all roles to have one {what}, found that of {role} to be another "
-                    f"than that of {first}; begin with models of one family"
+                    f"expected all roles to have one {part}, found that of {role} to be another "
+                    f"than that of {first_role}; begin with models of one family"
                 )
 
 
 def _declared(source: str | Path) -> str | None:
-    """Return what a model's config says that it computes with, or None."""
+    """Return the dtype that a model's config declares, or None."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(
@@ -454,10 +487,11 @@ def _declared(source: str | Path) -> str | None:
 
 
 def _create(adapters: Adapters, role: str, lora: LoRA) -> None:
-    """Build in a new adapter; torch's own random numbers are as before."""
+    """Create a new adapter; torch's own random numbers are as before."""
     with needs_extra("train", "a LoRA adapter"):
         import torch
         from peft import LoraConfig
+
     student = student_of(role)
     if student is not None:
         config = copy.deepcopy(adapters.model.peft_config[student])
@@ -470,37 +504,43 @@ def _create(adapters: Adapters, role: str, lora: LoRA) -> None:
             bias="none",
             task_type="CAUSAL_LM",
         )
+
     device = adapters.base.device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         adapters.create(role, config)
 
 
-def _begin(own: Mapping[str, Tensor], seed: str) -> None:
+def _initialize(weights: Mapping[str, Tensor], seed: str) -> None:
     """Give a new adapter its first weights: A as peft draws it, evenly within 1/sqrt(width); B is 0."""
     import torch
 
     number = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:7], "big")
     generator = torch.Generator().manual_seed(number)
     with torch.no_grad():
-        for name, weight in own.items():
+        for name, weight in weights.items():
             if ".lora_A" not in name:
                 weight.zero_()
                 continue
-            drawn = torch.empty(weight.shape, dtype=torch.float32)
-            width = weight.shape[1] ** -0.5
-            weight.copy_(drawn.uniform_(-width, width, generator=generator))
+            values = torch.empty(weight.shape, dtype=torch.float32)
+            bound = weight.shape[1] ** -0.5
+            weight.copy_(values.uniform_(-bound, bound, generator=generator))
 
 
 def _check_same(role: str, lora: LoRA, config: Any) -> None:
     """Refuse an adapter that was saved with other settings than those asked for."""
-    targets, saved = sorted(lora.targets or _PROJECTIONS), sorted(config.target_modules or ())
-    for key, found, wanted in (
-        ("r", config.r, lora.r),
-        ("alpha", config.lora_alpha, lora.alpha),
-        ("targets", saved, targets),
-    ):
-        if found != wanted:
+    saved_settings = {
+        "r": config.r,
+        "alpha": config.lora_alpha,
+        "targets": sorted(config.target_modules or ()),
+    }
+    expected_settings = {
+        "r": lora.r,
+        "alpha": lora.alpha,
+        "targets": sorted(lora.targets or _PROJECTIONS),
+    }
+    for key, expected in expected_settings.items():
+        if saved_settings[key] != expected:
             raise OptionError(
-                f"expected the saved adapter {role!r} to have lora.{key}={wanted!r}, found "
-                f"{found!r}; give the same settings"
+                f"expected the saved adapter {role!r} to have lora.{key}={expected!r}, found "
+                f"{saved_settings[key]!r}; give the same settings"
             )

@@ -1,4 +1,4 @@
-"""What a training begins with: environments, demonstrations, models, and what is known of this machine."""
+"""What a training begins with: environments, demonstrations and models."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from .sft import ASIDE
 from .stages import Tell
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "gymnasium", "numpy")
-"""What a training's folder names the versions of."""
+"""The packages whose versions a training's folder records."""
 
 _LONG = 200  # steps that a demonstration may take
-_STRAYS = 0.25
+_STRAYS = 0.25  # share of a straying expert's steps that err
 _REMEMBERED = 8  # actions of earlier episodes, of which the one most like the goal is taken
-_FOLDERS = ("data_dir",)  # options that say where something is on this machine
+_FOLDERS = ("data_dir",)  # options that are paths on this machine
 _FORM = (
     "Reflection:",
     "Decision: KEEP\nFinal Action:",
     "Decision: REVISE\nFinal Action:",
     "Revise Probability: 0.5",
 )
-_OFTEN = 50  # so often each prompt counts among a tiny model's words
+_PROMPT_REPEATS = 50  # how often each prompt counts among a tiny model's words
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +57,19 @@ class Environments:
         registered(self.env_id)
 
     def __call__(self, split: str | None) -> gymnasium.Env[str, str]:
-        chosen: dict[str, Any] = {} if split is None else {"split": split}
+        split_option: dict[str, Any] = {} if split is None else {"split": split}
         try:
-            env: gymnasium.Env[str, str] = gymnasium.make(self.env_id, **chosen, **self.options)
+            env: gymnasium.Env[str, str] = gymnasium.make(
+                self.env_id, **split_option, **self.options
+            )
         except (CoMapError, gymnasium.error.Error):
             raise
         except (ImportError, TypeError, ValueError) as error:
             if not issubclass(class_of(self.env_id) or TextEnv, TextEnv):
                 raise OptionError(not_ours(repr(self.env_id))) from None
-            given = f" with {dict(self.options)}" if self.options else ""
+            with_options = f" with {dict(self.options)}" if self.options else ""
             raise OptionError(
-                f"cannot make the environment {self.env_id!r}{given}: {error}; mend that option, or "
+                f"cannot make the environment {self.env_id!r}{with_options}: {error}; mend that option, or "
                 f"leave it out (comap envs {self.env_id} lists them)"
             ) from None
         if not isinstance(env.unwrapped, TextEnv):
@@ -76,21 +78,25 @@ class Environments:
 
     def demonstrating(self) -> Environments:
         """Return the same with room for long demonstrations."""
-        steps = self.options.get("max_episode_steps", 0)
-        longer = max(_LONG, steps) if isinstance(steps, int) else steps
-        return Environments(self.env_id, {**self.options, "max_episode_steps": longer})
+        limit = self.options.get("max_episode_steps", 0)
+        if isinstance(limit, int):
+            limit = max(_LONG, limit)
+        return Environments(self.env_id, {**self.options, "max_episode_steps": limit})
 
     def describe(self, splits: Iterable[str | None]) -> dict[str, Any]:
         """Return what makes results on these splits comparable, without paths of this machine."""
-        prints, tasks = {}, {}
+        fingerprints = {}
+        tasks = {}
         for split in splits:
             with closing(self(split)) as env:
-                inner = env.unwrapped
-                assert isinstance(inner, TextEnv)
-                prints[split], ids = inner.fingerprint(), inner.tasks.ids
-            tasks[split] = tasks_in_words(len(ids), sum(map(is_generated, ids)))
+                text_env = env.unwrapped
+                assert isinstance(text_env, TextEnv)
+                fingerprints[split] = text_env.fingerprint()
+                task_ids = text_env.tasks.ids
+            tasks[split] = tasks_in_words(len(task_ids), sum(map(is_generated, task_ids)))
+
         options = {key: value for key, value in self.options.items() if key not in _FOLDERS}
-        return {"id": self.env_id, "options": options, "tasks": tasks, "fingerprint": prints}
+        return {"id": self.env_id, "options": options, "tasks": tasks, "fingerprint": fingerprints}
 
 
 def show_expert(
@@ -116,50 +122,67 @@ def show_expert(
         DataNotFound: The file has no demonstration of these tasks.
         DataCorrupt: The file is damaged, or no demonstration succeeds.
     """
-    split, number = config.train_split, config.demonstrations
+    split = config.train_split
     # Prompts of demonstrations list what the agent's own prompts will list.
     note_actions = getattr(config, "agent", AgentConfig()).lists_actions
-    found: list[Trajectory] = []
+    demos: list[Trajectory] = []
     with closing(make_env.demonstrating()(split)) as env:
-        known = tasks = env.get_wrapper_attr("tasks").ids
+        split_tasks = env.get_wrapper_attr("tasks").ids
+        tasks = split_tasks
         if file is not None:
-            plans = {task: plan for task, plan in read_demonstrations(file) if task in {*known}}
+            plans = _plans_of(file, {*split_tasks})
             tasks = sorted(plans)
             if not plans:
                 raise DataNotFound(
                     f"expected demonstrations of the split {split!r} in {file}, found none of its "
-                    f"{len(known)} tasks; give the file that belongs to these tasks"
+                    f"{len(split_tasks)} tasks; give the file that belongs to these tasks"
                 )
-        if number is not None and number < len(tasks):
-            rng = random.Random(f"{config.seed}\ndemonstrations")
-            bounds = [part * len(tasks) // number for part in range(number + 1)]
-            tasks = [tasks[rng.randrange(low, high)] for low, high in pairwise(bounds)]
-        straying = StrayingExpert(copied)
-        for done, task in enumerate(tasks, 1):
+
+        tasks = _spread_out(tasks, config.demonstrations, config.seed)
+        straying_expert = StrayingExpert(copied)
+        for task_count, task in enumerate(tasks, 1):
             if file is None:
                 strays = random.Random(f"{config.seed}\n{task}").random() < side_steps
-                expert = straying if strays else None
-                found += expert_demonstrations(env, [task], expert, note_actions=note_actions)
+                expert = straying_expert if strays else None
+                demos += expert_demonstrations(env, [task], expert, note_actions=note_actions)
             else:
                 plan = [(task, plans[task])]
-                played = demonstrations(env, plan, note_actions=note_actions)
-                found += filter(_succeeds, played)
-            tell({"event": "demonstration", "done": done, "of": len(tasks), "won": len(found)})
-    if not found:
+                episodes = demonstrations(env, plan, note_actions=note_actions)
+                demos += filter(_succeeds, episodes)
+            tell(
+                {"event": "demonstration", "done": task_count, "of": len(tasks), "won": len(demos)}
+            )
+
+    if not demos:
         raise DataCorrupt(
             f"expected demonstrations that succeed, found none in {len(tasks)} of the split "
             f"{split!r}; give a file of commands of these very tasks (--demos)"
         )
-    return found
+    return demos
+
+
+def _plans_of(file: Path, tasks: set[str]) -> dict[str, tuple[str, ...]]:
+    """Return the commands of a file's demonstrations of some tasks; the last of a task counts."""
+    return {task: commands for task, commands in read_demonstrations(file) if task in tasks}
+
+
+def _spread_out(tasks: Sequence[str], number: int | None, seed: int) -> Sequence[str]:
+    """Return so many tasks, one at random of each equal part of all."""
+    if number is None or number >= len(tasks):
+        return tasks
+    rng = random.Random(f"{seed}\ndemonstrations")
+    bounds = [part * len(tasks) // number for part in range(number + 1)]
+    return [tasks[rng.randrange(low, high)] for low, high in pairwise(bounds)]
 
 
 def read_demonstrations(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the task and the commands of each demonstration in a file."""
-    opened, number = lzma.open if path.suffix == ".xz" else open, 0
+    open_file = lzma.open if path.suffix == ".xz" else open
+    line_number = 0
     try:
-        with opened(path, "rt", encoding="utf-8") as file:
+        with open_file(path, "rt", encoding="utf-8") as file:
             for line in file:
-                number += 1
+                line_number += 1
                 record = json.loads(line)
                 if "game" in record:
                     task = "/".join(PurePosixPath(record["game"]).parts[-4:-1])
@@ -181,7 +204,7 @@ def read_demonstrations(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
         ) from error
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DataCorrupt(
-            f"{path}, line {number}: expected a trajectory, or a demonstration with game and steps, "
+            f"{path}, line {line_number}: expected a trajectory, or a demonstration with game and steps, "
             f"found {error!r}"
         ) from error
 
@@ -195,6 +218,7 @@ class _Player:
         self._commands = commands
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
+        """Return the next command without asking anything; None after the last."""
         yield from ()
         return Decision(self._commands[view.step] if view.step < len(self._commands) else None)
 
@@ -219,23 +243,29 @@ class StrayingExpert:
     name = "expert"
 
     def __init__(self, copied: bool = False) -> None:
-        self._known: list[str] = []
+        self._expert_actions: list[str] = []  # of all episodes so far
         self._notes = {} if copied else {ASIDE: True}
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
+        """Return the expert's action, or in a quarter of the steps another one."""
         rng = random.Random(f"stray\n{view.task}\n{view.step}".encode("utf-8", "replace"))
         if rng.random() >= _STRAYS:
             action = view.expert_action()
-            self._known += [] if action is None else [action]
+            if action is not None:
+                self._expert_actions.append(action)
             return Decision(action)
-        kind, before = rng.random(), [turn.action for turn in view.history if turn.action]
-        if kind < 0.35 and before:
-            return Decision(rng.choice(before), notes=self._notes)
-        if kind < 0.7 and self._known:
-            goal = {*view.goal.split()}
-            some = rng.sample(self._known, min(_REMEMBERED, len(self._known)))
-            alike = max(some, key=lambda action: len(goal & {*action.split()}))
-            return Decision(alike, notes=self._notes)
+
+        # A third each: an earlier action again, one of other episodes, and a random one.
+        draw = rng.random()
+        earlier_actions = [turn.action for turn in view.history if turn.action]
+        if draw < 0.35 and earlier_actions:
+            return Decision(rng.choice(earlier_actions), notes=self._notes)
+        if draw < 0.7 and self._expert_actions:
+            count = min(_REMEMBERED, len(self._expert_actions))
+            candidates = rng.sample(self._expert_actions, count)
+            goal_words = {*view.goal.split()}
+            likest = max(candidates, key=lambda action: len(goal_words & {*action.split()}))
+            return Decision(likest, notes=self._notes)
         decision = yield from RandomAgent(mixed=0.3).decide(view)
         return replace(decision, notes=self._notes)
 
@@ -247,16 +277,16 @@ def expert_demonstrations(
     *,
     note_actions: bool = False,
 ) -> Iterator[Trajectory]:
-    """Let the environment's expert play tasks, and yield the trajectories of those that it solves."""
+    """Play tasks with the environment's expert, and yield the trajectories of those that it solves."""
     player = expert or ExpertAgent()
     for task in tasks:
-        shown = run_episode(env, player, task=task, note_actions=note_actions)
-        if _succeeds(shown):
-            yield shown
+        trajectory = run_episode(env, player, task=task, note_actions=note_actions)
+        if _succeeds(trajectory):
+            yield trajectory
 
 
-def _succeeds(shown: Trajectory) -> bool:
-    return shown.success and shown.error is None
+def _succeeds(trajectory: Trajectory) -> bool:
+    return trajectory.success and trajectory.error is None
 
 
 def open_models(
@@ -275,11 +305,12 @@ def open_models(
         DataNotFound: There is no such model.
         MissingExtra: A package is not installed.
     """
-    given = dict(begin or {})
-    names = config.roles(given)
-    for role in given:
+    starts = dict(begin or {})
+    names = config.roles(starts)
+    for role in starts:
         if role not in names:
             raise OptionError(f"this training has no {role} to begin with; {suggest(role, names)}")
+
     settings: dict[str, Any] = {
         "kind": config.weights,
         "roles": names,
@@ -289,11 +320,17 @@ def open_models(
         "chat_template_kwargs": config.chat_template_kwargs,
     }
     if config.weights == "full":
-        models = {role: given.get(role, model) for role in names if student_of(role) is None}
-        return Roles.open({role: found for role, found in models.items() if found}, **settings)
+        # A teacher has no model of its own to begin from: it is a copy of its student's.
+        models: dict[str, str | Path] = {}
+        for role in names:
+            start = starts.get(role, model)
+            if student_of(role) is None and start:
+                models[role] = start
+        return Roles.open(models, **settings)
+
     if model is None:
         raise OptionError("expected the model that adapters are of, found none; add --model")
-    saved = {role: Path(folder).expanduser() for role, folder in given.items()}
+    saved = {role: Path(folder).expanduser() for role, folder in starts.items()}
     for path in saved.values():
         if not path.is_dir():
             raise DataNotFound(f"expected the folder of an adapter at {path}, found none")
@@ -301,7 +338,7 @@ def open_models(
 
 
 def describe_models(roles: Roles, **folders: str | Path | None) -> dict[str, Any]:
-    """Return what the models are that a training begins from, without paths of this machine."""
+    """Return the models that a training begins from as plain data, without paths of this machine."""
     shape = roles.base("agent").config.get_text_config()
     names = ("model_type", "hidden_size", "num_hidden_layers", "vocab_size")
     described: dict[str, Any] = {
@@ -331,24 +368,32 @@ def weights_hash(folder: Path) -> str:
 
 def tiny_for_training(directory: str | Path, env_id: str, *, parameters: int, seed: int) -> Path:
     """Return the folder of an untrained tiny model for training; it is built where it is missing."""
-    folder, package = Path(directory), (__package__ or "").rpartition(".")[0]
+    folder = Path(directory)
     if is_first():
-        prompts = [
-            entry.read_text(encoding="utf-8")
-            for part in ("agents", "trainers/comap", "worldmodel")
-            for entry in sorted(
-                (files(package) / part / "prompts" / "brief").iterdir(), key=lambda one: one.name
-            )
-            if entry.name.endswith(".txt")
-        ]
-        words, size = [*prompts, *_FORM] * _OFTEN, parameters
-        tiny_folder(folder, env_id, parameters=size, seed=seed, words=words, purpose="training")
+        words = [*_brief_prompts(), *_FORM] * _PROMPT_REPEATS
+        tiny_folder(
+            folder, env_id, parameters=parameters, seed=seed, words=words, purpose="training"
+        )
     wait()
     return folder
 
 
+def _brief_prompts() -> list[str]:
+    """Return the texts of all brief prompts, which tiny models are trained with."""
+    package = (__package__ or "").rpartition(".")[0]
+    prompts = []
+    for part in ("agents", "trainers/comap", "worldmodel"):
+        folder = files(package) / part / "prompts" / "brief"
+        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+            if entry.name.endswith(".txt"):
+                prompts.append(entry.read_text(encoding="utf-8"))
+    return prompts
+
+
 def hardware() -> dict[str, Any]:
+    """Return how many processes train, and the names of this one's GPUs."""
     with needs_extra("train", "training"):
         import torch
+
     names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     return {"processes": world_size(), "gpus": names}
