@@ -40,7 +40,7 @@ from comap.agents.run import TRAJECTORIES, Run
 from comap.benchmarks.record import circumstances, write_result
 
 PROGRAM = "benchmarks/measure/reliability.py (not in the package)"
-PACKAGES = ("comap", "gymnasium", "uvicorn", "starlette", "mcp", "openenv", "ray", "torch", "trl")
+PACKAGES = ("gymnasium", "uvicorn", "starlette", "mcp", "openenv", "ray", "torch", "trl")
 COMAP = [sys.executable, "-m", "comap"]
 GENERATED = ["--env-option", "source=generated"]
 START_SECONDS = 60.0
@@ -274,7 +274,7 @@ def _compared(
 def runs(options: argparse.Namespace) -> Findings:
     """Runs killed with SIGKILL at random moments, and given again: the same episodes to the byte."""
     findings = Findings()
-    words = [*COMAP, "run", "--agent", "random", "--episodes", "300", "--keep", "all", *GENERATED]
+    words = [*COMAP, "run", "--agent", "random", "--episodes", "300", *GENERATED]
     _compared(findings, words, options, (TRAJECTORIES,), options.kills)
     return findings
 
@@ -282,12 +282,14 @@ def runs(options: argparse.Namespace) -> Findings:
 def trainings(options: argparse.Namespace) -> Findings:
     """Trainings of PaW and CoMap killed likewise: the same weights, evaluations and episodes."""
     findings = Findings()
-    small = ["--preset", "tiny", "--tiny-parameters", "200000", "--env-option"]
-    small += ["max_episode_steps=4", "--evaluation-tasks", "2", "--demonstrations", "2"]
+    small = ["--preset", "tiny", "--tiny-parameters", "200000"]
+    small += ["--evaluation-tasks", "2", "--demonstrations", "2"]
     paw = ["paw", *small, "--updates", "2", "--groups", "1", "--members", "2"]
+    paw += ["--max-episode-steps", "4"]
     paw += ["--warmup-tokens", "2000", "--precision", "float64"]
-    co = ["comap", *small, "--rounds", "1", "--tasks-per-round", "2", "--reflection-tasks", "1"]
-    co += ["--warmup-rollouts", "1", "--frozen-transitions", "2", "--diagnosed", "1"]
+    co = ["comap", *small, "--env-option", "max_episode_steps=4", "--rounds", "1"]
+    co += ["--tasks-per-round", "2", "--reflection-tasks", "1", "--warmup-rollouts", "1"]
+    co += ["--frozen-transitions", "2", "--diagnosed", "1"]
     for method in (paw, co):
         words = [*COMAP, "train", *method]
         kills = max(options.kills // 4, 2)  # each attempt imports torch
@@ -298,7 +300,7 @@ def trainings(options: argparse.Namespace) -> Findings:
 def disks(options: argparse.Namespace) -> Findings:
     """Runs whose files may not grow beyond some size, as on a full disk: told, and then gone on with."""
     findings = Findings()
-    words = [*COMAP, "run", "--agent", "random", "--episodes", "60", "--keep", "all", *GENERATED]
+    words = [*COMAP, "run", "--agent", "random", "--episodes", "60", *GENERATED]
     with tempfile.TemporaryDirectory() as place:
         whole = Path(place, "whole")
         subprocess.run([*words, "--out", str(whole)], check=True, stdout=subprocess.DEVNULL)
@@ -344,7 +346,7 @@ def workers(options: argparse.Namespace) -> Findings:
             playing = pool.submit(run_to, Path(place, "ray"), plan, play=RayPool(2, retries=50))
             while not playing.done() and findings.counts["kills"] < options.kills:
                 time.sleep(options.rng.uniform(0.3, 1.5))
-                findings.counts["kills"] += _kill_one("ray::_Worker", "ray::Worker", "ray::")
+                findings.counts["kills"] += _kill_one("ray::_Player")
             playing.result()
         names = [Path(place, name, TRAJECTORIES).read_bytes() for name in ("alone", "ray")]
         findings.check(names[0] == names[1], "the episodes differ")
@@ -352,15 +354,13 @@ def workers(options: argparse.Namespace) -> Findings:
     return findings
 
 
-def _kill_one(*names: str) -> int:
-    """Kill a child of this process whose title begins so; return how many were."""
-    for name in names:
-        for child in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                title = " ".join(child.cmdline())
-                if title.startswith(name) and "IDLE" not in title:
-                    child.kill()
-                    return 1
+def _kill_one(title: str) -> int:
+    """Kill a process under this one whose title begins so; return how many were."""
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if " ".join(child.cmdline()).startswith(title):
+                child.kill()
+                return 1
     return 0
 
 
