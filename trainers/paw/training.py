@@ -31,7 +31,7 @@ from ..stages import MakeEnv, Tell, identified, play_share, telling_work
 from ..tracking import shown_settings, tracked
 from .config import PaWTraining
 from .rewards import RewardFunction, reward_function
-from .rollouts import RolloutPlugin, groups_of, roll_out, rollout_metrics, shuffled
+from .rollouts import Group, RolloutPlugin, Rollouts, groups_of, roll_out, rollout_metrics, shuffled
 from .rows import PaWRow, Serializer
 from .search.plugin import check_search, search_rollouts
 from .search.simulator import open_simulator
@@ -298,6 +298,13 @@ class _Training:
             on_work=telling_work(self.tell, update=update + 1),
         )
 
+        self._note(update, groups, rollouts)
+        if config.loss.placebo:
+            return shuffled(rollouts.rows, config.seed, update)
+        return rollouts.rows
+
+    def _note(self, update: int, groups: Sequence[Group], rollouts: Rollouts) -> None:
+        """Store the metrics of an update's episodes, and write the faults that ended some of them."""
         sums = rollouts.sums()
         if self.plugin is not None:
             sums |= self.plugin.sums()
@@ -306,23 +313,20 @@ class _Training:
             self._metrics |= self.plugin.metrics(update)
 
         for number, error in sorted(gathered(list(rollouts.dropped.items()))):
-            task = groups[number // config.members].task
+            task = groups[number // self.config.members].task
             line = {"update": update + 1, "episode": number, "task": task, "error": error}
             self.journal.add(FAULTS, line)
-        if config.loss.placebo:
-            return shuffled(rollouts.rows, config.seed, update)
-        return rollouts.rows
 
     def _episode_teller(self, update: int, total: int) -> Callable[[Trajectory], None]:
         """Return a function that reports each episode of an update when it has ended."""
-        ended = 0
+        episodes = 0
         solved = 0
 
         def tell_episode(episode: Trajectory) -> None:
-            nonlocal ended, solved
-            ended += 1
+            nonlocal episodes, solved
+            episodes += 1
             solved += episode.success
-            counts = {"update": update + 1, "done": ended, "of": total}
+            counts = {"update": update + 1, "done": episodes, "of": total}
             self.tell({"event": "episode", "won": solved, **counts})
 
         return tell_episode

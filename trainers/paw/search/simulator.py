@@ -239,7 +239,7 @@ def lessons(env: SearchQAEnv, seed: int) -> Iterator[Row]:
             (useful_hits,) = retriever.search([query], count)
             useless_hits = useless(question, useful_hits)
             if not useless_hits:
-                continue  # a lesson is a pair
+                continue  # useful documents are taught together with useless ones, or not at all
             for hits, noisy in ((useful_hits, False), (useless_hits, True)):
                 if hits:
                     search = SimulatedSearch(question.text, question.golden, query, noisy, count)
