@@ -130,7 +130,8 @@ _EVERY = 8  # steps between two lists of all actions, which would else outweigh 
 def corpus(env_id: str = "comap/ALFWorld-v0", episodes: int | None = None) -> list[str]:
     r"""Return text of a benchmark: prompts, goals, observations, actions and beliefs in words."""
     episodes = played_for_words(env_id) if episodes is None else episodes
-    return list(_corpus(env_id, env_class(env_id), episodes))
+    cls: Any = env_class(env_id)
+    return list(_corpus(env_id, cls, episodes))
 
 
 @cache

@@ -223,7 +223,7 @@ def _download(
     data_set: DataSet, url: str, archive: Path, timeout: float, progress: Listener
 ) -> None:
     """Download the archive, several times if need be, and compare its SHA-256 where that is known."""
-    import pooch
+    import pooch  # type: ignore[import-untyped]
     from requests import RequestException
 
     pooch.get_logger().setLevel("WARNING")  # progress is told otherwise

@@ -215,7 +215,7 @@ def _properties() -> dict[str, frozenset[str]]:
 @lru_cache(maxsize=1)
 def _fitting_pairs() -> frozenset[tuple[str, str]]:
     """Return the kinds of receptacles, each with a kind of things that it takes."""
-    pairs = set()
+    pairs: set[tuple[str, str]] = set()
     for place, things in load_table("statistics")["can_contain"].items():
         pairs.update((place.lower(), thing.lower()) for thing in things)
     return frozenset(pairs)

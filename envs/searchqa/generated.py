@@ -147,7 +147,9 @@ _BEGINNINGS = ("work", "company", "person", "town")
 def chains() -> dict[int, list[tuple[str, ...]]]:
     """Return the chains of relations that questions ask for, by their number of hops."""
     relations = lexicon()["relations"]
-    single = [(name,) for name, about in relations.items() if about["of"] in _BEGINNINGS]
+    single: list[tuple[str, ...]] = [
+        (name,) for name, about in relations.items() if about["of"] in _BEGINNINGS
+    ]
     by_hops: dict[int, list[tuple[str, ...]]] = {1: single}
     for hops in range(2, _MOST_HOPS + 1):
         longer = []

@@ -381,10 +381,8 @@ def build_catalog(
         # In batches, since a tagger takes many titles at once.
         while batch := list(islice(records, _BATCH)):
             read = [read_product(record, notes.of(record["asin"]) or {}) for record in batch]
-            title_nouns_of_batch = rule([(product.asin, product.title) for product, _ in read])
-            for (product, product_prices), its_nouns in zip(
-                read, title_nouns_of_batch, strict=True
-            ):
+            nouns_read = rule([(product.asin, product.title) for product, _ in read])
+            for (product, product_prices), its_nouns in zip(read, nouns_read, strict=True):
                 with_nouns = replace(product, nouns=its_nouns)
                 writer.add(with_nouns, product_prices, human.of(product.asin))
         notes.close()

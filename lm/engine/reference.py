@@ -41,7 +41,9 @@ def generate(model: Any, row: Row) -> Row:
 
 def next_logprobs(model: Any, tokens: Sequence[int]) -> Floats:
     """Return the log-probability of each token of the vocabulary after a text."""
-    return _logprobs(model, tokens)[-1]
+    after_each: Floats = _logprobs(model, tokens)
+    last: Floats = after_each[-1]
+    return last
 
 
 def _logprobs(model: Any, tokens: Sequence[int]) -> Floats:
