@@ -16,5 +16,11 @@ def run_class(method: str) -> type[BaselineRun]:
     from .webevolver import WebEvolverRun
     from .wkm import WKMRun
 
-    runs: tuple[type[BaselineRun], ...] = (SFTRun, IWMRun, WKMRun, ITPRun, WebEvolverRun)
-    return dict(zip(("sft", "iwm", "wkm", "itp", "webevolver"), runs, strict=True))[method]
+    classes: dict[str, type[BaselineRun]] = {
+        "sft": SFTRun,
+        "iwm": IWMRun,
+        "wkm": WKMRun,
+        "itp": ITPRun,
+        "webevolver": WebEvolverRun,
+    }
+    return classes[method]

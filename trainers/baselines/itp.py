@@ -1,8 +1,8 @@
 """ITP_R: a depth for each expert step, then learning to choose it by playing (arXiv 2601.08955).
 
-``obs@K`` of a step t is what the world model predicts of the expert's step t + K - 1 from the expert's
-real state there (not a chain of predictions); past the end it is the last one. The label of a step is
-the K that maximizes ``log pi(a* | s, obs@K) - 0.2 K``.
+``obs@K`` of a step t is the world model's prediction of the expert's step t + K - 1, made from the
+expert's real state there (not a chain of predictions); past the end it is the last one. The label of a
+step is the K that maximizes ``log pi(a* | s, obs@K) - 0.2 K``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +37,17 @@ from ..stages import Work, telling_work
 from .config import ITPTraining
 
 FORESIGHT = "foresight"
-"""The stage in which the world model says what it expects."""
+"""The stage in which the world model predicts each of the expert's steps."""
 
 DEPTHS = "depths"
+"""The stage in which each of these steps gets its depth."""
 
 DEPTH_HEAD = "k_head.safetensors"
 VALUE_HEAD = "value_head.safetensors"
 """The value head, which nothing but the training needs."""
 
-_SUPERVISED, _ONLINE = "supervised", "online"
+_SUPERVISED = "supervised"
+_ONLINE = "online"
 
 
 class ITPRun(BaselineRun):
@@ -70,10 +73,15 @@ class ITPRun(BaselineRun):
             epochs = config.warmup_epochs
             plan.append(("warmup-policy", lambda stage: self.imitate(stage, "agent", epochs, rate)))
         if "wm" not in self.begun:
-            times = config.world_model_epochs
-            plan.append(("world-model", lambda stage: self.model_world(stage, times, rate)))
-        plan += [(FORESIGHT, self.foresee), (DEPTHS, self.label), (_SUPERVISED, self.supervise)]
-        return [*plan, (_ONLINE, self.play_online)] if config.episodes else plan
+            world_epochs = config.world_model_epochs
+            plan.append(("world-model", lambda stage: self.model_world(stage, world_epochs, rate)))
+
+        plan.append((FORESIGHT, self.foresee))
+        plan.append((DEPTHS, self.label))
+        plan.append((_SUPERVISED, self.supervise))
+        if config.episodes:
+            plan.append((_ONLINE, self.play_online))
+        return plan
 
     def settings(self, **changed: Any) -> ITPConfig:
         """Return how the agent asks."""
@@ -85,7 +93,7 @@ class ITPRun(BaselineRun):
         return self.config.agent.k_max_of(self.demos[0].env_id)
 
     def asking(self) -> ITPAgent:
-        """Return an agent that makes prompts; its head says nothing yet."""
+        """Return an agent that makes prompts; its head is untrained."""
         return ITPAgent(self.settings(), zero_head(self.head.size, self.k_max + 1))
 
     def player(self, temperature: float | None = None) -> Agent:
@@ -104,66 +112,80 @@ class ITPRun(BaselineRun):
 
     def _head(self, name: str) -> KHead:
         """Return a head as the last stage that trained it left it."""
-        for stage in (_ONLINE, _SUPERVISED):
-            place = self.folders.get(stage)
-            if place is not None and (place.path / name).is_file():
-                return KHead.load(place.path / name)
-        return zero_head(self.head.size, 1 if name == VALUE_HEAD else self.k_max + 1)
+        for stage_name in (_ONLINE, _SUPERVISED):
+            stage = self.folders.get(stage_name)
+            if stage is not None and (stage.path / name).is_file():
+                return KHead.load(stage.path / name)
+        outputs = 1 if name == VALUE_HEAD else self.k_max + 1
+        return zero_head(self.head.size, outputs)
 
     def foresee(self, stage: StageFolder) -> Mapping[str, Any]:
-        """Let the world model say what it expects of each of the expert's steps."""
-        shown = {one.task: one for one in self._shown()}
+        """Write the world model's prediction of each of the expert's steps."""
+        demo_of_task = {
+            demonstration.task: demonstration for demonstration in self._labeled_demos()
+        }
         model = self.world_model(self.language_model())
-        work = partial(_predicted, model, shown)
-        found = self.write_each(stage, list(shown), self.config.concurrency, work)
-        return {"tasks": len(shown), "faults": len(shown) - len(found)}
+        work = partial(_predicted, model, demo_of_task)
+        records = self.write_each(stage, list(demo_of_task), self.config.concurrency, work)
+        return {"tasks": len(demo_of_task), "faults": len(demo_of_task) - len(records)}
 
     def label(self, stage: StageFolder) -> Mapping[str, Any]:
         """Give each step the depth that pays best: ``argmax log pi(a* | s, obs@K) - 0.2 K``."""
-        moments = {task: list(some) for task, some in self._moments()}
-        lm, agent, most = self.language_model(), self.asking(), self.k_max
+        moments_of_task = {task: list(moments) for task, moments in self._moments()}
+        lm = self.language_model()
+        agent = self.asking()
+        k_max = self.k_max
 
         def work(tasks: Sequence[str]) -> Iterator[Done]:
-            asked = {
-                task: [scores_of(moment, agent, most, "agent") for moment in moments[task]]
-                for task in tasks
-            }
-            every = [one for rows in asked.values() for row in rows for one in row]
-            replies = scores_by_request(lm, every)
+            # Of each task, for each of its steps, a request for each depth.
+            requests_of_task: dict[str, list[list[Score]]] = {}
             for task in tasks:
-                yield task, depths_of(asked[task], replies, self.config.depth_cost)
+                requests_of_task[task] = [
+                    scores_of(moment, agent, k_max, "agent") for moment in moments_of_task[task]
+                ]
+            requests_of_steps = chain.from_iterable(requests_of_task.values())
+            scores = scores_by_request(lm, list(chain.from_iterable(requests_of_steps)))
+            for task in tasks:
+                yield task, depths_of(requests_of_task[task], scores, self.config.depth_cost)
 
-        size = max(self.config.concurrency // (most + 1), 1)
-        found = self.write_each(stage, list(moments), size, work)
-        depths = Counter(depth for record in found.values() for depth in record["depths"])
+        batch_size = max(self.config.concurrency // (k_max + 1), 1)
+        records = self.write_each(stage, list(moments_of_task), batch_size, work)
+        depths: Counter[int] = Counter()
+        for record in records.values():
+            depths.update(record["depths"])
         return {
             "steps": depths.total(),
-            "faults": len(moments) - len(found),
+            "faults": len(moments_of_task) - len(records),
             "k": {str(depth): depths[depth] for depth in sorted(depths)},
         }
 
     def _moments(self) -> Iterator[tuple[str, Iterator[Moment]]]:
-        """Yield each demonstration's task with its steps, those whose predictions failed left out."""
-        count = self.counting.count_tokens
-        demos = self._shown()
-        predicted = self.written(FORESIGHT, [shown.task for shown in demos])
-        lists = self.agent.prompts == "standard"
+        """Yield each demonstration's task with its steps, without those whose predictions failed."""
+        count_tokens = self.counting.count_tokens
+        demos = self._labeled_demos()
+        predictions = self.written(FORESIGHT, [demonstration.task for demonstration in demos])
+        lists_actions = self.agent.prompts == "standard"
         with closing(self.make_env(self.config.train_split)) as env:
-            for shown in demos:
-                if shown.task in predicted:
-                    seen = admissible_before(env, shown) if lists else None
-                    texts = predicted[shown.task]["texts"]
-                    yield shown.task, moments_of(shown, texts, seen, count)
+            for demonstration in demos:
+                task = demonstration.task
+                if task in predictions:
+                    admissible = admissible_before(env, demonstration) if lists_actions else None
+                    texts = predictions[task]["texts"]
+                    yield task, moments_of(demonstration, texts, admissible, count_tokens)
 
-    def _shown(self) -> list[Trajectory]:
+    def _labeled_demos(self) -> list[Trajectory]:
         return self.demonstrated(self.config.labelled, "labelled")
 
     def labels(self) -> tuple[list[Moment], list[int]]:
         """Return the expert's steps, and the depth of each."""
-        steps = {task: list(some) for task, some in self._moments()}
-        found = self.written(DEPTHS, list(steps))
-        moments = [moment for task in found for moment in steps[task]]
-        return moments, [depth for record in found.values() for depth in record["depths"]]
+        moments_of_task = {task: list(moments) for task, moments in self._moments()}
+        records = self.written(DEPTHS, list(moments_of_task))
+        moments: list[Moment] = []
+        depths: list[int] = []
+        for task, record in records.items():
+            moments += moments_of_task[task]
+            depths += record["depths"]
+        return moments, depths
 
     def supervise(self, stage: StageFolder) -> Mapping[str, Any]:
         """Let policy and depth head learn the expert's actions and the labels."""
@@ -179,7 +201,8 @@ class ITPRun(BaselineRun):
             draft_weight=config.draft_weight,
             max_length=self.agent.max_length,
         )
-        lengths, seed = [[len(row) for row in rows]] * config.epochs, self.seed(stage.name, "order")
+        lengths = [[len(row) for row in rows]] * config.epochs
+        seed = self.seed(stage.name, "order")
         head = layer_of_head(zero_head(self.head.size, self.k_max + 1))
         trainer = DepthTrainer(
             **self.trainer_options(stage, "agent", config.learning_rate),
@@ -190,7 +213,7 @@ class ITPRun(BaselineRun):
             head_rate=config.head_rate,
         )
         log = trainer.fit()
-        self._keep(stage, {DEPTH_HEAD: head})
+        self._save_heads(stage, {DEPTH_HEAD: head})
         return {
             "role": "agent",
             "rows": sum(map(len, lengths)),
@@ -212,18 +235,22 @@ class ITPRun(BaselineRun):
                 "or leave that out with --episodes 0"
             )
         config = self.config
-        depth = layer_of_head(KHead.load(self.folders[_SUPERVISED].path / DEPTH_HEAD))
-        heads = ModuleDict({"depth": depth, "value": layer_of_head(zero_head(self.head.size, 1))})
-        updates = -(-config.episodes // config.episodes_per_update)
-        each = {
+        supervised_head = KHead.load(self.folders[_SUPERVISED].path / DEPTH_HEAD)
+        value_head = zero_head(self.head.size, 1)
+        heads = ModuleDict(
+            {"depth": layer_of_head(supervised_head), "value": layer_of_head(value_head)}
+        )
+
+        updates = -(-config.episodes // config.episodes_per_update)  # rounded up
+        optimization = {
             "accumulate": config.micro_batches,
             "schedule": "constant",
             "logging_steps": 1,
             "save_steps": min(config.optimization.save_steps, 1),
         }
         trainer = OnlineTrainer(
-            **self.trainer_options(stage, "agent", config.online_rate, **each),
-            play=lambda update: self._played(stage, update, heads),
+            **self.trainer_options(stage, "agent", config.online_rate, **optimization),
+            play=lambda update: self._play_update(stage, update, heads),
             updates=updates,
             parts=config.micro_batches,
             value_weight=config.value_weight,
@@ -232,7 +259,7 @@ class ITPRun(BaselineRun):
             head_rate=config.online_head_rate,
         )
         log = trainer.fit()
-        self._keep(stage, {DEPTH_HEAD: heads["depth"], VALUE_HEAD: heads["value"]})
+        self._save_heads(stage, {DEPTH_HEAD: heads["depth"], VALUE_HEAD: heads["value"]})
         return {
             "role": "agent",
             "episodes": config.episodes,
@@ -241,33 +268,35 @@ class ITPRun(BaselineRun):
             "weights": self.save_weights(stage, "agent"),
         }
 
-    def _played(self, stage: StageFolder, update: int, heads: Any) -> Played:
-        """Play the episodes of an update on training tasks, and keep them."""
+    def _play_update(self, stage: StageFolder, update: int, heads: Any) -> Played:
+        """Play the episodes of an update on training tasks, and write them down."""
         from .itp_trainer import head_of
 
         config = self.config
         lm = self.language_model()
-        known = self.tasks(config.train_split)
         first = update * config.episodes_per_update
         number = min(config.episodes - first, config.episodes_per_update)
-        tasks = random.Random(self.seed(stage.name, update)).choices(known, k=number)
-        found = run_episodes(
+        rng = random.Random(self.seed(stage.name, update))
+        tasks = rng.choices(self.tasks(config.train_split), k=number)
+
+        episodes = run_episodes(
             partial(self.make_env, config.train_split),
             OnlineITPAgent(self.settings(), head_of(heads["depth"]), head_of(heads["value"])),
             tasks,
             lm=lm,
             world_model=self.world_model(lm),
             concurrency=config.concurrency,
-            seed=[self.seed(stage.name, update, place) for place in range(number)],
+            seed=[self.seed(stage.name, update, index) for index in range(number)],
             keep="tokens",
             on_work=telling_work(self.tell),
         )
         folder = stage.path / "episodes"
         folder.mkdir(exist_ok=True)
-        write_trajectories(folder / f"{update:04d}.jsonl", found)
-        return online_rows(found, self.roles.chat, config)
+        write_trajectories(folder / f"{update:04d}.jsonl", episodes)
+        return online_rows(episodes, self.roles.chat, config)
 
-    def _keep(self, stage: StageFolder, heads: Mapping[str, Any]) -> None:
+    def _save_heads(self, stage: StageFolder, heads: Mapping[str, Any]) -> None:
+        """Write trained heads into a stage's folder."""
         from .itp_trainer import head_of
 
         if is_first():
@@ -277,64 +306,76 @@ class ITPRun(BaselineRun):
 
 
 def _predicted(
-    model: WorldModel, shown: Mapping[str, Trajectory], tasks: Sequence[str]
+    model: WorldModel, demo_of_task: Mapping[str, Trajectory], tasks: Sequence[str]
 ) -> Iterator[Done]:
-    """Yield the predictions of demonstrations; where that fails, of each by itself."""
-    queries = {task: [query for query, _ in transitions_of(shown[task])] for task in tasks}
+    """Yield the predictions of demonstrations; where they fail together, of each by itself."""
+    queries_of_task = {
+        task: [query for query, _ in transitions_of(demo_of_task[task])] for task in tasks
+    }
     try:
-        predictions = iter(model.predict([query for some in queries.values() for query in some]))
+        all_queries = list(chain.from_iterable(queries_of_task.values()))
+        predictions = iter(model.predict(all_queries))
     except LanguageModelError as error:
         if len(tasks) == 1:
             yield tasks[0], {"error": f"{type(error).__name__}: {error}"}
             return
         for task in tasks:
-            yield from _predicted(model, shown, [task])
+            yield from _predicted(model, demo_of_task, [task])
         return
-    for task, some in queries.items():
-        yield task, {"texts": [next(predictions).observation for _ in some]}
+
+    for task, queries in queries_of_task.items():
+        yield task, {"texts": [next(predictions).observation for _ in queries]}
 
 
-def scores_by_request(lm: Any, asked: Sequence[Score]) -> dict[Any, float | str]:
-    """Return the log-probability that each request asks for, or why there is none; each once."""
-    distinct = {(one.messages, one.completions): one for one in asked}
-    found: dict[Any, float | str] = {}
+def scores_by_request(lm: Any, requests: Sequence[Score]) -> dict[Any, float | str]:
+    """Return the log-probability that each request asks for, or its error; like requests are one."""
+    distinct = {(request.messages, request.completions): request for request in requests}
+    scores: dict[Any, float | str] = {}
     for key, reply in zip(distinct, answer(lm, list(distinct.values())), strict=True):
-        failed = isinstance(reply, LanguageModelError)
-        found[key] = f"{type(reply).__name__}: {reply}" if failed else reply.totals[0]
-    return found
+        if isinstance(reply, LanguageModelError):
+            scores[key] = f"{type(reply).__name__}: {reply}"
+        else:
+            scores[key] = reply.totals[0]
+    return scores
 
 
 def depths_of(
-    asked: Sequence[Sequence[Score]], said: Mapping[Any, float | str], cost: float
+    requests_of_steps: Sequence[Sequence[Score]],
+    scores_of_requests: Mapping[Any, float | str],
+    cost: float,
 ) -> dict[str, Any]:
-    """Return the depth of each of an episode's steps, and what it was chosen by."""
-    depths, scores = [], []
-    for row in asked:
-        values = [said[one.messages, one.completions] for one in row]
-        numbers = [value for value in values if not isinstance(value, str)]
-        if len(numbers) < len(values):
-            return {"error": next(value for value in values if isinstance(value, str))}
+    """Return the depth of each of an episode's steps, and the scores that it was chosen by."""
+    depths = []
+    scores = []
+    for requests in requests_of_steps:
+        numbers = []  # for K from 0 to the greatest
+        for request in requests:
+            score = scores_of_requests[request.messages, request.completions]
+            if isinstance(score, str):
+                return {"error": score}
+            numbers.append(score)
         depths.append(pseudo_label_k(numbers, cost))
-        scores.append([round(value, 6) for value in numbers])
+        scores.append([round(number, 6) for number in numbers])
     return {"depths": depths, "scores": scores}
 
 
-def admissible_before(env: Any, shown: Trajectory) -> list[tuple[str, ...] | None]:
-    """Return the admissible actions before each step, by doing it all again."""
-    observation, info = env.reset(seed=shown.seed, options={"task": shown.task})
-    seen, found = shown.observation, []
-    for step in shown.steps:
-        if observation != seen:
+def admissible_before(env: Any, demonstration: Trajectory) -> list[tuple[str, ...] | None]:
+    """Return the admissible actions before each step of a demonstration, which is played again."""
+    observation, info = env.reset(seed=demonstration.seed, options={"task": demonstration.task})
+    expected_observation = demonstration.observation
+    admissible = []
+    for step in demonstration.steps:
+        if observation != expected_observation:
             raise EngineError(
-                f"expected the episode of {shown.task!r:.80} again, found another observation before "
-                f"step {step.t}; show the expert's episodes anew, in another folder"
+                f"expected the episode of {demonstration.task!r:.80} again, found another observation "
+                f"before step {step.t}; show the expert's episodes anew, in another folder"
             )
-        found.append(info["admissible_actions"])
+        admissible.append(info["admissible_actions"])
         observation, _, terminated, truncated, info = env.step(step.action)
-        seen = step.observation
+        expected_observation = step.observation
         if terminated or truncated:
-            break  # it ends sooner than for who shows how it is done
-    return found
+            break  # demonstrations may be longer than the episodes of trainings
+    return admissible
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,8 +389,8 @@ class Moment:
     predictions: tuple[str, ...]
 
     def foresight(self, agent: ITPAgent, k: int) -> str:
-        """Return what the agent reads where it has looked K steps ahead."""
-        text = self.view.history[-1].observation  # with K = 0 what is seen now
+        """Return the text that the agent reads where it has looked K steps ahead."""
+        text = self.view.history[-1].observation  # with K = 0 the present observation
         if k:
             text = observation_at(self.predictions, self.view.step, k)
         return agent.foresight_of(text, self.view.count_tokens)
@@ -361,12 +402,13 @@ def observation_at(predictions: Sequence[str], step: int, k: int) -> str:
 
 
 def moments_of(
-    shown: Trajectory,
+    demonstration: Trajectory,
     predictions: Sequence[str],
     admissible: Sequence[tuple[str, ...] | None] | None,
     count_tokens: Callable[[str], int],
 ) -> Iterator[Moment]:
-    for view, replies, step, reply in shown_steps(shown, count_tokens):
+    """Yield the steps of a demonstration, with their admissible actions where these are given."""
+    for view, replies, step, reply in shown_steps(demonstration, count_tokens):
         if admissible is not None:
             if view.step >= len(admissible):
                 return
@@ -392,7 +434,7 @@ def scores_of(moment: Moment, agent: ITPAgent, k_max: int, adapter: str | None) 
 
 @dataclass(frozen=True, slots=True)
 class DepthExample(Example):
-    """A row with, perhaps, a depth to be read at the end of a second sequence, and what it was worth."""
+    """A row with, perhaps, a depth that is read at the end of a second sequence, and its TD target."""
 
     control: tuple[int, ...] = ()
     depth: int = 0
@@ -403,8 +445,10 @@ class DepthExample(Example):
         return len(self.prompt) + len(self.answer) + len(self.control)
 
     @classmethod
-    def of(cls, row: Example, **told: Any) -> DepthExample:
-        return cls(**{part.name: getattr(row, part.name) for part in fields(Example)}, **told)
+    def of(cls, row: Example, **depth_fields: Any) -> DepthExample:
+        """Return a row with fields of its own added."""
+        row_fields = {part.name: getattr(row, part.name) for part in fields(Example)}
+        return cls(**row_fields, **depth_fields)
 
 
 def encode_moments(
@@ -417,37 +461,40 @@ def encode_moments(
     max_length: int = 2048,
 ) -> list[DepthExample]:
     """Return the rows of the supervised stage: for each step its action and depth."""
-    acts = []
+    samples = []
+    control_requests = []
     for moment, depth in zip(moments, depths, strict=True):
-        seen = moment.foresight(agent, depth)
-        prompt = agent.act_prompt(moment.view, depth, seen, moment.replies)
-        acts.append(sample_of("act", prompt, moment.reply, moment.view))
-    asked = [Encode(agent.depth_prompt(m.view, m.replies), agent.config.control) for m in moments]
-    controls = prompt_tokens(ChatTokenizer.around(tokenizer), asked)
+        foresight = moment.foresight(agent, depth)
+        prompt = agent.act_prompt(moment.view, depth, foresight, moment.replies)
+        samples.append(sample_of("act", prompt, moment.reply, moment.view))
+        depth_prompt = agent.depth_prompt(moment.view, moment.replies)
+        control_requests.append(Encode(depth_prompt, agent.config.control))
+
+    controls = prompt_tokens(ChatTokenizer.around(tokenizer), control_requests)
+    examples = encode_samples(tokenizer, samples, max_length)
     rows = [
-        DepthExample.of(row, control=control, depth=depth)
-        for row, control, depth in zip(
-            encode_samples(tokenizer, acts, max_length), controls, depths, strict=True
-        )
+        DepthExample.of(example, control=control, depth=depth)
+        for example, control, depth in zip(examples, controls, depths, strict=True)
     ]
+
+    # The reply without foresight is learned too: the agent drafts with it where it looks ahead.
     if draft_weight:
-        drafts = [
-            sample_of(
-                "draft", converse(m.view, agent.config, m.replies), m.reply, m.view, draft_weight
-            )
-            for m in moments
-        ]
-        rows += [DepthExample.of(row) for row in encode_samples(tokenizer, drafts, max_length)]
+        drafts = []
+        for moment in moments:
+            messages = converse(moment.view, agent.config, moment.replies)
+            drafts.append(sample_of("draft", messages, moment.reply, moment.view, draft_weight))
+        examples = encode_samples(tokenizer, drafts, max_length)
+        rows += [DepthExample.of(example) for example in examples]
     return rows
 
 
 def zero_head(size: int, outputs: int) -> KHead:
-    """Return a head that says 0 of everything."""
+    """Return a head whose outputs are all 0."""
     return KHead([[0.0] * size] * outputs, [0.0] * outputs)
 
 
 class OnlineITPAgent(ITPAgent):
-    """Acts as ITP does, but draws the depth from the head, and notes what the value head says."""
+    """Acts as ITP does, but draws the depth from the head, and notes the value head's output."""
 
     def __init__(self, config: ITPConfig, k_head: KHead, value: KHead):
         super().__init__(config, k_head)
@@ -456,6 +503,7 @@ class OnlineITPAgent(ITPAgent):
     def _read_depth(
         self, view: View, state: Sequence[float], most: int
     ) -> tuple[int, dict[str, Any]]:
+        """Return a depth drawn by the head's probabilities, and the notes of the step."""
         assert isinstance(self.k_head, KHead)
         logits = self.k_head.logits(state)[: most + 1]
         highest = max(logits)
@@ -485,33 +533,39 @@ def reward_of(step: Step, config: ITPTraining) -> float:
 
 def td_targets(rewards: Sequence[float], values: Sequence[float], discount: float) -> list[float]:
     """Return the TD(0) targets ``r_t + discount V(s_{t+1})`` of an episode's steps."""
-    after = [*values[1:], 0.0][: len(rewards)]
-    return [reward + discount * value for reward, value in zip(rewards, after, strict=True)]
+    next_values = [*values[1:], 0.0][: len(rewards)]
+    return [reward + discount * value for reward, value in zip(rewards, next_values, strict=True)]
 
 
 def online_rows(episodes: Sequence[Trajectory], tokenizer: Any, config: ITPTraining) -> Played:
+    """Return the steps of episodes as rows with TD targets; episodes with an error have none."""
     rows: list[DepthExample] = []
     returned = 0.0
-    sound = [one for one in episodes if one.error is None]
-    for episode in sound:
+    sound_episodes = [episode for episode in episodes if episode.error is None]
+    for episode in sound_episodes:
         rewards = [reward_of(step, config) for step in episode.steps]
         values = [step.notes["value"] for step in episode.steps]
         targets = td_targets(rewards, values, config.discount)
         returned += sum(rewards)
         for step, target, value in zip(episode.steps, targets, values, strict=True):
             rows.append(_row(step, tokenizer, target, target - value))
-    won = sum(one.success for one in sound)
-    return Played(tuple(rows), len(episodes), returned, won, len(episodes) - len(sound))
+
+    won = sum(episode.success for episode in sound_episodes)
+    errors = len(episodes) - len(sound_episodes)
+    return Played(tuple(rows), len(episodes), returned, won, errors)
 
 
 def _row(step: Step, tokenizer: Any, target: float, advantage: float) -> DepthExample:
-    act, depth = _call(step, "act", "act: retry"), _call(step, "depth")
+    """Return a step as a row: the tokens of its action's prompt and reply, and its depth's prompt."""
+    act_call = _call(step, "act", "act: retry")
+    depth_call = _call(step, "depth")
     chat = ChatTokenizer.around(tokenizer)
-    (prompt,) = prompt_tokens(chat, [Generate(_messages(act), prefix=act.prefix)])
-    (control,) = prompt_tokens(chat, [Encode(_messages(depth), depth.prefix)])
-    answer = act.token_ids
+    (prompt,) = prompt_tokens(chat, [Generate(_messages(act_call), prefix=act_call.prefix)])
+    (control,) = prompt_tokens(chat, [Encode(_messages(depth_call), depth_call.prefix)])
+
+    answer = act_call.token_ids
     if answer is None:  # it was scored, as one of several, with the end after it
-        answer = (*chat.tokens([act.text])[0], chat.end)
+        answer = (*chat.tokens([act_call.text])[0], chat.end)
     return DepthExample(
         prompt,
         tuple(answer),

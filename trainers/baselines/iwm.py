@@ -31,20 +31,24 @@ Explored = tuple[str, list[Transition]]
 """A task and its transitions: the expert's, and in each state those of the alternatives."""
 
 
-def explored_counts(found: Iterable[Explored], faults: Mapping[str, str]) -> dict[str, int]:
-    """Return how much was explored: tasks, the expert's states, alternatives, and what they did."""
+def explored_counts(explored: Iterable[Explored], faults: Mapping[str, str]) -> dict[str, int]:
+    """Return how much was explored: tasks, the expert's states, alternatives, and their outcomes."""
     names = ("tasks", "states", "alternatives", "as_the_expert", "distinct_outcomes")
     counts = dict.fromkeys(names, 0)
-    for _, transitions in found:
+    for _, transitions in explored:
         counts["tasks"] += 1
-        states: dict[int, list[Transition]] = {}
-        for one in transitions:
-            states.setdefault(len(one.query.history), []).append(one)
-        for expert, *others in states.values():
+        transitions_of_states: dict[int, list[Transition]] = {}
+        for transition in transitions:
+            step = len(transition.query.history)
+            transitions_of_states.setdefault(step, []).append(transition)
+
+        # The first transition of each state is the expert's.
+        for expert, *alternatives in transitions_of_states.values():
+            outcomes = [alternative.observation for alternative in alternatives]
             counts["states"] += 1
-            counts["alternatives"] += len(others)
-            counts["as_the_expert"] += sum(one.observation == expert.observation for one in others)
-            counts["distinct_outcomes"] += len({one.observation for one in others})
+            counts["alternatives"] += len(outcomes)
+            counts["as_the_expert"] += outcomes.count(expert.observation)
+            counts["distinct_outcomes"] += len(set(outcomes))
     return {**counts, "faults": len(faults)}
 
 
@@ -56,16 +60,17 @@ class IWMRun(BaselineRun):
     def learning(self) -> list[tuple[str, Work]]:
         """Return the stages in which something is learned."""
         config = self.config
-        epochs, rate = config.epochs, config.learning_rate
+        epochs = config.epochs
+        rate = config.learning_rate
         plan: list[tuple[str, Work]] = []
         if self.explorer == "explorer":
-            plan.append(("warmup-explorer", lambda s: self.imitate(s, "explorer", epochs, rate)))
-        return [
-            *plan,
-            (_EXPLORATION, self.explore),
-            ("world-modelling", self.learn_outcomes),
-            ("imitation", lambda stage: self.imitate(stage, "agent", epochs, rate)),
-        ]
+            plan.append(
+                ("warmup-explorer", lambda stage: self.imitate(stage, "explorer", epochs, rate))
+            )
+        plan.append((_EXPLORATION, self.explore))
+        plan.append(("world-modelling", self.learn_outcomes))
+        plan.append(("imitation", lambda stage: self.imitate(stage, "agent", epochs, rate)))
+        return plan
 
     @property
     def explorer(self) -> str:
@@ -73,63 +78,74 @@ class IWMRun(BaselineRun):
         return self.config.roles(self.begun)[-1]
 
     def explore(self, stage: StageFolder) -> Mapping[str, Any]:
-        """Let the policy propose actions in the expert's states, and see what follows each."""
-        found, faults = self._explored(stage)
-        return {"counts": explored_counts(found, faults), "explored_faults": faults}
+        """Take actions that the policy proposes in the expert's states, and record what follows each."""
+        explored, faults = self._explored(stage)
+        return {"counts": explored_counts(explored, faults), "explored_faults": faults}
 
     def learn_outcomes(self, stage: StageFolder) -> Mapping[str, Any]:
-        """Let the policy learn what follows actions."""
-        found, _ = self._explored(self.folders[_EXPLORATION])
+        """Train the policy to predict what follows actions."""
+        explored, _ = self._explored(self.folders[_EXPLORATION])
         model = self.world_model(self.counting)
-        samples = [
-            transition_sample(query, text, model, kind="early_experience", task=task)
-            for task, transitions in found
-            for query, text in transitions
-        ]
+        samples = []
+        for task, transitions in explored:
+            for query, observation in transitions:
+                samples.append(
+                    transition_sample(query, observation, model, kind="early_experience", task=task)
+                )
+
         config = self.config
         return self.learn(stage, "agent", samples, config.world_epochs, config.learning_rate)
 
     def _explored(self, stage: StageFolder) -> tuple[list[Explored], dict[str, str]]:
-        """Return what a stage explored, and the faults by task; what is not done yet is done."""
-        of_task = {one.task: one for one in self.demonstrated(self.config.explored, _EXPLORATION)}
-        found = each_once(
+        """Return what a stage explored, and the faults by task; tasks that are missing are explored."""
+        demos = self.demonstrated(self.config.explored, _EXPLORATION)
+        demo_of_task = {demonstration.task: demonstration for demonstration in demos}
+        records = each_once(
             stage.path / "explored",
-            list(of_task),
-            lambda tasks: self._outcomes([of_task[task] for task in tasks]),
+            list(demo_of_task),
+            lambda tasks: self._outcomes([demo_of_task[task] for task in tasks]),
         )
-        faults = {task: str(told["error"]) for task, told in found.items() if "error" in told}
-        return [
-            (task, [transition_from_json(row) for row in told["transitions"]])
-            for task, told in found.items()
-            if task not in faults
-        ], faults
 
-    def _outcomes(self, shown: Sequence[Trajectory]) -> Iterator[Done]:
-        """Explore demonstrations, many at once, and yield what came of each as it ends."""
+        explored: list[Explored] = []
+        faults: dict[str, str] = {}
+        for task, record in records.items():
+            if "error" in record:
+                faults[task] = str(record["error"])
+            else:
+                transitions = [transition_from_json(row) for row in record["transitions"]]
+                explored.append((task, transitions))
+        return explored, faults
+
+    def _outcomes(self, demos: Sequence[Trajectory]) -> Iterator[Done]:
+        """Explore demonstrations, many at once, and yield the record of each as it ends."""
         config = recast(self.agent, IWMConfig, adapter=self.explorer)
-        lm, done = self.language_model(), [0, 0]
+        lm = self.language_model()
         player = Player(IWMAgent(config), lm)
 
         def propose(view: View) -> Any:
             return sample_alternatives(replace(view, count_tokens=lm.count_tokens), config)
 
-        def play(slot: EnvSlot, one: Trajectory) -> EpisodeGenerator[dict[str, Any]]:
-            plan, most = [step.action for step in one.steps], config.alternatives
-            tried = explore(slot.env, plan, propose, most, task=one.task, seed=one.seed)
+        def play(slot: EnvSlot, demo: Trajectory) -> EpisodeGenerator[dict[str, Any]]:
+            plan = [step.action for step in demo.steps]
+            exploration = explore(
+                slot.env, plan, propose, config.alternatives, task=demo.task, seed=demo.seed
+            )
             try:
-                found = yield from drive(player, slot, tried, [])
+                transitions = yield from drive(player, slot, exploration, [])
             except Exception as fault:
                 return {"error": error_text(fault)}
-            return {"transitions": [transition_json(transition) for transition in found]}
+            return {"transitions": [transition_json(transition) for transition in transitions]}
 
         pool = EnvPool(partial(self.make_env, self.config.train_split))
         batcher = RequestBatcher(lm, telling_work(self.tell))
-        rounds = play_rounds(pool, batcher, shown, self.config.concurrency, play)
-        for number, told in rounds:
-            done[0] += 1
-            done[1] += "error" not in told
-            self.tell({"event": "episode", "done": done[0], "of": len(shown), "won": done[1]})
-            yield shown[number].task, told
+        rounds = play_rounds(pool, batcher, demos, self.config.concurrency, play)
+        success_count = 0
+        for task_count, (demo_index, record) in enumerate(rounds, 1):
+            success_count += "error" not in record
+            self.tell(
+                {"event": "episode", "done": task_count, "of": len(demos), "won": success_count}
+            )
+            yield demos[demo_index].task, record
 
     def player(self, temperature: float | None = None) -> Agent:
         """Return IWM's agent, which acts as ReAct does."""

@@ -13,9 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 
@@ -42,28 +43,61 @@ from .wkm import transcript
 LOOK_AHEAD = "look-ahead"
 """The stage in which the agent plays with its world model, as it is to play in the end."""
 
+
+class RoundPart(StrEnum):
+    """What is done in each round; the names of stages end with these."""
+
+    PLAY = "play"
+    """The policy plays training tasks."""
+    WORLD_MODEL = "world-model"
+    """The world model learns from what was played."""
+    IMAGINE = "imagine"
+    """Policy and world model imagine the tasks that were not solved."""
+    POLICY = "policy"
+    """The policy learns from what was played and imagined."""
+    EVALUATION = "evaluation"
+    """The policy plays test tasks, and the world model is scored."""
+
+
 _HINT = (
     "This is the last step: the next observation shows the information that is directly needed to "
     "complete the task."
 )
 _FIRST_REASON = "This is where the task begins."
-_JUDGE_TOKENS, _JUDGE_SEED, _DISCOUNT = 256, 42, 0.9
+_JUDGE_TOKENS = 256
+_JUDGE_SEED = 42
+_DISCOUNT = 0.9  # of a critic's score, for each step before an accepted end
 
 
 def _is_idle(episode: Trajectory, index: int) -> bool:
+    """Return whether a step waits, or its observation is that of the step before."""
     step = episode.steps[index]
-    before = episode.steps[index - 1].observation if index else episode.observation
-    return step.observation == before or canonical_action(episode.env_id, step.action) == "wait"
+    previous = episode.steps[index - 1].observation if index else episode.observation
+    return step.observation == previous or canonical_action(episode.env_id, step.action) == "wait"
 
 
 def _is_unparsed(episode: Trajectory, index: int) -> bool:
     return episode.steps[index].notes.get("draft_parsed") is False
 
 
+def _has_unparsed(episode: Trajectory) -> bool:
+    return any(_is_unparsed(episode, index) for index in range(len(episode.steps)))
+
+
+def _asks_for_login(episode: Trajectory) -> bool:
+    return "log in" in reply_of(episode.steps[-1]).lower()
+
+
+def _is_unfinished(episode: Trajectory) -> bool:
+    last_step = episode.steps[-1]
+    return not last_step.terminated or "n/a" in last_step.action.lower()
+
+
+# Those of `FILTERS` that drop whole episodes.
 _DROPS: Mapping[str, Callable[[Trajectory], bool]] = {
-    "unparsed": lambda one: any(_is_unparsed(one, index) for index in range(len(one.steps))),
-    "login": lambda one: "log in" in reply_of(one.steps[-1]).lower(),
-    "unfinished": lambda one: not one.steps[-1].terminated or "n/a" in one.steps[-1].action.lower(),
+    "unparsed": _has_unparsed,
+    "login": _asks_for_login,
+    "unfinished": _is_unfinished,
 }
 
 
@@ -75,9 +109,17 @@ class Kept:
     steps: tuple[int, ...]
 
 
+class _Explained(NamedTuple):
+    """A transition with its task, and the reason why the observation followed."""
+
+    transition: Transition
+    task: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What became of the episodes of one stage."""
+    """The episodes of one stage, those that the judge accepted, and those that are learned."""
 
     episodes: tuple[Trajectory, ...]
     accepted: tuple[Trajectory, ...]
@@ -102,7 +144,7 @@ def select(
     filters: Collection[str],
     known: set[tuple[str, ...]],
 ) -> Selection:
-    """Return what of some episodes is to be learned, and what each filter removed, the first that does.
+    """Return the episodes and steps to learn, and how many each filter removed: the first that applies.
 
     Args:
         episodes: What was played.
@@ -110,29 +152,48 @@ def select(
         filters: Names of `FILTERS`.
         known: Task and actions of episodes that were accepted before; those of these are added.
     """
-    kept, good, duplicates = list[Kept](), list[Trajectory](), 0
-    everything = [one for one in episodes if one.error is None and one.steps]
+    kept: list[Kept] = []
+    accepted_episodes: list[Trajectory] = []
+    duplicates = 0
+    sound_episodes = [episode for episode in episodes if episode.error is None and episode.steps]
     removed = Counter({"rejected": 0, **dict.fromkeys(filters, 0)})
-    for episode in everything:
+    for episode in sound_episodes:
         if not accepted(episode):
             removed["rejected"] += 1
             continue
-        good.append(episode)
+
+        accepted_episodes.append(episode)
         key = (episode.task, *(step.action for step in episode.steps))
-        is_known = key in known
+        is_duplicate = key in known
         known.add(key)
-        duplicates += is_known
-        drops = (name for name in filters if name in _DROPS and _DROPS[name](episode))
-        why = "duplicate" if is_known and "duplicate" in filters else next(drops, None)
-        if why is not None:
-            removed[why] += 1
+        duplicates += is_duplicate
+        reason = _reason_to_drop(episode, is_duplicate, filters)
+        if reason is not None:
+            removed[reason] += 1
             continue
-        steps = range(len(episode.steps))
-        chosen = tuple(i for i in steps if "idle" not in filters or not _is_idle(episode, i))
+
+        step_indices = range(len(episode.steps))
         if "idle" in filters:
-            removed["idle"] += len(steps) - len(chosen)
-        kept.append(Kept(episode, chosen))
-    return Selection(tuple(everything), tuple(good), tuple(kept), duplicates, removed)
+            learned = tuple(index for index in step_indices if not _is_idle(episode, index))
+            removed["idle"] += len(step_indices) - len(learned)
+        else:
+            learned = tuple(step_indices)
+        kept.append(Kept(episode, learned))
+    return Selection(
+        tuple(sound_episodes), tuple(accepted_episodes), tuple(kept), duplicates, removed
+    )
+
+
+def _reason_to_drop(
+    episode: Trajectory, is_duplicate: bool, filters: Collection[str]
+) -> str | None:
+    """Return the first filter that drops an episode; None where it is kept."""
+    if is_duplicate and "duplicate" in filters:
+        return "duplicate"
+    for name in filters:
+        if name in _DROPS and _DROPS[name](episode):
+            return name
+    return None
 
 
 def capped(
@@ -140,26 +201,28 @@ def capped(
 ) -> list[int]:
     """Return the indices of transitions of which there are not too many of one start or one action.
 
-    Which of many stay is drawn; upstream draws with replacement, so fewer stay.
+    Those that stay are drawn at random; upstream draws with replacement, so fewer stay.
     """
     order = list(range(len(transitions)))
     random.Random(seed).shuffle(order)
-    counts: Counter[tuple[str, str]] = Counter()
-    kept = []
+    start_counts: Counter[str] = Counter()
+    action_counts: Counter[str] = Counter()
+    indices = []
     for index in order:
         query = transitions[index].query
-        limits = (
-            (("start", query.history[0].observation), per_start),
-            (("action", canonical_action(query.env_id, query.action)), per_action),
-        )
-        if all(most is None or counts[key] < most for key, most in limits):
-            counts.update(key for key, _ in limits)
-            kept.append(index)
-    return sorted(kept)
+        start = query.history[0].observation
+        action = canonical_action(query.env_id, query.action)
+        has_start_room = per_start is None or start_counts[start] < per_start
+        has_action_room = per_action is None or action_counts[action] < per_action
+        if has_start_room and has_action_room:
+            start_counts[start] += 1
+            action_counts[action] += 1
+            indices.append(index)
+    return sorted(indices)
 
 
 class HintedWorldModel(LanguageWorldModel):
-    """Is asked, in the last step of an imagined episode, to show what the task needs (upstream)."""
+    """A world model whose last prompt of an imagined episode asks for what the task needs (upstream)."""
 
     def __init__(self, lm: LanguageModel, *, depth: int, **options: Any):
         room = lm.count_tokens(_HINT) + OVERHEAD
@@ -167,9 +230,11 @@ class HintedWorldModel(LanguageWorldModel):
         self.depth = depth
 
     def prompt(self, query: Query) -> tuple[Message, ...]:
-        """Return what the language model is asked."""
+        """Return the language model's prompt, in the last step with the hint."""
         messages = super().prompt(query)
-        return ask_on(messages, _HINT) if len(query.history) == self.depth else messages
+        if len(query.history) == self.depth:
+            return ask_on(messages, _HINT)
+        return messages
 
 
 class WebEvolverRun(BaselineRun):
@@ -189,32 +254,39 @@ class WebEvolverRun(BaselineRun):
     def __init__(self, config: WebEvolverTraining, *parts: Any, **named: Any) -> None:
         super().__init__(config, *parts, **named)
         self.saved = ("agent", "wm") if config.has_world_model else ("agent",)
-        self.beginning = {
-            role: {name: weight.clone() for name, weight in self.roles.state(role).items()}
-            for role in self.saved
-        }
+        # Each round learns anew from these weights.
+        self.start_weights: dict[str, dict[str, Any]] = {}
+        for role in self.saved:
+            state = self.roles.state(role)
+            self.start_weights[role] = {name: weight.clone() for name, weight in state.items()}
 
     def stages(self) -> list[tuple[str, Work]]:
         """Return the names of all stages and what each does, in order."""
-        config, plan = self.config, list[tuple[str, Work]]()
-        first = config.imagined_from
+        config = self.config
+        plan: list[tuple[str, Work]] = []
         for number in range(config.rounds + 1):
-            parts: list[tuple[str, Callable[..., Mapping[str, Any]]]] = []
-            if number:
-                parts.append(("play", self.play_round))
-            if config.has_world_model and (number or config.shows_expert):
-                parts.append(("world-model", self.learn_world))
-            if first is not None and number >= first:
-                parts.append(("imagine", self.imagine_round))
-            if number or config.shows_expert:
-                parts.append(("policy", self.learn_policy))
-            if config.evaluation_tasks != 0:
-                parts.append(("evaluation", self.evaluate_round))
-            plan += [
-                (f"round-{number}-{name}", partial(work, number=number)) for name, work in parts
-            ]
-        looks = config.has_world_model and config.evaluation_tasks != 0
-        return [*plan, (LOOK_AHEAD, self.evaluate)] if looks else plan
+            for part, work in self._parts_of_round(number):
+                plan.append((f"round-{number}-{part}", partial(work, number=number)))
+        if config.has_world_model and config.evaluation_tasks != 0:
+            plan.append((LOOK_AHEAD, self.evaluate))
+        return plan
+
+    def _parts_of_round(
+        self, number: int
+    ) -> Iterator[tuple[RoundPart, Callable[..., Mapping[str, Any]]]]:
+        """Yield the parts of a round and what each does; round 0 learns from demonstrations, if any."""
+        config = self.config
+        learns = number > 0 or config.shows_expert
+        if number:
+            yield RoundPart.PLAY, self.play_round
+        if config.has_world_model and learns:
+            yield RoundPart.WORLD_MODEL, self.learn_world
+        if config.imagined_from is not None and number >= config.imagined_from:
+            yield RoundPart.IMAGINE, self.imagine_round
+        if learns:
+            yield RoundPart.POLICY, self.learn_policy
+        if config.evaluation_tasks != 0:
+            yield RoundPart.EVALUATION, self.evaluate_round
 
     def player(self, temperature: float | None = None) -> Agent:
         """Return the agent that looks ahead."""
@@ -227,7 +299,8 @@ class WebEvolverRun(BaselineRun):
     def summary(self, results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         """Return the results in the end, and a line for each round."""
         rounds = [self._line(number, results) for number in range(self.config.rounds + 1)]
-        final = results.get(LOOK_AHEAD, results.get(f"round-{self.config.rounds}-evaluation", {}))
+        last_evaluation = f"round-{self.config.rounds}-{RoundPart.EVALUATION}"
+        final = results.get(LOOK_AHEAD, results.get(last_evaluation, {}))
         return {
             **super().summary(results),
             "results": final.get("splits", {}),
@@ -237,19 +310,24 @@ class WebEvolverRun(BaselineRun):
     def _line(self, number: int, results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         """Return success, acceptance and Delta-F1 by depth of a round."""
         line: dict[str, Any] = {"round": number}
-        for part in ("play", "imagine"):
-            if (found := results.get(f"round-{number}-{part}")) is not None:
-                names = ("episodes", "success", "acceptance", "kept", "duplicates", "removed")
-                line[part] = {name: found[name] for name in names if name in found}
-        if (found := results.get(f"round-{number}-evaluation")) is not None:
-            line["success"] = {split: one["success"] for split, one in found["splits"].items()}
-            line["delta_f1_by_depth"] = found.get("delta_f1_by_depth")
+        names = ("episodes", "success", "acceptance", "kept", "duplicates", "removed")
+        for part in (RoundPart.PLAY, RoundPart.IMAGINE):
+            result = results.get(f"round-{number}-{part}")
+            if result is not None:
+                line[part.value] = {name: result[name] for name in names if name in result}
+
+        evaluation = results.get(f"round-{number}-{RoundPart.EVALUATION}")
+        if evaluation is not None:
+            line["success"] = {
+                split: result["success"] for split, result in evaluation["splits"].items()
+            }
+            line["delta_f1_by_depth"] = evaluation.get("delta_f1_by_depth")
         return line
 
     def play_round(self, stage: StageFolder, number: int) -> Mapping[str, Any]:
-        """Let the policy play training tasks, and judge and filter the episodes."""
+        """Play training tasks with the policy, and judge and filter the episodes."""
         tasks = self.some_tasks(self.config.tasks_per_round, "round", number)
-        found = self.play(
+        episodes = self.play(
             stage.path / "episodes",
             self.config.train_split,
             self.drafting(),
@@ -257,34 +335,39 @@ class WebEvolverRun(BaselineRun):
             lm=self.language_model(),
             seed=self.seed(stage.name, "episodes"),
         )
-        return {**played_result(found), **self.selections()[stage.name].describe()}
+        return {**played_result(episodes), **self.selections()[stage.name].describe()}
 
     def imagine_round(self, stage: StageFolder, number: int) -> Mapping[str, Any]:
-        """Let policy and world model imagine the tasks that no episode has solved, and judge those."""
-        config, found = self.config, list[Trajectory]()
-        played = [one for name, one in self.selections().items() if name.endswith("-play")]
-        tasks = {episode.task for one in played for episode in one.episodes}
-        tasks -= {shown.task for shown in self.demos}
-        tasks -= {episode.task for one in played for episode in one.accepted}
-        chosen = some_of(sorted(tasks), config.imagined_tasks, self.seed(stage.name, "tasks"))
-        if chosen:
+        """Imagine the tasks that no episode has solved, and judge the imagined episodes."""
+        config = self.config
+        unsolved: set[str] = set()
+        solved = {demonstration.task for demonstration in self.demos}
+        for selection in _of_part(self.selections(), RoundPart.PLAY):
+            unsolved |= {episode.task for episode in selection.episodes}
+            solved |= {episode.task for episode in selection.accepted}
+        unsolved -= solved
+
+        seed = self.seed(stage.name, "tasks")
+        tasks = some_of(sorted(unsolved), config.imagined_tasks, seed)
+        episodes: list[Trajectory] = []
+        if tasks:
             lm = self.language_model()
-            found = self.play(
+            episodes = self.play(
                 stage.path / "episodes",
                 config.train_split,
                 self.drafting(),
-                chosen,
+                tasks,
                 lm=lm,
                 seed=self.seed(stage.name, "episodes"),
-                make_env=partial(self._imagined, self._dreaming(lm)),
+                make_env=partial(self._imagined_env, self._imagining_model(lm)),
             )
         return {
-            "unsolved": len(tasks),
-            **played_result(found),
+            "unsolved": len(unsolved),
+            **played_result(episodes),
             **self.selections()[stage.name].describe(),
         }
 
-    def _imagined(self, model: LanguageWorldModel) -> gymnasium.Env[str, str]:
+    def _imagined_env(self, model: LanguageWorldModel) -> gymnasium.Env[str, str]:
         config = self.config
         return ImaginedEnv(
             self.make_env(config.train_split),
@@ -294,42 +377,48 @@ class WebEvolverRun(BaselineRun):
         )
 
     def _imagining(self) -> dict[str, Any]:
-        """Return how the world model is asked in imagination and look-ahead."""
+        """Return the options of the world model in imagination and look-ahead."""
         options = self.world_model(self.counting).options
         return {**options, "temperature": self.config.world_temperature}
 
-    def _dreaming(self, lm: LanguageModel) -> LanguageWorldModel:
+    def _imagining_model(self, lm: LanguageModel) -> LanguageWorldModel:
+        """Return the world model that imagines episodes."""
         if not self.config.last_hint:
             return LanguageWorldModel(lm, **self._imagining())
         return HintedWorldModel(lm, depth=self.config.imagined_depth, **self._imagining())
 
     def selections(self) -> dict[str, Selection]:
         """Return what is kept of each stage that has played or imagined so far, in order."""
-        found: dict[str, Selection] = {}
-        for ending in ("-play", "-imagine"):  # an imagined episode is no duplicate of a real one
+        selections: dict[str, Selection] = {}
+        for part in (RoundPart.PLAY, RoundPart.IMAGINE):
+            # An imagined episode is no duplicate of a real one.
             known: set[tuple[str, ...]] = set()
-            for name in [one for one in self.folders if one.endswith(ending)]:
+            for name in [name for name in self.folders if _is_part(name, part)]:
                 episodes = self.episodes(name)
-                accepted = self._verdicts(self.folders[name], episodes)
-                filters = self.config.filters or ()
-                found[name] = select(episodes, accepted, filters, known)
-        return found
+                accepted = self._judge_of(self.folders[name], episodes)
+                selections[name] = select(episodes, accepted, self.config.filters or (), known)
+        return selections
 
-    def _verdicts(
+    def _judge_of(
         self, stage: StageFolder, episodes: Sequence[Trajectory]
     ) -> Callable[[Trajectory], bool]:
-        """Return the judge of a stage's episodes; of a verdict that cannot be read it accepts nothing."""
+        """Return the judge of a stage's episodes; it rejects those whose verdict cannot be read."""
         if self.config.judged_by == "env":
             return lambda episode: episode.success and episode.error is None
-        asked = {one.task: [self._question(one)] for one in episodes if one.steps}
-        said = {task: texts[0] for task, texts in self.ask_each(stage, asked).items()}
-        successes = {task for task, text in said.items() if "SUCCESS" in text}
-        failures = {task for task, text in said.items() if "NOT SUCCESS" in text}
-        return lambda one: one.task in successes - failures
 
-    def _question(self, episode: Trajectory) -> Generate:
-        """Return what the judge is asked about an episode."""
-        length, count = self.agent.max_length, self.counting.count_tokens
+        questions = {
+            episode.task: [self._judge_question(episode)] for episode in episodes if episode.steps
+        }
+        accepted_tasks = set()
+        for task, (verdict,) in self.ask_each(stage, questions).items():
+            if "SUCCESS" in verdict and "NOT SUCCESS" not in verdict:
+                accepted_tasks.add(task)
+        return lambda episode: episode.task in accepted_tasks
+
+    def _judge_question(self, episode: Trajectory) -> Generate:
+        """Return the judge's prompt about an episode; the newest steps that fit are in it."""
+        length = self.agent.max_length
+        count = self.counting.count_tokens
         prompt = partial(
             fill_template,
             __package__ or "",
@@ -338,36 +427,43 @@ class WebEvolverRun(BaselineRun):
             goal=cut_text(episode.goal, length // 8, count),
             action=cut_text(reply_of(episode.steps[-1]), length // 8, count),
         )
-        used = sum(count(message.content) + OVERHEAD for message in prompt(steps=""))
-        room = max(length - _JUDGE_TOKENS - used, 64)
+        prompt_size = sum(count(message.content) + OVERHEAD for message in prompt(steps=""))
+        room = max(length - _JUDGE_TOKENS - prompt_size, 64)
         messages = prompt(steps=transcript(episode, room, count))
         sampling = Sampling(_JUDGE_TOKENS, seed=_JUDGE_SEED)
         return Generate(messages, sampling, adapter="base", purpose="judge")
 
     def learn_policy(self, stage: StageFolder, number: int) -> Mapping[str, Any]:
-        """Let the policy learn, from what round 1 began with, from all episodes that were kept so far."""
-        config, kinds = self.config, dict[str, list[Kept]](play=[], imagine=[])
-        for name, selection in self.selections().items():
-            kinds[name.rpartition("-")[2]] += selection.kept
-        real, imagined = kinds["play"], kinds["imagine"]
-        alone = config.learn_from == "imagined" and number >= (config.imagined_from or 0)
+        """Train the policy, from its weights when round 1 began, on all episodes that were kept so far."""
+        config = self.config
         demos = self.demos if config.shows_expert else ()
-        if alone:
-            real, demos = [], ()
+        selections = self.selections()
+        real: list[Kept] = []
+        for selection in _of_part(selections, RoundPart.PLAY):
+            real += selection.kept
+        imagined: list[Kept] = []
+        for selection in _of_part(selections, RoundPart.IMAGINE):
+            imagined += selection.kept
+
+        if config.learn_from == "imagined" and number >= (config.imagined_from or 0):
+            real = []
+            demos = ()
         elif config.imagined_share is not None:
-            most = int(
-                (len(real) + len(demos)) * config.imagined_share / (1 - config.imagined_share)
-            )
+            real_count = len(real) + len(demos)
+            limit = int(real_count * config.imagined_share / (1 - config.imagined_share))
             rng = random.Random(self.seed(stage.name, "share"))
-            imagined = rng.sample(imagined, min(most, len(imagined)))
-        count = self.counting.count_tokens
-        samples = list(imitation_samples(demos, self.agent, count_tokens=count))
-        for kind, some in (("real", real), ("imagined", imagined)):
-            samples += [sample for one in some for sample in self._samples(one, kind)]
+            imagined = rng.sample(imagined, min(limit, len(imagined)))
+
+        count_tokens = self.counting.count_tokens
+        samples = list(imitation_samples(demos, self.agent, count_tokens=count_tokens))
+        for kept in real:
+            samples += self._samples(kept, "real")
+        for kept in imagined:
+            samples += self._samples(kept, "imagined")
         if samples and config.learn_critic and config.has_world_model and number:
             samples += self._critic_samples(stage)
-        used = {"demonstrated": len(demos), "real": len(real), "imagined": len(imagined)}
-        return {"episodes_learned": used, **self._learn_anew(stage, "agent", samples, number)}
+        counts = {"demonstrated": len(demos), "real": len(real), "imagined": len(imagined)}
+        return {"episodes_learned": counts, **self._learn_anew(stage, "agent", samples, number)}
 
     def _samples(self, kept: Kept, kind: str) -> Iterator[Sample]:
         """Yield a sample for each reply of an episode that is learned."""
@@ -380,69 +476,95 @@ class WebEvolverRun(BaselineRun):
 
     def _critic_samples(self, stage: StageFolder) -> Iterator[Sample]:
         """Yield a score for each real step so far: how near the end of an accepted episode it is (ours)."""
-        judged = [(shown, True) for shown in self.demos if self.config.shows_expert]
-        for name, found in self.selections().items():
-            if name.endswith("-play"):
-                won = {id(episode) for episode in found.accepted}
-                judged += [(episode, id(episode) in won) for episode in found.episodes]
-        agent, rng = self.config.agent, random.Random(self.seed(stage.name, "critic"))
-        lead = "" if agent.prompts == "brief" else "Thought: This "
-        for episode, good in judged:
-            why = lead and f"{lead}{'leads' if good else 'does not lead'} to success.\n"
+        judged: list[tuple[Trajectory, bool]] = []
+        if self.config.shows_expert:
+            judged += [(demonstration, True) for demonstration in self.demos]
+        for selection in _of_part(self.selections(), RoundPart.PLAY):
+            accepted = {id(episode) for episode in selection.accepted}
+            judged += [(episode, id(episode) in accepted) for episode in selection.episodes]
+
+        agent = self.config.agent
+        rng = random.Random(self.seed(stage.name, "critic"))
+        for episode, is_accepted in judged:
+            thought = ""
+            if agent.prompts != "brief":
+                verb = "leads" if is_accepted else "does not lead"
+                thought = f"Thought: This {verb} to success.\n"
+
             steps = episode.steps
             for index, (view, _, step) in enumerate(views_of(episode, self.counting.count_tokens)):
                 future = shown_future(steps[index:], rng.randint(0, agent.depth))
-                asked = critic_prompt(view, agent, step.action, future)
-                score = _DISCOUNT ** (len(steps) - 1 - index) if good else 0.0
-                yield sample_of("critic", asked, f"{why}Score: {score:.1f}", view)
+                messages = critic_prompt(view, agent, step.action, future)
+                steps_to_go = len(steps) - 1 - index
+                score = _DISCOUNT**steps_to_go if is_accepted else 0.0
+                yield sample_of("critic", messages, f"{thought}Score: {score:.1f}", view)
 
     def learn_world(self, stage: StageFolder, number: int) -> Mapping[str, Any]:
-        """Let the world model learn, from what round 1 began with, from all real transitions so far."""
-        config, filters = self.config, self.config.world_filters or ()
-        rows: list[tuple[Transition, str, str]] = []  # transition, task, rationale
-        starts: dict[str, Trajectory] = {}
+        """Train the world model, from its weights when round 1 began, on all real transitions so far."""
+        config = self.config
+        explained: list[_Explained] = []
+        first_episodes: dict[str, Trajectory] = {}  # of each task
         for earlier in range(number + 1):
-            episodes = self._real(earlier)
-            why = self._rationales(earlier, episodes)
+            episodes = self._real_episodes(earlier)
+            explained += self._explained_transitions(earlier, episodes)
             for episode in episodes:
-                starts.setdefault(episode.task, episode)
-                for index, one in enumerate(transitions_of(episode)):
-                    idle = "idle" in filters and _is_idle(episode, index)
-                    if not (idle or ("unparsed" in filters and _is_unparsed(episode, index))):
-                        reasons = why.get(episode.task, ())
-                        reason = reasons[index] if index < len(reasons) else ""
-                        rows.append((one, episode.task, reason))
+                first_episodes.setdefault(episode.task, episode)
+
+        transitions = [row.transition for row in explained]
         seed = self.seed(stage.name, "caps")
-        chosen = capped([one for one, _, _ in rows], config.per_start, config.per_action, seed)
         model = self.world_model(self.counting)
-        samples = [
-            transition_sample(query, _explained(text, why), model, kind="transition", task=task)
-            for (query, text), task, why in (rows[index] for index in chosen)
-        ]
+        samples = []
+        for index in capped(transitions, config.per_start, config.per_action, seed):
+            row = explained[index]
+            query, observation = row.transition
+            text = _with_reason(observation, row.reason)
+            samples.append(transition_sample(query, text, model, kind="transition", task=row.task))
+
         if config.imagined_start:
             reason = _FIRST_REASON if config.rationale else ""
-            for task, shown in starts.items():
-                query = start_query(shown.env_id, shown.goal)
-                text = _explained(shown.observation, reason)
+            for task, episode in first_episodes.items():
+                query = start_query(episode.env_id, episode.goal)
+                text = _with_reason(episode.observation, reason)
                 samples.append(transition_sample(query, text, model, kind="start", task=task))
-        return {"transitions": len(rows), **self._learn_anew(stage, "wm", samples, number)}
+        return {"transitions": len(explained), **self._learn_anew(stage, "wm", samples, number)}
 
-    def _real(self, number: int) -> list[Trajectory]:
-        """Return what was really played in a round; in round 0 what was demonstrated."""
+    def _explained_transitions(
+        self, number: int, episodes: Sequence[Trajectory]
+    ) -> Iterator[_Explained]:
+        """Yield the transitions of a round's episodes that the filters leave, each with its reason."""
+        filters = self.config.world_filters or ()
+        reasons_of_task = self._rationales(number, episodes)
+        for episode in episodes:
+            reasons = reasons_of_task.get(episode.task, ())
+            for index, transition in enumerate(transitions_of(episode)):
+                is_idle = "idle" in filters and _is_idle(episode, index)
+                is_unparsed = "unparsed" in filters and _is_unparsed(episode, index)
+                if not (is_idle or is_unparsed):
+                    reason = reasons[index] if index < len(reasons) else ""
+                    yield _Explained(transition, episode.task, reason)
+
+    def _real_episodes(self, number: int) -> list[Trajectory]:
+        """Return the episodes that were played in a round; in round 0 the demonstrations."""
         if number:
-            return self.episodes(f"round-{number}-play")
+            return self.episodes(f"round-{number}-{RoundPart.PLAY}")
         return list(self.demos) if self.config.shows_expert else []
 
     def _rationales(self, number: int, episodes: Sequence[Trajectory]) -> dict[str, list[str]]:
-        """Return why each observation of a round followed, as the untrained model says, by task."""
-        name = f"round-{number}-world-model"
+        """Return the untrained model's reason for each observation of a round, by task."""
+        name = f"round-{number}-{RoundPart.WORLD_MODEL}"
         if not self.config.rationale or name not in self.folders:
             return {}
-        asked = {one.task: [self._why(step) for step in transitions_of(one)] for one in episodes}
-        return self.ask_each(self.folders[name], asked)
+        questions = {}
+        for episode in episodes:
+            questions[episode.task] = [
+                self._rationale_question(transition) for transition in transitions_of(episode)
+            ]
+        return self.ask_each(self.folders[name], questions)
 
-    def _why(self, transition: Transition) -> Generate:
-        query, count = transition.query, self.counting.count_tokens
+    def _rationale_question(self, transition: Transition) -> Generate:
+        """Return the prompt for the reason why an observation followed."""
+        query = transition.query
+        count = self.counting.count_tokens
         part = (self.agent.max_length - self.config.rationale_tokens) // 4
         messages = fill_template(
             __package__ or "",
@@ -459,43 +581,70 @@ class WebEvolverRun(BaselineRun):
     def _learn_anew(
         self, stage: StageFolder, role: str, samples: Sequence[Sample], number: int
     ) -> Mapping[str, Any]:
-        """Train a role as it was when round 1 began; of nothing it stays as it is."""
+        """Train a role as it was when round 1 began; without samples it stays as it is."""
         if not samples:
             return {"samples": {}}
-        config, weights, rate = self.config, dict[str, Path](), self.config.learning_rate
-        epochs = (config.world_model_epochs if role == "wm" else None) or config.epochs
+
+        config = self.config
+        rate = config.learning_rate
+        epochs = config.epochs
+        if role == "wm" and config.world_model_epochs:
+            epochs = config.world_model_epochs
+
+        # Round 1 begins with the models as they came, or as they learned from demonstrations.
+        weights: dict[str, Path] = {}
         if number and config.shows_expert:
-            epochs, rate = config.round_epochs or epochs, config.round_rate or rate
-            name = "round-0-policy" if role == "agent" else "round-0-world-model"
-            weights = self.folders[name].trained(self.roles.names)
-        self.roles.load(role, self.beginning[role])
+            epochs = config.round_epochs or epochs
+            rate = config.round_rate or rate
+            part = RoundPart.POLICY if role == "agent" else RoundPart.WORLD_MODEL
+            weights = self.folders[f"round-0-{part}"].trained(self.roles.names)
+        self.roles.load(role, self.start_weights[role])
         self._load_weights(weights)
         return self.learn(stage, role, samples, epochs, rate)
 
     def evaluate_round(self, stage: StageFolder, number: int) -> Mapping[str, Any]:
-        """Let the policy play alone on tasks that nothing was learned from; score the world model there."""
-        config, lm = self.config, self.language_model()
-        splits, played = self.play_splits(
+        """Play tasks that nothing was learned from with the policy alone; score the world model there."""
+        config = self.config
+        lm = self.language_model()
+        splits, episodes_of_splits = self.play_splits(
             stage,
-            lambda heat: ReActAgent(recast(self.evaluated_agent(heat), ReActConfig)),
+            lambda temperature: ReActAgent(recast(self.evaluated_agent(temperature), ReActConfig)),
             lm=lm,
             world_model=None,
             tasks=config.evaluation_tasks,
         )
         result: dict[str, Any] = {"round": number, "splits": splits}
-        everything = [one for some in played.values() for one in some if one.error is None]
-        few, seed = config.scored_transitions, self.seed("scored")
-        if config.has_world_model and few and everything:
+
+        episodes: list[Trajectory] = []
+        for episodes_of_split in episodes_of_splits.values():
+            episodes += [episode for episode in episodes_of_split if episode.error is None]
+        scored_count = config.scored_transitions
+        if config.has_world_model and scored_count and episodes:
+            seed = self.seed("scored")
             model = self.world_model(lm)
             with closing(self.make_env(config.evaluation_splits[0])) as env:
-                reads = env.get_wrapper_attr("canonicalizer")
-            scored = score_transitions(model, freeze(everything, few, seed), reads)
-            result["world_model"] = {"on_policy": scored}
-            result["delta_f1_by_depth"] = score_depths(model, everything, reads, few, seed)
+                canonicalizer = env.get_wrapper_attr("canonicalizer")
+            transitions = freeze(episodes, scored_count, seed)
+            result["world_model"] = {
+                "on_policy": score_transitions(model, transitions, canonicalizer)
+            }
+            result["delta_f1_by_depth"] = score_depths(
+                model, episodes, canonicalizer, scored_count, seed
+            )
         return result
 
 
-def _explained(text: str, reason: str) -> str:
+def _is_part(stage_name: str, part: RoundPart) -> bool:
+    """Return whether a stage is a round's part of this kind."""
+    return stage_name.endswith(f"-{part}")
+
+
+def _of_part(selections: Mapping[str, Selection], part: RoundPart) -> list[Selection]:
+    """Return the selections of all rounds' parts of one kind."""
+    return [selection for name, selection in selections.items() if _is_part(name, part)]
+
+
+def _with_reason(observation: str, reason: str) -> str:
     """Return an observation as the world model is to write it, after its reason where it has one."""
     reason = " ".join(reason.split())
-    return f"Thought: {reason}\nObservation:\n{text}" if reason else text
+    return f"Thought: {reason}\nObservation:\n{observation}" if reason else observation

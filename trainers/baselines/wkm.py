@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +32,20 @@ from .config import WKMTraining
 KNOWLEDGE = "knowledge.jsonl"
 """The knowledge base, in the training's folder."""
 
-_ROLLOUTS, _TASKS, _STATES = "rollouts", "task-knowledge", "state-knowledge"
-_LEFT_OUT = "[...]"
+_ROLLOUTS = "rollouts"
+_TASKS = "task-knowledge"
+_STATES = "state-knowledge"
+_LEFT_OUT = "[...]"  # stands for turns that do not fit
 
 
 def comparison(
     expert: Trajectory, failed: Trajectory | None, config: WKMConfig, count: Callable[[str], int]
 ) -> Generate:
-    """Return the question for task knowledge to a model that sees how it went."""
+    """Return the question for task knowledge to a model that reads one or both episodes."""
     briefing = text_env_of(expert.env_id).briefing.replaced(expert.env_id, config.prompt_folder)
-    shown = {"expert": expert} if failed is None else {"expert": expert, "failed": failed}
+    episodes = {"expert": expert}
+    if failed is not None:
+        episodes["failed"] = failed
     prompt = partial(
         fill_template,
         __package__ or "",
@@ -52,43 +55,59 @@ def comparison(
         instructions=briefing.told(),
         goal=cut_text(expert.goal, config.max_length // 8, count),
     )
-    bare = prompt(**dict.fromkeys(shown, ""))
+
+    # The episodes share the room that the prompt without them leaves.
+    bare_messages = prompt(**dict.fromkeys(episodes, ""))
     room = config.max_length - config.task_tokens
-    room -= sum(count(message.content) + OVERHEAD for message in bare)
-    each = max(room // len(shown), 64)
-    messages = prompt(**{key: transcript(one, each, count) for key, one in shown.items()})
-    heat, purpose = config.knowledge_temperature, "task knowledge from episodes"
-    seed = seed_for(config, next(views_of(expert))[0], purpose)
-    sampling = config.sampling(config.task_tokens, seed=seed, temperature=heat, top_p=1.0)
+    room -= sum(count(message.content) + OVERHEAD for message in bare_messages)
+    budget = max(room // len(episodes), 64)
+    transcripts = {name: transcript(episode, budget, count) for name, episode in episodes.items()}
+    messages = prompt(**transcripts)
+
+    purpose = "task knowledge from episodes"
+    first_view, _, _ = next(views_of(expert))
+    sampling = config.sampling(
+        config.task_tokens,
+        seed=seed_for(config, first_view, purpose),
+        temperature=config.knowledge_temperature,
+        top_p=1.0,
+    )
     return Generate(messages, sampling, adapter=config.knowledge_adapter, purpose=purpose)
 
 
 def knowledge_samples(
     demos: Iterable[Trajectory],
-    known: Mapping[str, str],
+    knowledge_of_task: Mapping[str, str],
     states: Mapping[str, Sequence[str]],
     config: WKMConfig,
     count: Callable[[str], int],
 ) -> Iterator[Sample]:
     """Yield what the knowledge model learns: task knowledge at the beginning, then state knowledge."""
-    for shown in demos:
-        views = [view for view, _, _ in views_of(shown, count)]
-        kinds = chain(
-            [("task_knowledge", task_request)], repeat(("state_knowledge", state_request))
-        )
-        texts = (known.get(shown.task, ""), *states.get(shown.task, ()))
-        for (kind, request), view, text in zip(kinds, (*views[:1], *views), texts, strict=False):
-            if text.strip():
-                yield sample_of(kind, request(view, config).messages, text.strip(), view)
+    for demonstration in demos:
+        views = [view for view, _, _ in views_of(demonstration, count)]
+        task_text = knowledge_of_task.get(demonstration.task, "").strip()
+        if task_text and views:
+            messages = task_request(views[0], config).messages
+            yield sample_of("task_knowledge", messages, task_text, views[0])
+
+        state_texts = states.get(demonstration.task, ())
+        for view, state_text in zip(views, state_texts, strict=False):
+            text = state_text.strip()
+            if text:
+                messages = state_request(view, config).messages
+                yield sample_of("state_knowledge", messages, text, view)
 
 
-def transcript(shown: Trajectory, budget: int, count: Callable[[str], int]) -> str:
+def transcript(episode: Trajectory, budget: int, count: Callable[[str], int]) -> str:
     """Return an episode as text: its first observation, then the newest turns that fit."""
-    first = cut_text(shown.observation, budget // 2, count)
-    turns = [Turn(step.action, step.observation) for step in shown.steps]
-    kept = recent_turns(turns, budget - count(first) - count(_LEFT_OUT), count)
-    lines = [first, _LEFT_OUT] if len(kept) < len(turns) else [first]
-    for turn in kept:
+    first = cut_text(episode.observation, budget // 2, count)
+    turns = [Turn(step.action, step.observation) for step in episode.steps]
+    newest_turns = recent_turns(turns, budget - count(first) - count(_LEFT_OUT), count)
+
+    lines = [first]
+    if len(newest_turns) < len(turns):
+        lines.append(_LEFT_OUT)
+    for turn in newest_turns:
         lines += [f"> {turn.action}", turn.observation]
     return "\n".join(lines)
 
@@ -100,19 +119,25 @@ class WKMRun(BaselineRun):
 
     def learning(self) -> list[tuple[str, Work]]:
         """Return the stages in which something is learned."""
-        config, plan = self.config, list[tuple[str, Work]]()
-        epochs, rate = config.epochs, config.learning_rate
+        config = self.config
+        epochs = config.epochs
+        rate = config.learning_rate
+        plan: list[tuple[str, Work]] = []
         if config.agent.encoder is not None:  # what is missing shows now, not hours later
             TransformerEncoder(config.agent.encoder).encode([], "query")
         if config.agent.task_knowledge:
             if self.sampler == "explorer":
-                plan = [("warmup-explorer", lambda s: self.imitate(s, "explorer", epochs, rate))]
-            plan += [(_ROLLOUTS, self.roll_out), (_TASKS, self.write_tasks)]
+                plan.append(
+                    ("warmup-explorer", lambda stage: self.imitate(stage, "explorer", epochs, rate))
+                )
+            plan.append((_ROLLOUTS, self.roll_out))
+            plan.append((_TASKS, self.write_tasks))
         plan.append((_STATES, self.write_states))
         if config.trains_knowledge:
             plan.append(("knowledge-model", self.train_knowledge))
             self.saved = ("agent", "knowledge")
-        return [*plan, ("agent-model", self.train_agent)]
+        plan.append(("agent-model", self.train_agent))
+        return plan
 
     @property
     def sampler(self) -> str:
@@ -139,9 +164,10 @@ class WKMRun(BaselineRun):
         return KnowledgeBase.load(self.folders[_STATES].path / KNOWLEDGE, self.config.agent.encoder)
 
     def roll_out(self, stage: StageFolder) -> Mapping[str, Any]:
-        """Let the policy play demonstrated tasks, for episodes that fail."""
-        tasks = [shown.task for shown in self.demonstrated(self.config.compared, _ROLLOUTS)]
-        found = self.play(
+        """Play demonstrated tasks with the policy, for episodes that fail."""
+        demos = self.demonstrated(self.config.compared, _ROLLOUTS)
+        tasks = [demonstration.task for demonstration in demos]
+        episodes = self.play(
             stage.path / "episodes",
             self.config.train_split,
             self.drafting(adapter=self.sampler),
@@ -149,81 +175,110 @@ class WKMRun(BaselineRun):
             lm=self.language_model(),
             seed=self.seed(stage.name),
         )
-        won = sum(one.success for one in found)
-        return {"episodes": len(found), "success": won / max(len(found), 1)}
+        success_count = sum(episode.success for episode in episodes)
+        return {"episodes": len(episodes), "success": success_count / max(len(episodes), 1)}
 
     def write_tasks(self, stage: StageFolder) -> Mapping[str, Any]:
-        """Let the model write what is to be known of each task."""
+        """Write task knowledge for each demonstrated task."""
         settings = self.settings()
-        failed = {
-            one.task: one
-            for one in self.episodes(_ROLLOUTS)
-            if one.steps and not one.success and one.error is None
-        }
         count = self.counting.count_tokens
-        asked = {
-            shown.task: [comparison(shown, failed.get(shown.task), settings, count)]
-            for shown in self._shown()
+        failed_episodes = {
+            episode.task: episode
+            for episode in self.episodes(_ROLLOUTS)
+            if episode.steps and not episode.success and episode.error is None
         }
-        found = self.ask_each(stage, asked)
-        compared = sum(task in failed for task in asked)
-        return {"tasks": len(asked), "compared": compared, "faults": len(asked) - len(found)}
+
+        requests = {}
+        for demonstration in self._demos_to_learn():
+            failed = failed_episodes.get(demonstration.task)
+            requests[demonstration.task] = [comparison(demonstration, failed, settings, count)]
+        texts = self.ask_each(stage, requests)
+        compared = sum(task in failed_episodes for task in requests)
+        return {"tasks": len(requests), "compared": compared, "faults": len(requests) - len(texts)}
 
     def write_states(self, stage: StageFolder) -> Mapping[str, Any]:
         """Put each of the expert's states into words, and make the knowledge base of them."""
-        shown, encoder, faults = self._shown(), self.config.agent.encoder, 0
-        base = KnowledgeBase.from_trajectories(shown, encoder)
+        demos = self._demos_to_learn()
+        encoder = self.config.agent.encoder
+        faults = 0
         if self.config.agent.state_knowledge == "lm":
-            settings, count = self.settings(), self.counting.count_tokens
-            asked = {
-                one.task: [state_request(view, settings) for view, _, _ in views_of(one, count)]
-                for one in shown
-            }
-            self.ask_each(stage, asked)
+            self._ask_for_states(stage, demos)
             states = self._texts(_STATES)
-            faults = len(shown) - len(states)
-            base = KnowledgeBase(encoder=encoder)
-            for one in shown:
-                before = ""
-                for step, state in zip(one.steps, states.get(one.task, ()), strict=False):
-                    base.add(Knowledge(state.strip(), before, step.action))
-                    before = step.action
+            faults = len(demos) - len(states)
+            base = _knowledge_base(demos, states, encoder)
+        else:
+            base = KnowledgeBase.from_trajectories(demos, encoder)
+
         if is_first():
             with writing(stage.path):
                 base.save(stage.path / KNOWLEDGE)
         wait()
-        return {"entries": len(base), "tasks": len(shown) - faults, "faults": faults}
+        return {"entries": len(base), "tasks": len(demos) - faults, "faults": faults}
+
+    def _ask_for_states(self, stage: StageFolder, demos: Sequence[Trajectory]) -> None:
+        """Ask the model to put each state of demonstrations into words."""
+        settings = self.settings()
+        requests = {}
+        for demonstration in demos:
+            views = views_of(demonstration, self.counting.count_tokens)
+            requests[demonstration.task] = [state_request(view, settings) for view, _, _ in views]
+        self.ask_each(stage, requests)
 
     def train_knowledge(self, stage: StageFolder) -> Mapping[str, Any]:
-        """Let the knowledge model learn to write both kinds of knowledge."""
-        config, count = self.config, self.counting.count_tokens
+        """Train the knowledge model to write both kinds of knowledge."""
+        config = self.config
         states = self._texts(_STATES) if config.agent.state_knowledge == "lm" else {}
-        shown, known = self._shown(), self._tasks()
-        samples = list(knowledge_samples(shown, known, states, self.settings(), count))
-        return self.learn(stage, "knowledge", samples, config.epochs, config.learning_rate)
+        samples = knowledge_samples(
+            self._demos_to_learn(),
+            self._task_knowledge(),
+            states,
+            self.settings(),
+            self.counting.count_tokens,
+        )
+        return self.learn(stage, "knowledge", list(samples), config.epochs, config.learning_rate)
 
     def train_agent(self, stage: StageFolder) -> Mapping[str, Any]:
-        """Let the agent learn the expert's replies, with task knowledge in the prompt.
+        """Train the agent on the expert's replies, with task knowledge in the prompt.
 
         State knowledge is not in it, as it is not where the agent acts.
         """
-        config, settings, known = self.config, self.settings(), self._tasks()
-        samples = [
-            sample_of("expert_action", acting_prompt(view, settings, replies, text), reply, view)
-            for shown in self._shown()
-            for text in (known.get(shown.task, ""),)
-            for view, replies, _, reply in shown_steps(shown, self.counting.count_tokens)
-        ]
+        config = self.config
+        settings = self.settings()
+        knowledge_of_task = self._task_knowledge()
+        samples = []
+        for demonstration in self._demos_to_learn():
+            knowledge = knowledge_of_task.get(demonstration.task, "")
+            steps = shown_steps(demonstration, self.counting.count_tokens)
+            for view, replies, _, reply in steps:
+                messages = acting_prompt(view, settings, replies, knowledge)
+                samples.append(sample_of("expert_action", messages, reply, view))
         return self.learn(stage, "agent", samples, config.epochs, config.learning_rate)
 
-    def _shown(self) -> list[Trajectory]:
+    def _demos_to_learn(self) -> list[Trajectory]:
         return self.demonstrated(None, "knowledge")
 
-    def _tasks(self) -> dict[str, str]:
+    def _task_knowledge(self) -> dict[str, str]:
+        """Return the knowledge of each task; none in the ablation without it."""
         if not self.config.agent.task_knowledge:
             return {}
         return {task: texts[0] for task, texts in self._texts(_TASKS).items()}
 
     def _texts(self, name: str) -> dict[str, list[str]]:
-        found = self.written(name, [shown.task for shown in self._shown()])
-        return {task: record["texts"] for task, record in found.items()}
+        """Return the texts that a stage wrote, by task."""
+        tasks = [demonstration.task for demonstration in self._demos_to_learn()]
+        records = self.written(name, tasks)
+        return {task: record["texts"] for task, record in records.items()}
+
+
+def _knowledge_base(
+    demos: Sequence[Trajectory], states: Mapping[str, Sequence[str]], encoder: str | None
+) -> KnowledgeBase:
+    """Return the knowledge base of states in words: each with the actions before and after it."""
+    base = KnowledgeBase(encoder=encoder)
+    for demonstration in demos:
+        previous_action = ""
+        texts = states.get(demonstration.task, ())
+        for step, text in zip(demonstration.steps, texts, strict=False):
+            base.add(Knowledge(text.strip(), previous_action, step.action))
+            previous_action = step.action
+    return base

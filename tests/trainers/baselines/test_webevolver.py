@@ -161,7 +161,7 @@ def test_a_round_learns_anew_from_real_and_imagined_episodes(player, tmp_path, m
     made = Recorded(player, tmp_path, monkeypatch, start="expert", filters=None, imagined_share=0.3)
     run = made.run
     monkeypatch.setattr(
-        run, "_verdicts", lambda stage, episodes: lambda one: stage.name.endswith("imagine")
+        run, "_judge_of", lambda stage, episodes: lambda one: stage.name.endswith("imagine")
     )
     summary = run.run()
     rounds = {line["round"]: line for line in summary["rounds"]}
@@ -189,7 +189,7 @@ def test_a_round_learns_anew_from_real_and_imagined_episodes(player, tmp_path, m
 
 def test_the_policy_learns_to_score_how_episodes_ended(player, tmp_path, monkeypatch):
     made = Recorded(player, tmp_path, monkeypatch, start="expert", depth=2, learn_critic=True)
-    monkeypatch.setattr(made.run, "_verdicts", lambda stage, episodes: lambda one: False)
+    monkeypatch.setattr(made.run, "_judge_of", lambda stage, episodes: lambda one: False)
     made.run.run()
     assert "critic" not in {sample.kind for sample in made.learned["round-0-policy"]}
     rows = [one for one in made.learned["round-2-policy"] if one.kind == "critic"]
@@ -222,7 +222,7 @@ def test_only_imagined_episodes_are_learned_where_that_is_asked_for(player, tmp_
     settings = {"learn_from": "imagined", "imagined_from": 1, "rounds": 1, "filters": None}
     made = Recorded(player, tmp_path, monkeypatch, start="expert", **settings)
     monkeypatch.setattr(
-        made.run, "_verdicts", lambda stage, episodes: lambda one: one.steps[0].imagined
+        made.run, "_judge_of", lambda stage, episodes: lambda one: one.steps[0].imagined
     )
     made.run.run()
     assert {sample.kind for sample in made.learned["round-0-policy"]} == {"warmup"}
@@ -279,7 +279,7 @@ def test_a_verdict_that_says_both_or_nothing_accepts_nothing(player, tmp_path, m
     monkeypatch.setattr(
         made.run, "ask_each", lambda *told: {one: [text] for one, text in texts.items()}
     )
-    accepted = made.run._verdicts(None, [])
+    accepted = made.run._judge_of(None, [])
     assert [one for one in texts if accepted(replace(GOOD, task=one))] == ["a"]
 
 
