@@ -90,22 +90,26 @@ class Suite:
         self, env: Env, seed: int, steps: int | None = None
     ) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the answers (observation, info) of an episode while it is played."""
+        rng = random.Random(seed)
         observation, info = env.reset(seed=seed)
-        rng, count, over = random.Random(seed), 0, False
         yield observation, info
+
+        count = 0
+        over = False
         while not over and count < (steps or self.steps):
             answer = env.step(self.policy(observation, info, rng))
             observation, reward, terminated, truncated, info = answer
             flags = (type(reward), type(terminated), type(truncated))
             expect(flags == (float, bool, bool), "step must return float, bool, bool", flags)
-            over, count = terminated or truncated, count + 1
+            over = terminated or truncated
+            count += 1
             yield observation, info
 
 
-def expect(condition: Any, contract: str, found: Any) -> None:
+def expect(condition: Any, contract: str, actual: Any) -> None:
     """Raise an AssertionError that says what the contract is and what was found."""
     if not condition:
-        raise AssertionError(f"{contract}; found {found!r:.1000}")
+        raise AssertionError(f"{contract}; found {actual!r:.1000}")
 
 
 def refused(call: Callable[[], Any], expected: type[Exception], what: str) -> Exception:
@@ -121,20 +125,22 @@ def refused(call: Callable[[], Any], expected: type[Exception], what: str) -> Ex
     raise AssertionError(f"{what} must raise {expected.__name__}; found {answer!r:.300}")
 
 
-def same(expected: Sequence[str], found: Sequence[str], contract: str) -> None:
+def same(expected: Sequence[str], actual: Sequence[str], contract: str) -> None:
     """Compare records; an AssertionError says where they part."""
-    if digest(expected) == digest(found):
+    if digest(expected) == digest(actual):
         return
-    for number, (one, two) in enumerate(zip(expected, found, strict=False)):
-        if one != two:
-            pairs = zip(one, two, strict=False)
-            at = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-            wanted, there = (line[max(0, at - 60) : at + 200] for line in (one, two))
+
+    for number, (line, other) in enumerate(zip(expected, actual, strict=False)):
+        if line != other:
+            pairs = zip(line, other, strict=False)
+            position = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            window = slice(max(0, position - 60), position + 200)
             raise AssertionError(
-                f"{contract}; record {number} differs at character {at}: expected ...{wanted!r}, "
-                f"found ...{there!r}"
+                f"{contract}; record {number} differs at character {position}: expected "
+                f"...{line[window]!r}, found ...{other[window]!r}"
             )
-    raise AssertionError(f"{contract}; expected {len(expected)} records, found {len(found)}")
+
+    raise AssertionError(f"{contract}; expected {len(expected)} records, found {len(actual)}")
 
 
 NONSENSE: Mapping[str, str] = {
@@ -182,12 +188,15 @@ class Answers(Suite):
             for seed in self.seeds:
                 before = State()
                 for _, info in self._steps(env, seed):
-                    after, delta = info["facts"], info["delta"]
+                    after = info["facts"]
+                    delta = info["delta"]
                     expect(diff(before, after) == delta, "delta must be the difference", delta)
+
                     facts = [fact for fact in after.facts if type(fact) is tuple and fact]
                     texts = all(type(p) is str and p == p.lower() for fact in facts for p in fact)
                     tuples = len(facts) == len(after.facts)
                     expect(tuples and texts, "facts must be tuples of lower-case text", after)
+
                     again = State.from_text(after.to_text())
                     expect(again == after, "facts must come back from their text", after)
                     now = env.get_wrapper_attr("state_facts")()
@@ -203,6 +212,7 @@ class Answers(Suite):
                     actions = info["admissible_actions"]
                     if actions is None or info["imagined"]:
                         continue
+
                     here = snapshot(env)
                     for action in rng.sample(actions, min(4, len(actions))):
                         answer = env.step(action)
@@ -219,16 +229,16 @@ class Answers(Suite):
             for name, text in NONSENSE.items():
                 env.reset(seed=self.seeds[0])
                 observation, _, terminated, truncated, info = env.step(text)
-                said = f"an action of {name}"
-                expect("error" not in info, f"{said} must be answered", info.get("error"))
-                expect(not truncated, f"{said} must not cut the episode", truncated)
+                subject = f"an action of {name}"
+                expect("error" not in info, f"{subject} must be answered", info.get("error"))
+                expect(not truncated, f"{subject} must not cut the episode", truncated)
                 expect(
                     observation in env.observation_space,
-                    f"the answer to {said} must be in the observation space",
+                    f"the answer to {subject} must be in the observation space",
                     observation,
                 )
                 if self.refuses_nonsense:
-                    expect(info["invalid_action"], f"{said} must be an invalid action", info)
+                    expect(info["invalid_action"], f"{subject} must be an invalid action", info)
                 pickle.dumps(info)
                 if not terminated:
                     env.step("look")
@@ -250,17 +260,18 @@ def check_info(
 ) -> None:
     """Raise an AssertionError unless an `Info` keeps its contract."""
     keys = sorted({*Info.__required_keys__, *extras})
-    found = sorted(info)
-    expect(found == keys, f"info must have the keys {keys}", sorted(info))
+    expect(sorted(info) == keys, f"info must have the keys {keys}", sorted(info))
     for key, types in _TYPES.items():
         kind = type(info[key])
         expect(kind in types, f"info[{key!r}] must be of {types}", (kind, info[key]))
     expect(info["step"] == number, f"info['step'] must be {number}", info["step"])
     expect(0 <= info["score"] <= 1, "info['score'] must be in 0..1", info["score"])
     expect(info["task"] and info["goal"], "info must name task and goal", info)
+
     size = len(pickle.dumps(info))
     expect(size <= most_bytes, f"info must be <= {most_bytes} bytes", size)
     expect(pickle.loads(pickle.dumps(info)) == info, "info must survive pickling", info)
+
     actions = info["admissible_actions"]
     expect(
         actions is None
@@ -277,6 +288,7 @@ class Replays(Suite):
         """Seed and actions determine every byte, in any process, for any PYTHONHASHSEED."""
         with self.make() as env:
             episodes = [self._play(env, seed) for seed in self.seeds]
+
         for hash_seed in self.hash_seeds:
             again = replay_in_child(self.maker, self._arguments(), episodes, hash_seed)
             for episode, records in zip(episodes, again, strict=True):
@@ -303,8 +315,8 @@ class Replays(Suite):
                 raise unittest.SkipTest("there is only one task")
             first = env.reset(seed=0)[1]["task"]
             others = (env.reset(seed=seed)[1]["task"] for seed in range(1, 24))
-            found = any(other != first for other in others)
-            expect(found, "24 seeds must choose among the tasks", first)
+            differ = any(other != first for other in others)
+            expect(differ, "24 seeds must choose among the tasks", first)
 
     def test_episodes_are_independent(self) -> None:
         """Nothing of an episode is left in the next one."""
@@ -347,6 +359,7 @@ class Replays(Suite):
             records, actions = self._play_vector(envs, None)
         finally:
             envs.close()
+
         sync = SyncVectorEnv([self.make] * 2)
         try:
             expected, _ = self._play_vector(sync, actions)
@@ -360,17 +373,25 @@ class Replays(Suite):
         """Play `actions`, or else the policy's, and return the records and the actions."""
         rng = random.Random(0)
         observations, infos = envs.reset(seed=11)
-        records, played = [record(observations, infos)], []
+        records = [record(observations, infos)]
+        played = []
         for number in range(self.steps):
-            chosen = tuple(
-                self.policy(text, {key: infos[key][i] for key in Info.__required_keys__}, rng)
-                for i, text in enumerate(observations if actions is None else ())
-            )
-            chosen = chosen if actions is None else actions[number]
-            *answer, infos = envs.step(chosen)
+            if actions is not None:
+                step_actions = actions[number]
+            else:
+                each_info = [
+                    {key: infos[key][index] for key in Info.__required_keys__}
+                    for index in range(len(observations))
+                ]
+                step_actions = tuple(
+                    self.policy(text, info, rng)
+                    for text, info in zip(observations, each_info, strict=True)
+                )
+
+            *answer, infos = envs.step(step_actions)
             observations = answer[0]
             records.append(record(*answer, infos))
-            played.append(chosen)
+            played.append(step_actions)
         return records, played
 
 
@@ -382,8 +403,8 @@ class Rules(Suite):
         with self.make() as env, warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             check_env(self.check_target(env))
-        found = [str(item.message) for item in caught if issubclass(item.category, UserWarning)]
-        expect(not found, "check_env must not warn", found)
+        texts = [str(item.message) for item in caught if issubclass(item.category, UserWarning)]
+        expect(not texts, "check_env must not warn", texts)
 
     def test_step_before_reset_is_refused(self) -> None:
         """A step before the first reset raises `NoEpisode` or Gymnasium's own `ResetNeeded`."""
@@ -450,7 +471,8 @@ class Rules(Suite):
 
     def test_memory_is_flat(self) -> None:
         """Many short episodes leave nothing behind."""
-        number = self.memory_episodes  # as many before, so that caches are as full as they get
+        # As many episodes come before, so that caches are as full as they get.
+        number = self.memory_episodes
         with self.make() as env:
             start = self._memory_after(env, range(number))
             end = self._memory_after(env, range(number, 2 * number))
@@ -460,8 +482,9 @@ class Rules(Suite):
     def _memory_after(self, env: Env, seeds: Sequence[int]) -> float:
         """Play an episode for each seed and return the memory in use, in MB."""
         for seed in seeds:
+            rng = random.Random(seed)
             observation, info = env.reset(seed=seed)
-            rng, over = random.Random(seed), False
+            over = False
             for _ in range(self.memory_steps):
                 if not over:
                     action = self.policy(observation, info, rng)
@@ -472,6 +495,7 @@ class Rules(Suite):
 
 
 def _resident_mb() -> float:
+    """Return the memory of this process in MB, with psutil where it is installed."""
     try:
         import psutil
     except ImportError:
@@ -489,16 +513,18 @@ class Snapshots(Suite):
             with self.make() as env, self.make() as fresh:
                 episode, moments = self._moments(env, seed)
                 env.reset(seed=seed + 1)
-                for number, taken in moments:
-                    for where, target in (("the same", env), ("a fresh", fresh)):
-                        self._back(target, pickle.loads(taken), episode, number, where)
+                for number, pickled in moments:
+                    for which, target in (("the same", env), ("a fresh", fresh)):
+                        self._back(target, pickle.loads(pickled), episode, number, which)
 
     def test_snapshot_is_not_changed_by_later_steps(self) -> None:
         """A snapshot stays what it was while the episode goes on and callers change infos."""
         with self.make() as env:
             _, info = env.reset(seed=self.seeds[0])
-            taken = snapshot(env)
-            rng, records = random.Random(1), []
+            moment = snapshot(env)
+
+            rng = random.Random(1)
+            records = []
             actions: list[str] = []
             while len(actions) < self.steps:
                 actions.append(self.policy("", info, rng))
@@ -506,56 +532,62 @@ class Snapshots(Suite):
                 records.append(record(*answer, info))
                 if answer[2] or answer[3]:
                     break
+
             info.clear()
-            for turn in ("once", "twice"):
-                contract = f"a snapshot must not change, however often it is used ({turn})"
-                _restored(env, taken, contract)[1].clear()
+            for times in ("once", "twice"):
+                contract = f"a snapshot must not change, however often it is used ({times})"
+                _restored(env, moment, contract)[1].clear()
                 same(records, follow(env, actions), contract)
 
     def test_snapshot_that_does_not_fit_is_refused(self) -> None:
         """What is no snapshot, or one of other settings, raises `SnapshotError`."""
         with self.make() as env:
             env.reset(seed=0)
-            taken = snapshot(env)
+            moment = snapshot(env)
             wrong: list[Any] = [None, "text", {}, object()]
-            if isinstance(taken, Snapshot):
+            if isinstance(moment, Snapshot):
                 wrong += [
-                    replace(taken, env_id="comap/Other-v0"),
-                    replace(taken, settings=(*taken.settings, ("dialect", "other"))),
-                    replace(taken, task="no/such/task"),
-                    replace(taken, engine=object()),
+                    replace(moment, env_id="comap/Other-v0"),
+                    replace(moment, settings=(*moment.settings, ("dialect", "other"))),
+                    replace(moment, task="no/such/task"),
+                    replace(moment, engine=object()),
                 ]
-            for snap in wrong:
-                refused(partial(restore, env, snap), SnapshotError, f"{snap!r:.200}")
-            restore(env, taken)
+
+            for no_moment in wrong:
+                refused(partial(restore, env, no_moment), SnapshotError, f"{no_moment!r:.200}")
+            restore(env, moment)
             env.step("look")
 
     def _moments(self, env: Env, seed: int) -> tuple[Episode, list[tuple[int, bytes]]]:
         """Play an episode; return it and pickled snapshots of some of its moments."""
         episode = self._play(env, seed)
         count = len(episode.actions)
-        chosen = {0, count} | set(random.Random(seed).sample(range(count), min(2, count)))
+        between = random.Random(seed).sample(range(count), min(2, count))
+        numbers = {0, count, *between}
+
         env.reset(seed=seed)
         moments = []
         for number in range(count + 1):
-            if number in chosen:
+            if number in numbers:
                 moments.append((number, pickle.dumps(snapshot(env))))
             if number < count:
                 env.step(episode.actions[number])
         return episode, moments
 
-    def _back(self, env: Env, taken: Any, episode: Episode, number: int, where: str) -> None:
+    def _back(self, env: Env, moment: Any, episode: Episode, number: int, which: str) -> None:
         """Restore step `number` of `episode` and play it to its end again."""
-        contract = f"step {number} of seed {episode.seed}, restored in {where} environment,"
-        then = record(*_restored(env, taken, contract))
-        same([shown(episode.records[number])], [then], f"{contract} must have its text and info")
+        contract = f"step {number} of seed {episode.seed}, restored in {which} environment,"
+        restored = record(*_restored(env, moment, contract))
+        same(
+            [shown(episode.records[number])], [restored], f"{contract} must have its text and info"
+        )
         later = follow(env, episode.actions[number:])
         same(episode.records[number + 1 :], later, f"{contract} must go on as it did")
 
 
-def _restored(env: Env, taken: Any, contract: str) -> tuple[str, dict[str, Any]]:
+def _restored(env: Env, moment: Any, contract: str) -> tuple[str, dict[str, Any]]:
     """Restore; a snapshot that is refused is a failure of the contract."""
     try:
-        return restore(env, taken)
+        return restore(env, moment)
     except SnapshotError as error:
         raise AssertionError(f"{contract}; found it refused: {error}") from error

@@ -47,22 +47,32 @@ def make_env(env_id: str, kwargs: Mapping[str, Any] | None = None) -> Env:
 
 
 def load(name: str) -> Any:
-    where, _, attribute = name.rpartition(":")
-    if not where or not attribute:
+    """Return what ``module:name`` or ``path/to/file.py:name`` names."""
+    module_name, _, attribute = name.rpartition(":")
+    if not module_name or not attribute:
         raise OptionError(f"expected 'module:name' or 'path/to/file.py:name', found {name!r}")
-    module = _load_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+
+    if module_name.endswith(".py"):
+        module = _load_file(Path(module_name))
+    else:
+        module = importlib.import_module(module_name)
     return getattr(module, attribute)
 
 
 def _load_file(path: Path) -> Any:
+    """Import a file as a module of its own, once in a process."""
     path = path.resolve()
     name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]
+
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise OptionError(f"expected a Python file, found nothing at {path}")
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+
+    # Known before it runs: pickles of its classes look it up by name.
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
@@ -98,6 +108,7 @@ def shown(line: str) -> str:
 
 
 def digest(records: Iterable[str]) -> str:
+    """Return the SHA-256 of records, one a line."""
     return hashlib.sha256("".join(f"{line}\n" for line in records).encode()).hexdigest()
 
 
@@ -110,12 +121,16 @@ def play(
     steps: int = 30,
 ) -> Episode:
     """Play one episode, up to `steps` actions, and return it."""
+    generator = random.Random(seed)
+    actions = list[str]()
     observation, info = env.reset(seed=seed, options=options)
-    records, actions = [record(observation, info)], list[str]()
-    generator, over = random.Random(seed), False
+    records = [record(observation, info)]
+
+    over = False
     while not over and len(actions) < steps:
-        actions.append(policy(observation, info, generator))
-        observation, reward, terminated, truncated, info = env.step(actions[-1])
+        action = policy(observation, info, generator)
+        observation, reward, terminated, truncated, info = env.step(action)
+        actions.append(action)
         records.append(record(observation, reward, terminated, truncated, info))
         over = terminated or truncated
     return Episode(seed, options, tuple(actions), tuple(records))
@@ -143,7 +158,7 @@ def replay_in_child(
 ) -> list[tuple[str, ...]]:
     """Replay episodes in a fresh Python process and return their records."""
     path = os.pathsep.join(entry for entry in sys.path if entry)
-    done = subprocess.run(
+    child = subprocess.run(
         [sys.executable, "-c", _CHILD],
         input=pickle.dumps((maker, dict(arguments), list(episodes))),
         capture_output=True,
@@ -151,10 +166,12 @@ def replay_in_child(
         timeout=_TIMEOUT,
         check=False,
     )
-    if done.returncode:
-        end = done.stderr.decode(errors="replace")[-2000:]
+    if child.returncode:
+        end = child.stderr.decode(errors="replace")[-2000:]
         raise RuntimeError(f"expected {maker} to play in a fresh process, found:\n{end}")
-    return [tuple(records) for records in json.loads(done.stdout.splitlines()[-1])]
+
+    # The environment itself may print; the records are the last line.
+    return [tuple(records) for records in json.loads(child.stdout.splitlines()[-1])]
 
 
 def _child() -> None:
