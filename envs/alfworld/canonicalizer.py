@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ...facts import Fact, State, diff
 from ...trajectory import Turn
@@ -124,8 +124,10 @@ def _named(kind: str) -> _Reader:
     """Return a reader of a sentence that names up to two things."""
 
     def read(match: re.Match[str]) -> Event:
-        names: tuple[Any, ...] = match.groups()
-        return Event(kind, *names)
+        groups = match.groups()
+        name = groups[0] if groups else ""
+        other = groups[1] if len(groups) > 1 else ""
+        return Event(kind, name, other)
 
     return read
 

@@ -362,13 +362,17 @@ class NativeEngine:
         agent = game.agent
         dynamic: set[Fact] = {("atlocation", agent, self.location)}
         for predicate, name in _STATE_SETS.items():
-            dynamic.update((predicate, thing) for thing in getattr(self, name))
+            for thing in getattr(self, name):
+                dynamic.add((predicate, thing))
 
         for place, things in self.contents.items():
-            dynamic.update(("inreceptacle", thing, place) for thing in things)
-        dynamic.update(("objectatlocation", thing, location) for thing, location in self.around)
+            for thing in things:
+                dynamic.add(("inreceptacle", thing, place))
+        for thing, location in self.around:
+            dynamic.add(("objectatlocation", thing, location))
 
-        dynamic.update(("checked", thing) for thing in self.checked)
+        for thing in self.checked:
+            dynamic.add(("checked", thing))
         if self.held is not None:
             dynamic.add(("holds", agent, self.held))
             dynamic.add(("holdsany", agent))

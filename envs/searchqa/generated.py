@@ -150,9 +150,9 @@ def chains() -> dict[int, list[tuple[str, ...]]]:
     single: list[tuple[str, ...]] = [
         (name,) for name, about in relations.items() if about["of"] in _BEGINNINGS
     ]
-    by_hops: dict[int, list[tuple[str, ...]]] = {1: single}
+    by_hops = {1: single}
     for hops in range(2, _MOST_HOPS + 1):
-        longer = []
+        longer: list[tuple[str, ...]] = []
         for chain in by_hops[hops - 1]:
             end = relations[chain[-1]]["to"]
             for name, about in relations.items():
