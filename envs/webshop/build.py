@@ -23,6 +23,7 @@ from ..storage import Listener, Progress, on_disk, replacing, silent, write_json
 from .analyzer import analyze
 from .products import (
     NO_CAP,
+    NounRule,
     Product,
     draw_cap,
     draw_price,
@@ -376,15 +377,8 @@ def build_catalog(
         notes = Notes(folder, "notes", instructions, progress)
         human = Notes(folder, "human_notes", human_instructions, progress)
         writer = _Writer(folder, seed, given)
-        records = _records(Path(products), progress)
-
-        # In batches, since a tagger takes many titles at once.
-        while batch := list(islice(records, _BATCH)):
-            read = [read_product(record, notes.of(record["asin"]) or {}) for record in batch]
-            nouns_read = rule([(product.asin, product.title) for product, _ in read])
-            for (product, product_prices), its_nouns in zip(read, nouns_read, strict=True):
-                with_nouns = replace(product, nouns=its_nouns)
-                writer.add(with_nouns, product_prices, human.of(product.asin))
+        for product, its_prices in _products(_records(Path(products), progress), notes, rule):
+            writer.add(product, its_prices, human.of(product.asin))
         notes.close()
         human.close()
 
@@ -539,6 +533,18 @@ def _is_human(entry: Any) -> bool:
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             return False
     return True
+
+
+def _products(
+    records: Iterator[dict[str, Any]], notes: Notes, rule: NounRule
+) -> Iterator[tuple[Product, list[float]]]:
+    """Yield each product with its nouns, and the one or two prices that it may have."""
+    # In batches, since a tagger takes many titles at once.
+    while batch := list(islice(records, _BATCH)):
+        read = [read_product(record, notes.of(record["asin"]) or {}) for record in batch]
+        nouns = rule([(product.asin, product.title) for product, _ in read])
+        for (product, prices), its_nouns in zip(read, nouns, strict=True):
+            yield replace(product, nouns=its_nouns), prices
 
 
 def _records(path: Path, progress: Listener) -> Iterator[dict[str, Any]]:
