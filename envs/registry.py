@@ -120,10 +120,10 @@ def _own_part(path: str, kind: str, example: str, fits: Callable[[object], bool]
     return part
 
 
-def not_ours(found: str, purpose: str = "") -> str:
+def not_ours(actual: str, purpose: str = "") -> str:
     """Return the message of an error about an environment that is none of comap's."""
     return (
-        f"expected an environment of comap (comap.envs.TextEnv){purpose}, found {found}; make it with "
+        f"expected an environment of comap (comap.envs.TextEnv){purpose}, found {actual}; make it with "
         "gymnasium.make, and others fit for comap with comap.integrations.adapter.adapt"
     )
 

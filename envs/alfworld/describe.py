@@ -43,13 +43,13 @@ class _Description:
 
     def __init__(self, before: State, after: State, dialect: Dialect):
         self.dialect = dialect
-        self.old = _well_formed(before)
-        self.new = _well_formed(after)
-        self.added = self.new - self.old
-        self.removed = self.old - self.new
+        self.facts_before = _well_formed(before)
+        self.facts_after = _well_formed(after)
+        self.added = self.facts_after - self.facts_before
+        self.removed = self.facts_before - self.facts_after
 
         self.contents: defaultdict[str, list[str]] = defaultdict(list)
-        for fact in self.new:
+        for fact in self.facts_after:
             if fact[0] == "in" and len(fact) == 3:
                 self.contents[fact[2]].append(fact[1])
         for things in self.contents.values():
@@ -65,8 +65,8 @@ class _Description:
 
     def _arrival(self, handled_places: set[str]) -> list[str]:
         """Return the sentence that says where the agent is now, if it must be said."""
-        old_places = {fact[2] for fact in _facts_of(self.old, "at")}
-        new_places = {fact[2] for fact in _facts_of(self.new, "at")}
+        old_places = {fact[2] for fact in _facts_of(self.facts_before, "at")}
+        new_places = {fact[2] for fact in _facts_of(self.facts_after, "at")}
         entered = new_places - old_places
 
         # A lamp that was turned on is read as near; other things need "Next to it, you see".
@@ -111,7 +111,7 @@ class _Description:
 
         # What came from nowhere, or went nowhere, is said as the inventory says it.
         sentences += [f"You are carrying: a {thing}." for thing in sorted(picked)]
-        if dropped and not _facts_of(self.new, "holding"):
+        if dropped and not _facts_of(self.facts_after, "holding"):
             sentences.append("You are not carrying anything.")
         return sentences, named_places
 
@@ -126,17 +126,17 @@ class _Description:
         for place in sorted(changed_places | moved):
             shows_contents = place in moved or ("seen", place) in self.added
             things = listing(self.contents[place])
-            if ("open", place) in self.new:
+            if ("open", place) in self.facts_after:
                 sentence = f"The {place} is open."
                 if shows_contents:
                     sentence += f" In it, you see {things}."
                 sentences.append(sentence)
-            elif ("closed", place) in self.new:
+            elif ("closed", place) in self.facts_after:
                 if shows_contents:
                     # Only an open receptacle shows what is in it; it is closed again at once.
                     sentences.append(f"The {place} is open. In it, you see {things}.")
                 sentences.append(f"The {place} is closed.")
-            elif shows_contents and ("seen", place) in self.new:
+            elif shows_contents and ("seen", place) in self.facts_after:
                 sentences.append(f"On the {place}, you see {things}.")
             elif shows_contents:
                 # A container such as a bowl: a thing, not a place that one has seen.
@@ -152,7 +152,7 @@ class _Description:
 
         sentences = []
         for thing in sorted(things):
-            words = [word for word in _SPOKEN_CONDITIONS if (word, thing) in self.new]
+            words = [word for word in _SPOKEN_CONDITIONS if (word, thing) in self.facts_after]
             if not words:
                 sentences.append(f"There's nothing special about {thing}.")
                 continue

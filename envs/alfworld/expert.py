@@ -103,12 +103,12 @@ def _fetched(draft: _Draft, thing: str) -> Iterator[_Draft]:
         return
     for emptied in _emptied(draft):
         for source in sources:
-            way = emptied.copy()
-            way.reach(source)
-            way.commands.append(f"take {thing} from {source}")
-            way.held = thing
-            way.source = source
-            yield way
+            branch = emptied.copy()
+            branch.reach(source)
+            branch.commands.append(f"take {thing} from {source}")
+            branch.held = thing
+            branch.source = source
+            yield branch
 
 
 def _emptied(draft: _Draft) -> Iterator[_Draft]:
@@ -121,9 +121,9 @@ def _emptied(draft: _Draft) -> Iterator[_Draft]:
     kind = game.kind[draft.held]
     for place in game.receptacles:
         if (game.kind[place], kind) in game.fits:
-            way = draft.copy()
-            way.put(place)
-            yield way
+            branch = draft.copy()
+            branch.put(place)
+            yield branch
 
 
 def _treated(draft: _Draft, thing: str) -> Iterator[_Draft]:
@@ -137,10 +137,10 @@ def _treated(draft: _Draft, thing: str) -> Iterator[_Draft]:
     verb, kinds = APPLIANCES[state]
     for place in engine.game.receptacles:
         if engine.game.kind[place].removesuffix("type") in kinds:
-            way = draft.copy()
-            way.go(place)
-            way.commands.append(f"{verb} {thing} with {place}")
-            yield way
+            branch = draft.copy()
+            branch.go(place)
+            branch.commands.append(f"{verb} {thing} with {place}")
+            yield branch
 
 
 def _placed(draft: _Draft, thing: str, targets: tuple[str, ...] | None = None) -> Iterator[_Draft]:
@@ -148,9 +148,9 @@ def _placed(draft: _Draft, thing: str, targets: tuple[str, ...] | None = None) -
     game = draft.engine.game
     for place in game.targets if targets is None else targets:
         if (game.kind[place], game.kind[thing]) in game.fits:
-            way = draft.copy()
-            way.put(place)
-            yield way
+            branch = draft.copy()
+            branch.put(place)
+            yield branch
 
 
 def _two(engine: NativeEngine) -> Iterator[_Draft]:
@@ -167,7 +167,7 @@ def _two(engine: NativeEngine) -> Iterator[_Draft]:
                 placed: list[_Draft] = []
                 for draft in drafts:
                     ways = _fetched(draft, thing)
-                    shortest = min(ways, key=lambda way: len(way.commands), default=None)
+                    shortest = min(ways, key=lambda branch: len(branch.commands), default=None)
                     if shortest is not None:
                         placed += _placed(shortest, thing, (place,))
                 drafts = placed
@@ -183,11 +183,11 @@ def _beside_lamp(engine: NativeEngine) -> Iterator[_Draft]:
     for thing in sorted(engine.game.wanted):
         for draft in _fetched(_Draft(engine), thing):
             for place, lamp in lamps:
-                way = draft.copy()
-                way.go(place)
+                branch = draft.copy()
+                branch.go(place)
                 if lamp not in engine.toggled:
-                    way.commands.append(f"use {lamp}")
-                yield way
+                    branch.commands.append(f"use {lamp}")
+                yield branch
 
 
 _DIGITS = re.compile(r"(?<![0-9])([0-9]{1,9})(?![0-9])")

@@ -299,8 +299,8 @@ def write_corpus(book: Encyclopedia, path: Path) -> None:
 
 def plan(question: Question, turns: Sequence[Turn], left: int, form: ActionForm) -> str:
     """Return the next action of an expert that knows decomposition and answer."""
-    asked, shown = _so_far(turns, form)
-    seen = {passage.title.lower() for passage in shown}
+    queries, passages = _so_far(turns, form)
+    titles = {passage.title.lower() for passage in passages}
 
     # Queries with the titles that they shall find, as far as these are known.
     searches = [(hop.question, hop.title) for hop in question.hops]
@@ -311,46 +311,46 @@ def plan(question: Question, turns: Sequence[Turn], left: int, form: ActionForm)
 
     # The last turn is for the answer.
     for query, title in searches if left > 1 else ():
-        if title.lower() not in seen or not title:
+        if title.lower() not in titles or not title:
             for candidate in (query, title):
-                if candidate and candidate.lower() not in asked:
+                if candidate and candidate.lower() not in queries:
                     return written_search(candidate, form)
     return written_answer(question.golden[0], form)
 
 
 def explore(question: str, turns: Sequence[Turn], left: int, form: ActionForm) -> str:
     """Return the next action of an expert that knows the question and what was shown."""
-    asked, shown = _so_far(turns, form)
+    queries, passages = _so_far(turns, form)
     unraveled = unravel(question)
     if unraveled is None:
-        return _browse(question, asked, shown, left, form)
+        return _browse(question, queries, passages, left, form)
 
     # From hop to hop as far as the articles that were shown say; then a search for the next one.
     thing, chain = unraveled
     for relation in chain:
-        article = next((passage for passage in shown if passage.title == thing), None)
+        article = next((passage for passage in passages if passage.title == thing), None)
         value = None if article is None else told_by(article.text, thing, relation)
         if value is None:
             query = lexicon()["relations"][relation]["questions"][0].format(s=thing)
-            new_queries = [text for text in (query, thing) if text.lower() not in asked]
+            new_queries = [text for text in (query, thing) if text.lower() not in queries]
             if left <= 1 or not new_queries:
-                return _browse(question, asked, shown, 1, form)
+                return _browse(question, queries, passages, 1, form)
             return written_search(new_queries[0], form)
         thing = value
     return written_answer(thing, form)
 
 
 def _browse(
-    question: str, asked: set[str], shown: Sequence[Shown], left: int, form: ActionForm
+    question: str, queries: set[str], passages: Sequence[Shown], left: int, form: ActionForm
 ) -> str:
     """Return a search for the question's words, or the name that was shown most often as answer."""
     if left > 1:
         for query in (question, *names_in(question)[:1]):
-            if query.lower() not in asked:
+            if query.lower() not in queries:
                 return written_search(query, form)
 
     counts: Counter[str] = Counter()
-    for passage in shown:
+    for passage in passages:
         counts.update({passage.title, *names_in(passage.text)})
     question_words = f" {normalize_answer(question)} "
     candidates = [name for name in counts if f" {normalize_answer(name)} " not in question_words]
@@ -360,11 +360,11 @@ def _browse(
 
 def _so_far(turns: Sequence[Turn], form: ActionForm) -> tuple[set[str], list[Shown]]:
     """Return the queries so far, lower case, and the passages that were shown."""
-    asked = set[str]()
-    shown = list[Shown]()
+    queries = set[str]()
+    passages = list[Shown]()
     for turn in turns:
         move = read_move(turn.action or "", form)
         if move.kind == "search":
-            asked.add(move.text.lower())
-        shown += read_results(turn.observation) or ()
-    return asked, shown
+            queries.add(move.text.lower())
+        passages += read_results(turn.observation) or ()
+    return queries, passages

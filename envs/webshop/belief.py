@@ -43,7 +43,7 @@ from typing import NamedTuple, TypeAlias
 
 from ...facts import Fact, State
 from ..storage import packaged
-from .parser import Shown, clean, read_action
+from .parser import PageContents, clean, read_action
 
 SUB_PAGES: tuple[str, ...] = ("description", "features", "reviews", "attributes")
 """The pages behind an item page; the last one only where ``show_attrs`` is set."""
@@ -255,28 +255,28 @@ class Belief:
         return sorted((fact[1], fact[2]) for fact in self.of(name))
 
 
-def follow(before: Belief, action: str, shown: Shown, legacy: bool) -> Groups | None:
+def follow(before: Belief, action: str, contents: PageContents, legacy: bool) -> Groups | None:
     """Return the facts after an action that was answered with a page, by predicate."""
     act = read_action(action) or ("", "")
     groups: Groups = {}
 
     instruction = before.of("instruction")
-    if not instruction and shown.instruction:
-        instruction = frozenset({("instruction", shown.instruction)})
+    if not instruction and contents.instruction:
+        instruction = frozenset({("instruction", contents.instruction)})
 
-    if shown.kind == "results":
-        groups = _at_results(before, act, shown, legacy)
-    elif shown.kind == "item":
-        groups = _at_item(before, act, shown)
-    elif shown.kind == "sub":
+    if contents.kind == "results":
+        groups = _at_results(before, act, contents, legacy)
+    elif contents.kind == "item":
+        groups = _at_item(before, act, contents)
+    elif contents.kind == "sub":
         page = before.argument("page")
         if page == "item" and act[0] == "click":
             page = act[1]
         if page not in SUB_PAGES:
             return None  # no page behind an item is expected
-        groups = _at_sub_page(before, page, shown)
-    elif shown.kind == "done":
-        groups = _at_end(before, shown)
+        groups = _at_sub_page(before, page, contents)
+    elif contents.kind == "done":
+        groups = _at_end(before, contents)
     else:
         groups["page"] = _AT["search"]
 
@@ -297,26 +297,28 @@ def _kept(before: Belief, *names: str) -> Groups:
     return {name: before.groups[name] for name in names if name in before.groups}
 
 
-def _at_results(before: Belief, act: tuple[str, str], shown: Shown, legacy: bool) -> Groups:
+def _at_results(
+    before: Belief, act: tuple[str, str], contents: PageContents, legacy: bool
+) -> Groups:
     """Return the facts on a page of results."""
     opened = before.of("opened")
-    titles = shown.titles
-    prices = shown.prices
-    if shown.opened:
-        opened |= {("opened", asin) for asin in shown.opened}
+    titles = contents.titles
+    prices = contents.prices
+    if contents.opened:
+        opened |= {("opened", asin) for asin in contents.opened}
 
     # Of products that are not listed any more, those that were opened stay known.
     if opened:
-        unlisted = {fact[1] for fact in opened} - {fact[2] for fact in shown.results}
+        unlisted = {fact[1] for fact in opened} - {fact[2] for fact in contents.results}
         titles |= {fact for fact in before.of("title") if fact[1] in unlisted}
         prices |= {fact for fact in before.of("price") if fact[1] in unlisted}
 
     groups = {
         "page": _AT["results"],
-        "page_no": _fact("page_no", shown.page_no),
-        "total": _fact("total", shown.total),
+        "page_no": _fact("page_no", contents.page_no),
+        "total": _fact("total", contents.total),
         "opened": opened,
-        "result": shown.results,
+        "result": contents.results,
         "title": titles,
         "price": prices,
         "query": before.of("query"),
@@ -334,33 +336,33 @@ _BEHIND = ("query", "page_no", "total", "result", "opened", "title", "price")
 _OF_PRODUCT = (*_BEHIND, "line", *_MATCHES)
 
 
-def _at_item(before: Belief, act: tuple[str, str], shown: Shown) -> Groups:
+def _at_item(before: Belief, act: tuple[str, str], contents: PageContents) -> Groups:
     """Return the facts on an item page."""
     page_before = before.argument("page")
     was_at_item = page_before == "item" or page_before in SUB_PAGES
-    asin = _product(before, act, shown, was_at_item)
+    asin = _product(before, act, contents, was_at_item)
     same_item = was_at_item and asin == before.argument("product")
 
     groups = _kept(before, *(_OF_PRODUCT if same_item else _BEHIND))
     groups["page"] = _AT["item"]
-    groups["option"] = shown.offers
-    selected = _selection(dict(before.pairs("selected")) if same_item else {}, act, shown)
+    groups["option"] = contents.offers
+    selected = _selection(dict(before.pairs("selected")) if same_item else {}, act, contents)
     groups["selected"] = frozenset([("selected", *pair) for pair in selected.items()])
     if asin:
         groups["product"] = before.of("product") if same_item else _fact("product", asin)
         groups["opened"] = _replaced(before.of("opened"), ("opened", asin))
-        groups["title"] = _replaced(before.of("title"), ("title", asin, shown.title))
-        if shown.low:
-            price = ("price", asin, shown.low, shown.high)
+        groups["title"] = _replaced(before.of("title"), ("title", asin, contents.title))
+        if contents.low:
+            price = ("price", asin, contents.low, contents.high)
             groups["price"] = _replaced(before.of("price"), price)
 
     # On the same page as before, what meets the instruction is the same.
-    if not same_item or page_before != "item" or shown.offers != before.of("option"):
+    if not same_item or page_before != "item" or contents.offers != before.of("option"):
         instruction = before.argument("instruction")
-        in_title = met_words(instruction, [shown.title])
+        in_title = met_words(instruction, [contents.title])
         groups["attr_match"] = groups.get("attr_match", _NONE) | in_title
-        groups["option_available"] = met_options(instruction, shown.options)
-        groups["price_ok"] = met_price(instruction, shown.low, shown.high)
+        groups["option_available"] = met_options(instruction, contents.options)
+        groups["price_ok"] = met_price(instruction, contents.low, contents.high)
     return groups
 
 
@@ -371,43 +373,47 @@ def _replaced(facts: frozenset[Fact], fact: Fact) -> frozenset[Fact]:
     return frozenset([fact, *[other for other in facts if other[1] != fact[1]]])
 
 
-def _product(before: Belief, act: tuple[str, str], shown: Shown, was_at_item: bool) -> str:
+def _product(
+    before: Belief, act: tuple[str, str], contents: PageContents, was_at_item: bool
+) -> str:
     """Return the product of an item page: the one at hand, the one clicked on, or one by title."""
     here = before.argument("product") if was_at_item else ""
-    if here and ("title", here, shown.title) in before.of("title"):
+    if here and ("title", here, contents.title) in before.of("title"):
         return here
     if act[0] == "click" and any(fact[2] == act[1] for fact in before.of("result")):
         return act[1]
     if was_at_item:
         return here
 
-    asins = [asin for asin, title in before.pairs("title") if title == shown.title]
+    asins = [asin for asin, title in before.pairs("title") if title == contents.title]
     return asins[0] if len(asins) == 1 else ""
 
 
-def _selection(selected: dict[str, str], act: tuple[str, str], shown: Shown) -> dict[str, str]:
+def _selection(
+    selected: dict[str, str], act: tuple[str, str], contents: PageContents
+) -> dict[str, str]:
     """Return what is selected on an item page: as it shows, else as the clicks so far say."""
     selection = {}
     for group, value in selected.items():
-        if ("option", group, value) in shown.offers:
+        if ("option", group, value) in contents.offers:
             selection[group] = value
 
     # Of groups that share a value, a click selects it in the last one.
     if act[0] == "click" and act[1] == act[1].strip():
         clicked = clean(act[1])
-        for group, value in reversed(shown.options):
+        for group, value in reversed(contents.options):
             if value == clicked:
                 selection[group] = clicked
                 break
-    if not shown.selected:
+    if not contents.selected:
         return selection
 
     # What the page marks is right. What it does not mark may be selected all the same where
     # upstream, which looks for values in escaped JSON, does not find it.
     marked: dict[str, list[str]] = {}
-    for group, value in shown.selected:
+    for group, value in contents.selected:
         marked.setdefault(group, []).append(value)
-    for group in dict(shown.options):
+    for group in dict(contents.options):
         believed = selection.get(group, "")
         if group in marked and believed not in marked[group]:
             selection[group] = marked[group][0]
@@ -416,30 +422,30 @@ def _selection(selected: dict[str, str], act: tuple[str, str], shown: Shown) -> 
     return selection
 
 
-def _at_sub_page(before: Belief, page: str, shown: Shown) -> Groups:
+def _at_sub_page(before: Belief, page: str, contents: PageContents) -> Groups:
     """Return the facts on a page behind an item."""
     groups = _kept(before, *_BEHIND, "product", "option", "selected", *_MATCHES)
     groups["page"] = _AT[page]
 
     lines = frozenset(
-        [("line", page, str(number), line) for number, line in enumerate(shown.lines, 1) if line]
+        [("line", page, str(number), line) for number, line in enumerate(contents.lines, 1) if line]
     )
     known = before.of("line")
     groups["line"] = lines.union([fact for fact in known if fact[1] != page])
     if not lines <= known:
-        in_lines = met_words(before.argument("instruction"), shown.lines)
+        in_lines = met_words(before.argument("instruction"), contents.lines)
         groups["attr_match"] = before.of("attr_match") | in_lines
     return groups
 
 
-def _at_end(before: Belief, shown: Shown) -> Groups:
+def _at_end(before: Belief, contents: PageContents) -> Groups:
     """Return the facts after a purchase."""
     groups = _kept(before, *_BEHIND, "product", "option", "selected", "line", *_MATCHES)
     groups["page"] = _AT["done"]
     groups["done"] = _fact("done")
-    if shown.asin:
-        groups["product"] = _fact("product", shown.asin)
-        groups["selected"] = frozenset(("selected", *pair) for pair in shown.selected)
-    if shown.reward:
-        groups["reward"] = _fact("reward", shown.reward)
+    if contents.asin:
+        groups["product"] = _fact("product", contents.asin)
+        groups["selected"] = frozenset(("selected", *pair) for pair in contents.selected)
+    if contents.reward:
+        groups["reward"] = _fact("reward", contents.reward)
     return groups

@@ -75,22 +75,22 @@ class WebShopCanonicalizer:
 
     def initial(self, goal: str, observation: str) -> State:
         """Return the task and the page that the first observation shows."""
-        shown = read_page(observation)
-        instruction = clean(goal) or (shown.instruction if shown is not None else "")
+        contents = read_page(observation)
+        instruction = clean(goal) or (contents.instruction if contents is not None else "")
         facts: set[Fact] = {("instruction", instruction)} if instruction else set()
-        if shown is None or shown.kind != "search":
+        if contents is None or contents.kind != "search":
             return State(frozenset(facts), parsed=False)
         return State(frozenset(facts | {("page", "search")}))
 
     def update(self, state: State, action: str, observation: str) -> State:
         """Return the belief after `action` was answered with `observation`."""
-        shown = read_page(observation)
+        contents = read_page(observation)
         memory = self._memory
         if memory is not None and memory[0] is state:
             before = memory[1]
         else:
             before = Belief.of_facts(state.facts)
-        groups = None if shown is None else follow(before, action, shown, self.legacy)
+        groups = None if contents is None else follow(before, action, contents, self.legacy)
         if groups is None:
             return State(state.facts, parsed=False)
 

@@ -439,9 +439,8 @@ class WebShopEnv(TextEnv):
 
     def _outcome_of(self, invalid: bool, bought: bool = False) -> Outcome:
         """Return the page where the shopper stands, with what it is worth."""
-        here = self.session
-        worth = here.reward or 0.0
-        page = self._pages.write(here, self.wanted.text)
+        worth = self.session.reward or 0.0
+        page = self._pages.write(self.session, self.wanted.text)
         reward = worth if bought else 0.0
         return Outcome(page, reward, worth, worth == 1.0, bought, invalid, self._admissible())
 

@@ -72,27 +72,27 @@ class ShopExpert:
         """Whether any of its queries finds the goal's product."""
         return self._plan.found
 
-    def action(self, here: Session) -> str | None:
+    def action(self, session: Session) -> str | None:
         """Return the next action from where the shopper stands; None where the episode is over."""
         query, target, page, _ = self._plan
-        if here.page == "done":
+        if session.page == "done":
             return None
-        if here.page == "search":
+        if session.page == "search":
             return f"search[{query}]"
-        if here.page == "item" and here.row == target:
-            return self._choose(here)
-        if here.page in SUB_PAGES and here.row == target:
+        if session.page == "item" and session.row == target:
+            return self._choose(session)
+        if session.page in SUB_PAGES and session.row == target:
             return "click[< prev]"
-        return self._towards(here, target, page)
+        return self._towards(session, target, page)
 
-    def _towards(self, here: Session, target: int, page: int) -> str:
+    def _towards(self, session: Session, target: int, page: int) -> str:
         """Return the next action on the way to the target's page, from a page that is not it."""
-        if target not in here.rows:
+        if target not in session.rows:
             return "click[back to search]"
 
         # Either back to the list and through its pages, or a new search, where that is shorter.
-        pages_ahead = here.rows.index(target) // ON_A_PAGE + 1 - here.page_no
-        levels = {"results": 0, "item": 1}.get(here.page, 2)
+        pages_ahead = session.rows.index(target) // ON_A_PAGE + 1 - session.page_no
+        levels = {"results": 0, "item": 1}.get(session.page, 2)
         if abs(pages_ahead) + levels > 1 + page:
             return "click[back to search]"
         if levels:
@@ -101,10 +101,10 @@ class ShopExpert:
             return "click[next >]" if pages_ahead > 0 else "click[< prev]"
         return f"click[{self._catalog.asin(target).lower()}]"
 
-    def _choose(self, here: Session) -> str:
+    def _choose(self, session: Session) -> str:
         """Return the click that sets the next option, or buys."""
-        if here.row == self._wanted:
-            selected = {clean(group): clean(value) for group, value in here.options.items()}
+        if session.row == self._wanted:
+            selected = {clean(group): clean(value) for group, value in session.options.items()}
             for group, value, name in self._choices:
                 if selected.get(clean(group)) != clean(value):
                     return f"click[{name}]"

@@ -160,7 +160,7 @@ _NONE: frozenset[Fact] = frozenset()
 _Entry: TypeAlias = tuple[str, Fact, Fact]
 
 
-class Shown(NamedTuple):
+class PageContents(NamedTuple):
     """What a page shows; every text is clean (see `clean`)."""
 
     kind: str
@@ -183,7 +183,7 @@ class Shown(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def read_page(text: str) -> Shown | None:
+def read_page(text: str) -> PageContents | None:
     """Return what a page shows; None for a text that is no page."""
     separator = text.find(_SEPARATOR)
     line_end = text.find("\n")
@@ -209,7 +209,7 @@ def read_page(text: str) -> Shown | None:
             instruction = _instruction(" ".join(parts[start + 1 : end]))
             return _behind(instruction, parts[end + 1 :], marks[end + 1 :], marked)
     if first == "WebShop" and len(parts) > 3 and parts[-1] == "Search":
-        return Shown("search", _instruction(" ".join(parts[2:-1])))
+        return PageContents("search", _instruction(" ".join(parts[2:-1])))
     return None
 
 
@@ -243,7 +243,7 @@ def _button(line: str) -> tuple[str, str]:
     return line, _PLAIN
 
 
-def _behind(instruction: str, parts: list[str], marks: list[str], marked: bool) -> Shown:
+def _behind(instruction: str, parts: list[str], marks: list[str], marked: bool) -> PageContents:
     """Read what follows the button *Back to Search*."""
     heading = _HEADING.fullmatch(parts[0]) if parts else None
     if heading is not None:
@@ -255,10 +255,10 @@ def _behind(instruction: str, parts: list[str], marks: list[str], marked: bool) 
         for end in range(len(parts) - 2, start - 1, -1):
             if parts[end].startswith(_PRICE_TAG):
                 return _item(instruction, parts[start : end + 1], marks[start:end], marked)
-    return Shown("sub", instruction, lines=tuple(map(clean, parts[start:])))
+    return PageContents("sub", instruction, lines=tuple(map(clean, parts[start:])))
 
 
-def _item(instruction: str, parts: list[str], marks: list[str], marked: bool) -> Shown:
+def _item(instruction: str, parts: list[str], marks: list[str], marked: bool) -> PageContents:
     """Read an item page from its options to its price."""
     low, high = cents(parts[-1][len("Price: ") :])
     above = parts[:-1]
@@ -266,7 +266,7 @@ def _item(instruction: str, parts: list[str], marks: list[str], marked: bool) ->
         options, selected, title = options_of_lines(above, marks)
     else:
         options, selected, title = options_of_parts(above)
-    return Shown(
+    return PageContents(
         "item",
         instruction,
         options=options,
@@ -288,7 +288,9 @@ def _listed(asin: str, title: str, price: str) -> _Entry | None:
     return asin, ("title", asin, clean(title)), ("price", asin, low, high)
 
 
-def _results(instruction: str, heading: re.Match[str], parts: list[str], marks: list[str]) -> Shown:
+def _results(
+    instruction: str, heading: re.Match[str], parts: list[str], marks: list[str]
+) -> PageContents:
     """Read a page of results from its heading on."""
     if "" in parts:
         rows = [number for number, part in enumerate(parts) if part]
@@ -317,7 +319,7 @@ def _results(instruction: str, heading: re.Match[str], parts: list[str], marks: 
         start += step
 
     ranked = enumerate(entries, first_rank)
-    return Shown(
+    return PageContents(
         "results",
         instruction,
         page_no=page_no,
@@ -329,12 +331,12 @@ def _results(instruction: str, heading: re.Match[str], parts: list[str], marks: 
     )
 
 
-def _done(parts: Sequence[str]) -> Shown:
+def _done(parts: Sequence[str]) -> PageContents:
     """Read the page after a purchase."""
     texts = [part.strip() for part in parts]
     asin = _after(texts, "asin")
     score = next((after for text, after in pairwise(texts) if text.startswith(_SCORE)), "")
-    return Shown(
+    return PageContents(
         "done",
         selected=_options_in_json(_after(texts, "options")),
         asin=asin.lower() if _ASIN.fullmatch(asin) else "",

@@ -58,7 +58,7 @@ class Shop:
         self._links: dict[int, str] = {}
         self._choices_by_row: dict[int, _Choices] = {}
 
-    def act(self, here: Session, action: str) -> Session | None:
+    def act(self, session: Session, action: str) -> Session | None:
         """Return where an action leads, or None where it means nothing here."""
         parsed = read_action(action) if self.legacy else read_written(action)
         if parsed is None:
@@ -68,49 +68,49 @@ class Shop:
             argument = " ".join(argument.lower().split())
 
         # Upstream accepts a search on every page, the one after the purchase included.
-        if verb == "search" and argument and (self.legacy or here.page == "search"):
-            return self._search(here, argument)
+        if verb == "search" and argument and (self.legacy or session.page == "search"):
+            return self._search(session, argument)
         if verb == "click" and argument != "search":
-            return self._click(here, argument)
+            return self._click(session, argument)
         return None
 
-    def clickables(self, here: Session) -> list[str]:
+    def clickables(self, session: Session) -> list[str]:
         """Return the texts that can be clicked on."""
-        if here.page == "results":
-            links = [self._link(row).removeprefix("click[")[:-1] for row in here.shown()]
-            return [*self.buttons(here), *links]
-        if here.page == "item":
-            return list(self._choices(here).texts)
-        return self.buttons(here)
+        if session.page == "results":
+            links = [self._link(row).removeprefix("click[")[:-1] for row in session.shown()]
+            return [*self.buttons(session), *links]
+        if session.page == "item":
+            return list(self._choices(session).texts)
+        return self.buttons(session)
 
-    def clicks(self, here: Session) -> tuple[str, ...]:
+    def clicks(self, session: Session) -> tuple[str, ...]:
         """Return an action for each of the `clickables`."""
-        if here.page == "item":
-            return self._choices(here).clicks
-        actions = [f"click[{name}]" for name in self.buttons(here)]
-        if here.page == "results":
-            actions += map(self._link, here.shown())
+        if session.page == "item":
+            return self._choices(session).clicks
+        actions = [f"click[{name}]" for name in self.buttons(session)]
+        if session.page == "results":
+            actions += map(self._link, session.shown())
         return tuple(actions)
 
-    def buttons(self, here: Session) -> list[str]:
+    def buttons(self, session: Session) -> list[str]:
         """Return the buttons of a page, in lower case."""
-        if here.page == "search":
+        if session.page == "search":
             return ["search"]
-        if here.page == "done":
+        if session.page == "done":
             return []
-        if here.page == "results":
+        if session.page == "results":
             buttons = [_BACK]
-            if here.page_no > 1:
+            if session.page_no > 1:
                 buttons.append(_PREVIOUS)
             # Upstream has pages of results without end.
-            if self.legacy or here.page_no * ON_A_PAGE < len(here.rows):
+            if self.legacy or session.page_no * ON_A_PAGE < len(session.rows):
                 buttons.append(_NEXT)
             return buttons
-        if here.page == "item":
+        if session.page == "item":
             return [_BACK, _PREVIOUS, *self.sub_pages, _BUY]
         return [_BACK, _PREVIOUS]
 
-    def _search(self, here: Session, query: str) -> Session:
+    def _search(self, session: Session, query: str) -> Session:
         """Return where a search leads."""
         words = query.split(" ")
         # Upstream's escapes: all products of a category, or those once found by a query.
@@ -120,40 +120,40 @@ class Shop:
             rows = self.catalog.rows_with("queries", " ".join(words[1:]).strip())
         else:
             rows = self.catalog.search_rows(query, _MOST_RESULTS)
-        return Session("results", query, tuple(rows), 1, opened=here.opened)
+        return Session("results", query, tuple(rows), 1, opened=session.opened)
 
-    def _click(self, here: Session, text: str) -> Session | None:
+    def _click(self, session: Session, text: str) -> Session | None:
         """Return where a click on a button, a product or an option leads."""
-        if text in self.buttons(here):
-            return self._press(here, text)
+        if text in self.buttons(session):
+            return self._press(session, text)
 
-        if here.page == "results":
-            for row in here.shown():
+        if session.page == "results":
+            for row in session.shown():
                 if self._link(row) == f"click[{text}]":
-                    return here._replace(page="item", row=row, opened=here.opened | {row})
-        elif here.page == "item":
-            option = self._choices(here).pairs.get(text)
+                    return session._replace(page="item", row=row, opened=session.opened | {row})
+        elif session.page == "item":
+            option = self._choices(session).pairs.get(text)
             if option is not None:
                 group, value = option
-                return here._replace(options={**here.options, group: value})
+                return session._replace(options={**session.options, group: value})
         return None
 
-    def _press(self, here: Session, button: str) -> Session:
+    def _press(self, session: Session, button: str) -> Session:
         """Return where a button leads."""
         if button == _BACK:
             return Session()
         if button in self.sub_pages:
-            return here._replace(page=button)
+            return session._replace(page=button)
         if button == _BUY:
-            return here._replace(page="done")
+            return session._replace(page="done")
 
-        if here.page == "results":
+        if session.page == "results":
             step = 1 if button == _NEXT else -1
-            return here._replace(page_no=here.page_no + step, row=None, options=_NOTHING)
+            return session._replace(page_no=session.page_no + step, row=None, options=_NOTHING)
         # From an item back to the results its options are forgotten; from behind an item they stay.
-        if here.page == "item":
-            return here._replace(page="results", row=None, options=_NOTHING)
-        return here._replace(page="item")
+        if session.page == "item":
+            return session._replace(page="results", row=None, options=_NOTHING)
+        return session._replace(page="item")
 
     def _link(self, row: int) -> str:
         """Return the action that opens a listed product."""
@@ -162,17 +162,17 @@ class Shop:
             link = _remember(self._links, row, f"click[{self.catalog.asin(row).lower()}]")
         return link
 
-    def _choices(self, here: Session) -> _Choices:
+    def _choices(self, session: Session) -> _Choices:
         """Return what can be clicked on at an item."""
-        assert here.row is not None
-        remembered = self._choices_by_row.get(here.row)
+        assert session.row is not None
+        remembered = self._choices_by_row.get(session.row)
         if remembered is not None:
             return remembered
 
         # Of two groups that share a value, the text selects the later one, as upstream.
-        buttons = self.buttons(here)
+        buttons = self.buttons(session)
         options: list[tuple[str, str]] = []
-        for group, values in self.catalog.product(here.row).options:
+        for group, values in self.catalog.product(session.row).options:
             options += [(group, value) for value in values]
         pairs = {_as_clicked(value, self.legacy): (group, value) for group, value in options}
         listed = list(pairs)
@@ -192,7 +192,7 @@ class Shop:
 
         texts = tuple(dict.fromkeys([*buttons, *listed]))
         clicks = tuple([f"click[{text}]" for text in texts])
-        return _remember(self._choices_by_row, here.row, _Choices(pairs, texts, clicks))
+        return _remember(self._choices_by_row, session.row, _Choices(pairs, texts, clicks))
 
 
 def _as_clicked(value: str, legacy: bool) -> str:
@@ -233,11 +233,11 @@ class Pages:
         self._tops: dict[str, str] = {}
         self._buttons = {name.lower(): self._button(name) for name in _BUTTONS}
 
-    def write(self, here: Session, instruction: str) -> str:
+    def write(self, session: Session, instruction: str) -> str:
         """Return the page where the shopper stands."""
-        if here.page == "done":
-            return self._first(_receipt(here, self._catalog))
-        if here.page == "search":
+        if session.page == "done":
+            return self._first(_receipt(session, self._catalog))
+        if session.page == "search":
             return self._first(["WebShop", "Instruction: ", instruction, self._buttons["search"]])
 
         # All other pages begin with the same lines.
@@ -246,23 +246,23 @@ class Pages:
             nodes = ["Instruction:", instruction, self._buttons["back to search"]]
             top = _remember(self._tops, instruction, self._first(nodes))
 
-        if here.page == "results":
-            return top + self._results(here)
-        assert here.row is not None
-        if here.page == "item":
-            return self._item(here, here.row, top + self._more([self._buttons["< prev"]]))
-        lines = _lines(here.page, self._catalog.product(here.row))
+        if session.page == "results":
+            return top + self._results(session)
+        assert session.row is not None
+        if session.page == "item":
+            return self._item(session, session.row, top + self._more([self._buttons["< prev"]]))
+        lines = _lines(session.page, self._catalog.product(session.row))
         return top + self._more([self._buttons["< prev"], *lines])
 
-    def _results(self, here: Session) -> str:
+    def _results(self, session: Session) -> str:
         """Return a page of results below its first lines."""
-        head = f"Page {here.page_no} (Total results: {len(here.rows)})"
-        buttons = [self._buttons[name] for name in self._shop.buttons(here)[1:]]
+        head = f"Page {session.page_no} (Total results: {len(session.rows)})"
+        buttons = [self._buttons[name] for name in self._shop.buttons(session)[1:]]
         parts = [self._more([head, *buttons])]
 
         # Only in the mode `text_rich` does a page show which products were opened.
-        opened = here.opened if self._rich else ()
-        for row in here.shown():
+        opened = session.opened if self._rich else ()
+        for row in session.shown():
             key = (row, row in opened)
             parts.append(self._cards.get(key) or self._card(*key))
         return "".join(parts)
@@ -277,30 +277,30 @@ class Pages:
             text = f"{_SEP}{asin}{self._more([title, tag])}"
         return _remember(self._cards, (row, opened), text)
 
-    def _item(self, here: Session, row: int, head: str) -> str:
+    def _item(self, session: Session, row: int, head: str) -> str:
         """Return an item's page, with what is selected."""
         pieces = self._items.get(row)
         if pieces is None:
             product = self._catalog.product(row)
-            buttons = [self._buttons[name] for name in self._shop.buttons(here)[2:]]
+            buttons = [self._buttons[name] for name in self._shop.buttons(session)[2:]]
             below = [product.title, f"Price: {product.price_tag}", "Rating: N.A.", *buttons]
             options = self._options(product, set())[0]
             pieces = _remember(self._items, row, (options, self._more(below)))
         options, below_options = pieces
 
         # Upstream's plain text does not show at all what is selected.
-        if not here.options or (self._shop.legacy and not self._rich):
+        if not session.options or (self._shop.legacy and not self._rich):
             return head + options + below_options
 
         product = self._catalog.product(row)
         if not self._rich:
             selected = []
             for group, _ in product.options:
-                if group in here.options:
-                    selected.append(f"Selected {group}: {here.options[group]}")
+                if group in session.options:
+                    selected.append(f"Selected {group}: {session.options[group]}")
             return head + options + self._more(selected) + below_options
 
-        options, clicked = self._options(product, self._marked(here, product))
+        options, clicked = self._options(product, self._marked(session, product))
         above = [f"You have clicked {value}." for value in reversed(clicked)]
         return self._more(above) + head + options + below_options
 
@@ -320,15 +320,15 @@ class Pages:
                     nodes.append(f"  [button] {value} [button_]")
         return self._more(nodes), clicked
 
-    def _marked(self, here: Session, product: Product) -> set[tuple[str, str]]:
+    def _marked(self, session: Session, product: Product) -> set[tuple[str, str]]:
         """Return the options that the mode `text_rich` shows as clicked."""
         if not self._shop.legacy:
-            return set(here.options.items())
+            return set(session.options.items())
 
         # Upstream marks every value that stands in quotes anywhere in the page's address, which has
         # the query and the selected options: never one that JSON escapes.
-        words = "+".join((here.query or "").split(" "))
-        address = f"{words}/{here.page_no}/{json.dumps(dict(here.options))}"
+        words = "+".join((session.query or "").split(" "))
+        address = f"{words}/{session.page_no}/{json.dumps(dict(session.options))}"
         marked = set()
         for group, values in product.options:
             for value in values:
@@ -371,16 +371,16 @@ def _lines(page: str, product: Product) -> list[str]:
     return []
 
 
-def _receipt(here: Session, catalog: Catalog) -> list[str]:
+def _receipt(session: Session, catalog: Catalog) -> list[str]:
     """Return the texts of the page after a purchase."""
-    assert here.row is not None
-    options = json.dumps(dict(here.options), sort_keys=True)
+    assert session.row is not None
+    options = json.dumps(dict(session.options), sort_keys=True)
     for sign, written in _IN_SCRIPT.items():
         options = options.replace(sign, written)
 
     fields = {
-        "{asin}": catalog.asin(here.row),
+        "{asin}": catalog.asin(session.row),
         "{options}": options,
-        "{reward}": str(here.reward),
+        "{reward}": str(session.reward),
     }
     return [fields.get(node, node) for node in packaged(__package__, "receipt")]
