@@ -58,10 +58,17 @@ class TokenTrie:
 
 def until_unique(sequences: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
     """Return for each sequence its tokens up to the first that tells it from all others."""
-    whole = [tuple(sequence) for sequence in sequences]
-    counts = Counter(one[:n] for one in set(whole) for n in range(1, len(one) + 1))
-    shared = [sum(counts[one[:n]] > 1 for n in range(1, len(one) + 1)) for one in whole]
-    return [one[: count + 1] for one, count in zip(whole, shared, strict=True)]
+    wholes = [tuple(sequence) for sequence in sequences]
+    beginnings: Counter[tuple[int, ...]] = Counter()
+    for whole in set(wholes):
+        beginnings.update(whole[:length] for length in range(1, len(whole) + 1))
+
+    unique = []
+    for whole in wholes:
+        lengths = range(1, len(whole) + 1)
+        shared = sum(beginnings[whole[:length]] > 1 for length in lengths)
+        unique.append(whole[: shared + 1])
+    return unique
 
 
 _WORTH_SHARING = 64  # tokens; one more pass costs about as much as a small model's token
@@ -73,15 +80,15 @@ _SLICE = 2**24  # the most logits that are made single precision at a time
 
 def chunks(lengths: Sequence[int], rows: int, tokens: int) -> list[list[int]]:
     """Return which items go together: alike in length, the longest first."""
-    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
-    found: list[list[int]] = []
-    for i in order:
-        last = found[-1] if found else []
+    longest_first = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    together: list[list[int]] = []
+    for i in longest_first:
+        last = together[-1] if together else []
         if last and len(last) < rows and (len(last) + 1) * lengths[last[0]] <= tokens:
             last.append(i)
         else:
-            found.append([i])
-    return found
+            together.append([i])
+    return together
 
 
 @dataclass(slots=True)
@@ -147,13 +154,18 @@ class Engine:
             guesses: Tokens that are read after each prompt, of those `more`.
         """
         layers = self.model.config.get_text_config(decoder=True).num_hidden_layers
+        rows = len(prompts)
+        room = max(map(len, prompts)) + more
+
         paths = [self.tree.find(prompt[:-1]) for prompt in prompts]
         known = [sum(count for _, count in path) for path in paths]
-        room, rows = max(map(len, prompts)) + more, len(prompts)
         cache = cache_class()(layers, rows, room, min(known), self.spare)
         for row, path in enumerate(paths):
             cache.fill(row, path)
-        texts = [[*one, *some] for one, some in zip(prompts, guesses or [[]] * rows, strict=True)]
+
+        if guesses is None:
+            guesses = [[]] * rows
+        texts = [[*prompt, *guess] for prompt, guess in zip(prompts, guesses, strict=True)]
         return Rows(self, texts, cache, known)
 
 
@@ -208,17 +220,23 @@ class Rows:
         """
         import torch
 
-        cache, device = self.cache, self.engine.device
-        slots = positions if slots is None else slots
+        cache = self.cache
+        device = self.engine.device
+        if slots is None:
+            slots = positions
         ends = slots.masked_fill(~valid, -1)
         cache.upto = max(int(ends.max()) + 1, cache.upto)
-        first, count = int(slots[0, 0]), slots.shape[1]
+
+        # Rows that go to the same slots, one after the other, are written as one block.
+        first = int(slots[0, 0])
+        count = slots.shape[1]
         alike = bool(valid.all()) and bool((slots == slots[:1]).all())
         if alike and count == int(slots[0, -1]) - first + 1:
             cache.slots = slice(first, first + count)
         else:
             cache.slots = slots.masked_fill(~valid, cache.room - 1)
             cache.numbers = torch.arange(len(slots), device=device)[:, None]
+
         positions = positions.clamp(min=0)
         mask = None
         whole = alike and cache.upto == first + count  # all slots are seen, or the model is causal
@@ -226,6 +244,7 @@ class Rows:
             if allowed is None:
                 allowed = torch.arange(cache.upto, device=device) <= positions[:, :, None]
             mask = additive(allowed[:, None], self.engine.model.dtype)
+
         return (model or self.engine.model)(
             input_ids=ids,
             position_ids=positions,
@@ -239,22 +258,26 @@ class Rows:
         """Return the logits after each text's last token and so many before it, padded at the end."""
         import torch
 
-        model, cache, rows = self.engine.model, self.cache, len(self.texts)
+        model = self.engine.model
+        cache = self.cache
+        rows = len(self.texts)
         last = torch.tensor(lengths, device=self.engine.device)[:, None]
         width = max(lengths) + 1
         columns = torch.arange(width, device=self.engine.device).minimum(last) - last
-        sdpa = model.config._attn_implementation == "sdpa"
-        if self.engine.device.type != "cpu" or not sdpa or rows == 1:
+
+        is_sdpa = model.config._attn_implementation == "sdpa"
+        if self.engine.device.type != "cpu" or not is_sdpa or rows == 1:
             logits = self.read(*self.rest(), logits_to_keep=width).logits
             return logits.gather(1, (columns + width - 1)[:, :, None].expand(logits.shape))
-        places = [  # on a CPU in one line: padding costs as much as tokens
-            (text[slot], slot, row)
-            for row, (text, known) in enumerate(zip(self.texts, self.known, strict=True))
-            for slot in range(known, len(text))
-        ]
+
+        # On a CPU padding costs as much as tokens: all rows' tokens are read in one line.
+        places = []
+        for row, (text, known) in enumerate(zip(self.texts, self.known, strict=True)):
+            places += [(text[slot], slot, row) for slot in range(known, len(text))]
         ids, slots, cache.numbers = torch.tensor(places).T[:, None]
         sizes = [*map(len, self.texts)]
-        cache.slots, cache.upto = slots, max(sizes)
+        cache.slots = slots
+        cache.upto = max(sizes)
         mask = line_mask().of(self.known, sizes, model.dtype)
         kept = torch.tensor([end - 1 for _, end, *_ in mask.parts])[:, None] + columns
         options = {"past_key_values": cache, "use_cache": True, "logits_to_keep": kept.flatten()}
@@ -290,7 +313,10 @@ class Row:
     random: Random = field(init=False)
 
     def restart(self) -> None:
-        self.tokens, self.logprobs, self.finish, self.node = [], [], "", 0
+        self.tokens = []
+        self.logprobs = []
+        self.finish = ""
+        self.node = 0
         # Python's generator: any whole number is a seed (torch's keeps 32 bits), one number per
         # position whatever the limit, and the same in every version.
         self.random = Random(self.sampling.seed & (2**64 - 1))
@@ -314,37 +340,43 @@ def decode(engine: Engine, rows: Sequence[Row]) -> Sequence[Row]:
 
     for row in rows:
         row.restart()
-    device, active = engine.device, list(rows)
+    device = engine.device
+    active = list(rows)
     widest = max(_LOGITS // (len(rows) * _vocabulary(engine)), 1)  # tokens of a row in a pass
     config = engine.model.config.get_text_config(decoder=True)
     if any(kind in str(getattr(config, "rope_parameters", "")) for kind in _BY_LENGTH):
         widest = 1
+
     guesses = [_guess(engine, row, widest) for row in rows]
-    logits, begun = _read(engine, rows, guesses)
+    logits, batch = _read(engine, rows, guesses)
     while True:
         _push(engine, active, guesses, logits)
+
+        # Rows that are done leave the batch at once; what was computed for them is remembered.
         for number, row in enumerate(active):
             if row.finish:
-                begun.keep(number, [*row.prompt, *row.tokens[:-1]])
+                batch.keep(number, [*row.prompt, *row.tokens[:-1]])
         left = [number for number, row in enumerate(active) if not row.finish]
         if not left:
             engine.tree.shrink()
             return rows
         if len(left) < len(active):
-            active = [active[number] for number in begun.cache.only(left)]
-        guesses = [_guess(engine, row, widest) for row in active]
+            active = [active[number] for number in batch.cache.only(left)]
+
         # A column is read if it is a guess in at least half of the rows.
+        guesses = [_guess(engine, row, widest) for row in active]
         width = 1 + sorted(map(len, guesses))[len(guesses) // 2]
         guesses = [guess[: width - 1] for guess in guesses]
+
         starts = [len(row.prompt) + len(row.tokens) - 1 for row in active]
-        ids = [[row.tokens[-1], *guess] for row, guess in zip(active, guesses, strict=True)]
-        valid = torch.tensor([[len(some)] for some in ids], device=device)
+        parts = [[row.tokens[-1], *guess] for row, guess in zip(active, guesses, strict=True)]
+        lengths = torch.tensor([[len(part)] for part in parts], device=device)
         columns = torch.arange(width, device=device)
-        given = [some + [0] * (width - len(some)) for some in ids]
-        logits = begun.read(
-            torch.tensor(given, device=device),
-            torch.tensor(starts, device=device)[:, None] + columns.minimum(valid - 1),
-            columns < valid,
+        padded = [part + [0] * (width - len(part)) for part in parts]
+        logits = batch.read(
+            torch.tensor(padded, device=device),
+            torch.tensor(starts, device=device)[:, None] + columns.minimum(lengths - 1),
+            columns < lengths,
             logits_to_keep=width,
         ).logits
 
@@ -363,49 +395,54 @@ def _push(
     """Choose the next tokens of rows: one, and one more after each that was guessed."""
     import torch
 
-    some = list(range(len(rows)))
+    guessed_so_far = list(range(len(rows)))
     for column in range(logits.shape[1]):
         scores = logits[:, column]
-        if len(some) < len(rows):
-            scores = scores[torch.tensor(some, device=engine.device)]
-        chosen = _choose(scores, [rows[i] for i in some])
-        right = []
-        for i, token, logprob in zip(some, *chosen, strict=True):
+        if len(guessed_so_far) < len(rows):
+            scores = scores[torch.tensor(guessed_so_far, device=engine.device)]
+        tokens, logprobs = _choose(scores, [rows[i] for i in guessed_so_far])
+
+        rightly_guessed = []
+        for i, token, logprob in zip(guessed_so_far, tokens, logprobs, strict=True):
             row = rows[i]
             row.push(token, logprob)
             if row.finish:
                 engine.tree.ngrams.learn([*row.prompt[-LONG:], *row.tokens], len(row.tokens))
             elif guesses[i][column : column + 1] == [token]:
-                right.append(i)
-        if not right:
+                rightly_guessed.append(i)
+        if not rightly_guessed:
             return
-        some = right
+        guessed_so_far = rightly_guessed
 
 
 def _read(
     engine: Engine, rows: Sequence[Row], guesses: Sequence[Sequence[int]]
 ) -> tuple[Any, Rows]:
     """Return the logits after each row's prompt and guessed tokens, and the batch."""
-    number: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
-    which = [
-        number.setdefault((tuple(row.prompt), tuple(guess)), len(number))
+    # Rows with the same prompt, as of several samples, are read once.
+    number_of: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+    numbers = [
+        number_of.setdefault((tuple(row.prompt), tuple(guess)), len(number_of))
         for row, guess in zip(rows, guesses, strict=True)
     ]
-    prompts, ahead = map(list, zip(*number, strict=True))
-    if shared := _shared_beginning(prompts):  # it is read once, for all rows
+    prompts, different_guesses = map(list, zip(*number_of, strict=True))
+
+    shared = _shared_beginning(prompts)
+    if shared:  # it is read once, for all rows
         start = prompts[0][:shared]
         if sum(count for _, count in engine.tree.find(start)) < shared - 1:
-            alone = engine.begin([start], 0)
-            alone.read(*alone.rest(), logits_to_keep=1)
-            alone.keep(0, start)
-    begun = engine.begin(prompts, max(row.limit for row in rows), ahead)
-    logits = begun.last([*map(len, ahead)])
-    if len(number) < len(rows):
+            beginning = engine.begin([start], 0)
+            beginning.read(*beginning.rest(), logits_to_keep=1)
+            beginning.keep(0, start)
+
+    batch = engine.begin(prompts, max(row.limit for row in rows), different_guesses)
+    logits = batch.last([*map(len, different_guesses)])
+    if len(number_of) < len(rows):
         import torch
 
-        logits = logits[torch.tensor(which, device=engine.device)]
-        begun.select(which)
-    return logits, begun
+        logits = logits[torch.tensor(numbers, device=engine.device)]
+        batch.select(numbers)
+    return logits, batch
 
 
 def _shared_beginning(prompts: Sequence[tuple[int, ...]]) -> int:
