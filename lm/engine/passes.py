@@ -466,17 +466,22 @@ def _choose(logits: Any, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
     for i, row in enumerate(rows):
         kind = row.trie is not None, row.sampling.temperature > 0, row.sampling.top_p < 1
         groups.setdefault(kind, []).append(i)
-    for (bound, sampled, _), some in groups.items():
-        whole = len(some) == len(rows)
-        index = slice(None) if whole else torch.tensor(some, device=scores.device)
-        options, group = scores[index], [rows[i] for i in some]
-        if bound:
+
+    for (has_trie, is_sampled, _), members in groups.items():
+        index: Any = slice(None)
+        if len(members) < len(rows):
+            index = torch.tensor(members, device=scores.device)
+        options = scores[index]
+        group = [rows[i] for i in members]
+        if has_trie:
             tokens = _allowed(group, scores.device)
             options = options.gather(1, tokens.clamp(min=0))
             options.masked_fill_(tokens < 0, float("-inf"))
+
         # argmax is documented to be the first of equals
-        picked = _sample(options, group) if sampled else options.argmax(-1)
-        chosen[index] = tokens.gather(1, picked[:, None])[:, 0] if bound else picked
+        picked = _sample(options, group) if is_sampled else options.argmax(-1)
+        chosen[index] = tokens.gather(1, picked[:, None])[:, 0] if has_trie else picked
+
     logprobs = scores.gather(1, chosen[:, None])[:, 0] - scores.logsumexp(-1)
     both = torch.stack([chosen.double(), logprobs.double()]).tolist()  # one wait for the GPU
     return [int(token) for token in both[0]], both[1]
@@ -507,9 +512,11 @@ def _sample(scores: Any, rows: Sequence[Row]) -> Any:
     draws = column([row.random.random() for row in rows])
     if rows[0].sampling.top_p == 1:
         return _drawn(weights, draws)
+
     kept = column([row.sampling.top_p for row in rows])
     if weights.shape[1] <= 16 * _TOP:
         return _of_nucleus(weights, kept, draws)
+
     # To sort 150,000 tokens takes longer than the model: the nucleus is mostly among the first few.
     first = weights.topk(_TOP, sorted=False).indices.sort(-1).values  # equals stay in their order
     few = weights.gather(1, first)
@@ -517,15 +524,15 @@ def _sample(scores: Any, rows: Sequence[Row]) -> Any:
         -1, keepdim=True
     )  # of those that are as large, some may not be among the first
     enough = few.where(few > least, 0.0).sum(-1, keepdim=True) >= kept
-    found = first[:, 0].clone()
+    drawn = first[:, 0].clone()
     if bool(enough.any()):
-        some = enough[:, 0].nonzero()[:, 0]
-        picked = _of_nucleus(few[some], kept[some], draws[some])
-        found[some] = first[some].gather(1, picked[:, None])[:, 0]
+        within = enough[:, 0].nonzero()[:, 0]
+        picked = _of_nucleus(few[within], kept[within], draws[within])
+        drawn[within] = first[within].gather(1, picked[:, None])[:, 0]
     if not bool(enough.all()):
-        rest = (~enough[:, 0]).nonzero()[:, 0]
-        found[rest] = _of_nucleus(weights[rest], kept[rest], draws[rest])
-    return found
+        beyond = (~enough[:, 0]).nonzero()[:, 0]
+        drawn[beyond] = _of_nucleus(weights[beyond], kept[beyond], draws[beyond])
+    return drawn
 
 
 def _of_nucleus(weights: Any, kept: Any, draws: Any) -> Any:
@@ -544,8 +551,8 @@ def _drawn(weights: Any, draws: Any) -> Any:
     # Rounding must not lift the number to the total, beyond which there is no token.
     below = torch.nextafter(total, torch.zeros_like(total))
     wanted = torch.minimum(draws * total, below)
-    found = torch.searchsorted(cumulated, wanted, right=True)
-    return found.clamp_(max=weights.shape[1] - 1)[:, 0]
+    index = torch.searchsorted(cumulated, wanted, right=True)
+    return index.clamp_(max=weights.shape[1] - 1)[:, 0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -560,16 +567,15 @@ class Branches:
 def split(engine: Engine, prompt: int, sequences: Sequence[Sequence[int]]) -> list[list[int]]:
     """Return which continuations of a prompt can be scored in one pass: all, or halves of them."""
 
-    def parts(some: list[int]) -> list[list[int]]:
-        inner = len(TokenTrie([sequences[i] for i in some]).inner())
+    def parts(indices: list[int]) -> list[list[int]]:
+        inner = len(TokenTrie([sequences[i] for i in indices]).inner())
         # A tree as long as its prompt costs no more than the prompt, however long that is.
-        if len(some) < 2 or (
-            prompt + inner <= max(engine.tokens, 2 * prompt)
-            and inner * _vocabulary(engine) <= _LOGITS
-        ):
-            return [some]
-        half = len(some) // 2
-        return parts(some[:half]) + parts(some[half:])
+        fits_tokens = prompt + inner <= max(engine.tokens, 2 * prompt)
+        fits_logits = inner * _vocabulary(engine) <= _LOGITS
+        if len(indices) < 2 or (fits_tokens and fits_logits):
+            return [indices]
+        half = len(indices) // 2
+        return parts(indices[:half]) + parts(indices[half:])
 
     return parts(list(range(len(sequences))))
 
@@ -578,11 +584,11 @@ def branch_logprobs(
     engine: Engine, items: Sequence[Branches]
 ) -> list[list[float] | LanguageModelError]:
     """Return for each node of each item's trie the log-probability of its token there."""
-    found: list[list[float] | LanguageModelError] = [[0.0] for _ in items]
-    asked = [i for i, item in enumerate(items) if len(item.trie) > 1]
-    some = [items[i] for i in asked]
+    values_of_items: list[list[float] | LanguageModelError] = [[0.0] for _ in items]
+    to_read = [i for i, item in enumerate(items) if len(item.trie) > 1]
+    read_items = [items[i] for i in to_read]
 
-    inner = [len(item.trie.inner()) for item in some]
+    inner = [len(item.trie.inner()) for item in read_items]
     most = _LOGITS // _vocabulary(engine)
 
     def work(chunk: list[int]) -> list[list[float]]:
@@ -590,14 +596,14 @@ def branch_logprobs(
         while chunk:  # as many at once as do not have too many logits
             sizes = ((n, n * max(inner[i] for i in chunk[:n])) for n in range(len(chunk), 1, -1))
             count = next((n for n, size in sizes if size <= most), 1)
-            values += _pass(engine, [some[i] for i in chunk[:count]])
+            values += _pass(engine, [read_items[i] for i in chunk[:count]])
             chunk = chunk[count:]
         return values
 
-    lengths = [len(item.prompt) + size - 1 for item, size in zip(some, inner, strict=True)]
-    for i, values in zip(asked, engine.run(lengths, work), strict=True):
-        found[i] = values
-    return found
+    lengths = [len(item.prompt) + size - 1 for item, size in zip(read_items, inner, strict=True)]
+    for i, values in zip(to_read, engine.run(lengths, work), strict=True):
+        values_of_items[i] = values
+    return values_of_items
 
 
 def _vocabulary(engine: Engine) -> int:
@@ -614,22 +620,29 @@ def _pass(engine: Engine, items: Sequence[Branches]) -> list[list[float]]:
 
     inner = [item.trie.inner()[1:] for item in items]
     nodes = max(map(len, inner))
-    begun = engine.begin([item.prompt for item in items], nodes)
-    ids, positions, valid = begun.rest()
-    more: dict[str, Any] = {}
+    batch = engine.begin([item.prompt for item in items], nodes)
+    ids, positions, valid = batch.rest()
+
+    # A node's position is its depth; its slot is one of its own, as siblings have the same position.
+    of_trees: dict[str, Any] = {}
     if nodes:
-        tokens = [[it.trie.tokens[n] for n in some] for it, some in zip(items, inner, strict=True)]
-        depths = [[it.trie.depths[n] for n in some] for it, some in zip(items, inner, strict=True)]
-        more["allowed"] = _tree_mask(engine, positions, items, inner)
-        last, numbers = positions[:, -1:], torch.arange(nodes, device=engine.device)
-        more["slots"] = torch.cat([positions, last + 1 + numbers], 1)
-        counts = torch.tensor([[len(some)] for some in inner], device=engine.device)
+        tokens = []
+        depths = []
+        for item, inner_nodes in zip(items, inner, strict=True):
+            tokens.append([item.trie.tokens[node] for node in inner_nodes])
+            depths.append([item.trie.depths[node] for node in inner_nodes])
+        of_trees["allowed"] = _tree_mask(engine, positions, items, inner)
+        last = positions[:, -1:]
+        numbers = torch.arange(nodes, device=engine.device)
+        of_trees["slots"] = torch.cat([positions, last + 1 + numbers], 1)
+        counts = torch.tensor([[len(inner_nodes)] for inner_nodes in inner], device=engine.device)
         valid = torch.cat([valid, numbers < counts], 1)
         ids = torch.cat([ids, padded(tokens)], 1)
         positions = torch.cat([positions, last + padded(depths)], 1)
-    logits = begun.read(ids, positions, valid, logits_to_keep=nodes + 1, **more).logits
+
+    logits = batch.read(ids, positions, valid, logits_to_keep=nodes + 1, **of_trees).logits
     for row, item in enumerate(items):
-        begun.keep(row, item.prompt)
+        batch.keep(row, item.prompt)
     engine.tree.shrink()
     return _gathered(logits[:, -(nodes + 1) :], items, inner)
 
@@ -642,16 +655,17 @@ def _tree_mask(
     import torch
 
     lengths = [len(item.prompt) for item in items]
-    upto = max(length + len(some) for length, some in zip(lengths, inner, strict=True))
+    upto = max(length + len(nodes) for length, nodes in zip(lengths, inner, strict=True))
     allowed = np.zeros((len(items), max(map(len, inner)), upto), dtype=bool)
-    for seen, item, some, length in zip(allowed, items, inner, lengths, strict=True):
-        column = {node: index for index, node in enumerate(some)}
+    for seen, item, nodes, length in zip(allowed, items, inner, lengths, strict=True):
+        column = {node: index for index, node in enumerate(nodes)}
         seen[:, :length] = True
-        for index, node in enumerate(some):
+        for index, node in enumerate(nodes):
             parent = column.get(item.trie.parents[node])
-            if parent is not None:
+            if parent is not None:  # parents come first: what they see is known
                 seen[index] = seen[parent]
             seen[index, length + index] = True
+
     causal = torch.arange(upto, device=engine.device) <= positions.clamp(min=0)[:, :, None]
     return torch.cat([causal, torch.from_numpy(allowed).to(engine.device)], 1)
 
@@ -665,15 +679,17 @@ def _gathered(logits: Any, items: Sequence[Branches], inner: list[list[int]]) ->
     normal = torch.cat(
         [_single(part).logsumexp(-1) for part in flat.split(max(_SLICE // vocabulary, 1))]
     )
-    rows_of_logits: list[int] = []
+
+    parents: list[int] = []
     tokens: list[int] = []
-    for row, (item, some) in enumerate(zip(items, inner, strict=True)):
-        column = {node: index for index, node in enumerate(some, 1)} | {0: 0}
-        rows_of_logits += [row * columns + column[parent] for parent in item.trie.parents[1:]]
+    for row, (item, nodes) in enumerate(zip(items, inner, strict=True)):
+        column = {node: index for index, node in enumerate(nodes, 1)} | {0: 0}
+        parents += [row * columns + column[parent] for parent in item.trie.parents[1:]]
         tokens += item.trie.tokens[1:]
-    at = torch.tensor(rows_of_logits, device=logits.device)
-    of = torch.tensor(tokens, device=logits.device)
-    values = iter((_single(flat[at, of]) - normal[at]).tolist())
+
+    logits_row = torch.tensor(parents, device=logits.device)
+    token = torch.tensor(tokens, device=logits.device)
+    values = iter((_single(flat[logits_row, token]) - normal[logits_row]).tolist())
     return [[0.0] + [next(values) for _ in item.trie.tokens[1:]] for item in items]
 
 
@@ -683,13 +699,13 @@ def _single(values: Any) -> Any:
 
 def last_hidden(engine: Engine, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
     """Return the last layer's hidden state, normed, at the last token of each prompt."""
-    begun = engine.begin(prompts, 0)
-    states = begun.read(*begun.rest(), model=engine.model.base_model).last_hidden_state
+    batch = engine.begin(prompts, 0)
+    states = batch.read(*batch.rest(), model=engine.model.base_model).last_hidden_state
     for row, prompt in enumerate(prompts):
-        begun.keep(row, prompt)
+        batch.keep(row, prompt)
     engine.tree.shrink()
-    found: list[list[float]] = states[:, -1].float().tolist()
-    return found
+    hidden: list[list[float]] = states[:, -1].float().tolist()
+    return hidden
 
 
 def computed(engine: Engine, kind: type, items: Sequence[Any]) -> list[Any]:
