@@ -13,11 +13,22 @@ from ...lm.encoder import DEFAULT_MODEL
 from ..config import Range, changed, presets
 from ..sft import BaselineTraining, SFTTraining
 
-_COUNT, _SHARE, _ABOVE, _NUMBER = Range(1), Range(0, 1), Range(0, above=True), Range(0)
-_ITP_COUNTS = "labelled world_model_epochs episodes_per_update micro_batches"
+_COUNT = Range(1)
+_SHARE = Range(0, 1)
+_ABOVE = Range(0, above=True)
+_NUMBER = Range(0)
+_ITP_COUNTS = ("labelled", "world_model_epochs", "episodes_per_update", "micro_batches")
 _ITP_NUMBERS = (
-    "warmup_epochs episodes depth_cost depth_weight draft_weight success_bonus step_cost "
-    "invalid_cost value_weight entropy_weight"
+    "warmup_epochs",
+    "episodes",
+    "depth_cost",
+    "depth_weight",
+    "draft_weight",
+    "success_bonus",
+    "step_cost",
+    "invalid_cost",
+    "value_weight",
+    "entropy_weight",
 )
 
 
@@ -45,8 +56,8 @@ class IWMTraining(BaselineTraining):
 
     def roles(self, begun: Collection[str] = ()) -> tuple[str, ...]:
         """Return the names of the training's models; the last one explores."""
-        own = self.explorer == "sft" and "agent" not in begun
-        return ("agent", "explorer") if own else ("agent",)
+        has_explorer = self.explorer == "sft" and "agent" not in begun
+        return ("agent", "explorer") if has_explorer else ("agent",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,9 +96,12 @@ class WKMTraining(BaselineTraining):
 
     def roles(self, begun: Collection[str] = ()) -> tuple[str, ...]:
         """Return the names of the training's models."""
-        own = self.agent.task_knowledge and self.sampler == "sft" and "agent" not in begun
-        knowledge = ("knowledge",) if self.trains_knowledge else ()
-        return ("agent", *knowledge, *(("explorer",) if own else ()))
+        names = ["agent"]
+        if self.trains_knowledge:
+            names.append("knowledge")
+        if self.agent.task_knowledge and self.sampler == "sft" and "agent" not in begun:
+            names.append("explorer")
+        return tuple(names)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -109,8 +123,8 @@ class ITPTraining(BaselineTraining):
 
     method: ClassVar[str] = "itp"
     ranges: ClassVar[Mapping[str, Range]] = {
-        **dict.fromkeys(_ITP_COUNTS.split(), _COUNT),
-        **dict.fromkeys(_ITP_NUMBERS.split(), _NUMBER),
+        **dict.fromkeys(_ITP_COUNTS, _COUNT),
+        **dict.fromkeys(_ITP_NUMBERS, _NUMBER),
         **dict.fromkeys(("warmup_rate", "head_rate", "online_rate", "online_head_rate"), _ABOVE),
         "discount": _SHARE,
     }
@@ -281,15 +295,19 @@ class WebEvolverTraining(BaselineTraining):
 
     def roles(self, begun: Collection[str] = ()) -> tuple[str, ...]:
         """Return the names of the training's models; ``base`` stays as the training begins."""
-        world = ("wm",) if self.has_world_model else ()
-        asked = self.judged_by == "base" or (self.rationale and self.has_world_model)
-        return ("agent", *world, *(("base",) if asked else ()))
+        names = ["agent"]
+        if self.has_world_model:
+            names.append("wm")
+        # The untrained model judges episodes, and gives the reasons of transitions.
+        if self.judged_by == "base" or (self.rationale and self.has_world_model):
+            names.append("base")
+        return tuple(names)
 
 
 BASELINES: Mapping[str, type[BaselineTraining]] = MappingProxyType(
     {
-        made.method: made
-        for made in (SFTTraining, IWMTraining, WKMTraining, ITPTraining, WebEvolverTraining)
+        settings.method: settings
+        for settings in (SFTTraining, IWMTraining, WKMTraining, ITPTraining, WebEvolverTraining)
     }
 )
 """The settings of each method by its name."""
