@@ -72,18 +72,18 @@ class ShopExpert:
         """Whether any of its queries finds the goal's product."""
         return self._plan.found
 
-    def action(self, session: Session) -> str | None:
+    def action(self, here: Session) -> str | None:
         """Return the next action from where the shopper stands; None where the episode is over."""
         query, target, page, _ = self._plan
-        if session.page == "done":
+        if here.page == "done":
             return None
-        if session.page == "search":
+        if here.page == "search":
             return f"search[{query}]"
-        if session.page == "item" and session.row == target:
-            return self._choose(session)
-        if session.page in SUB_PAGES and session.row == target:
+        if here.page == "item" and here.row == target:
+            return self._choose(here)
+        if here.page in SUB_PAGES and here.row == target:
             return "click[< prev]"
-        return self._towards(session, target, page)
+        return self._towards(here, target, page)
 
     def _towards(self, session: Session, target: int, page: int) -> str:
         """Return the next action on the way to the target's page, from a page that is not it."""
