@@ -279,32 +279,35 @@ class HFLanguageModel(BaseLanguageModel):
     def _answer(self, requests: Sequence[LMRequest]) -> list[Any]:
         """Answer requests of one kind: each different one once, those of an adapter together."""
         with self._lock:
+            # A prompt that cannot be made has its error in its place, and so may each later step.
             replies: list[Any] = list(self._chat.prompts(requests))
-            first: dict[LMRequest, int] = {}
-            leader = list(range(len(requests)))
+            first_of: dict[LMRequest, int] = {}
+            answered_by = list(range(len(requests)))  # the first request that asks the same
             items: dict[int, Any] = {}
-            groups: dict[str | None, list[int]] = defaultdict(list)
+            indices_of: dict[str | None, list[int]] = defaultdict(list)
             for i, (request, prompt) in enumerate(zip(requests, replies, strict=True)):
                 if isinstance(prompt, LanguageModelError):
                     continue
                 adapter = self.adapter if request.adapter is None else request.adapter
-                leader[i] = first.setdefault(_question(request, adapter), i)
-                if leader[i] < i:
+                answered_by[i] = first_of.setdefault(_question(request, adapter), i)
+                if answered_by[i] < i:
                     continue
                 try:
                     self._adapters.check(adapter)
                     items[i] = self._prepared(request, prompt)
-                    groups[adapter].append(i)
+                    indices_of[adapter].append(i)
                 except LanguageModelError as error:
                     replies[i] = error
-            for adapter, indices in groups.items():
+
+            for adapter, indices in indices_of.items():
                 with self._adapters.using(adapter), self._ready():
                     self._engine.tree = self._tree_of(adapter)
-                    some = [items[i] for i in indices]
-                    results = computed(self._engine, type(requests[0]), some)
+                    of_adapter = [items[i] for i in indices]
+                    results = computed(self._engine, type(requests[0]), of_adapter)
                 for i, result in zip(indices, results, strict=True):
                     replies[i] = self._reply(requests[i], items[i], result)
-            replies = [replies[i] for i in leader]
+
+            replies = [replies[i] for i in answered_by]
             self._record(replies)
             return replies
 
@@ -314,13 +317,18 @@ class HFLanguageModel(BaseLanguageModel):
 
         weights = list(self._adapters.base.parameters())
         device = weights[0].device
-        some = [
-            one.detach().reshape(-1)[:: one.numel() // 8 + 1].to(device).float() for one in weights
-        ]
-        values = torch.cat(some).tolist()  # what writes to `data` leaves no mark of it
-        now = hash((*values, *((one.data_ptr(), one._version) for one in weights)))
+
+        # What writes to a weight's `data` leaves no mark of it: some of the values are compared, too.
+        samples = []
+        for weight in weights:
+            sample = weight.detach().reshape(-1)[:: weight.numel() // 8 + 1]
+            samples.append(sample.to(device).float())
+        marks = [(weight.data_ptr(), weight._version) for weight in weights]
+        now = hash((*torch.cat(samples).tolist(), *marks))
         if now != self._weights:
-            self._weights, self._trees = now, {}
+            self._weights = now
+            self._trees = {}
+
         if adapter not in self._trees:
             self._trees[adapter] = PrefixTree(0)
             for tree in self._trees.values():
@@ -364,13 +372,15 @@ class HFLanguageModel(BaseLanguageModel):
         return [Branches(prompt, TokenTrie([sequences[i] for i in part]), part) for part in parts]
 
     def _row(self, request: Generate, prompt: list[int]) -> Row:
-        chat, sampling = self._chat, request.sampling
+        chat = self._chat
+        sampling = request.sampling
         if request.choices is not None:
             if not request.choices:
                 raise LanguageModelError("expected choices, found none")
             trie = TokenTrie([[*tokens, chat.end] for tokens in chat.tokens(request.choices)])
             self._check_length(prompt, max(trie.depths))
             return Row(prompt, sampling, max(trie.depths), chat.ends, trie=trie)
+
         self._check_length(prompt, 1, asked=sampling.max_new_tokens)
         room = math.inf if self.context is None else self.context - len(prompt)
         stopped = _stop_test(chat, request) if sampling.stop else None
@@ -464,18 +474,18 @@ def _in_order(
     count: int, item: Sequence[Branches], result: Sequence[Sequence[float]]
 ) -> tuple[tuple[float, ...], ...]:
     """Return the log-probabilities of each sequence's tokens."""
-    found: list[tuple[float, ...]] = [()] * count
+    logprobs: list[tuple[float, ...]] = [()] * count
     for branches, values in zip(item, result, strict=True):
         for i, end in zip(branches.indices, branches.trie.ends, strict=True):
-            found[i] = tuple(values[node] for node in branches.trie.path(end))
-    return tuple(found)
+            logprobs[i] = tuple(values[node] for node in branches.trie.path(end))
+    return tuple(logprobs)
 
 
 def _probabilities(trie: TokenTrie, values: Sequence[float]) -> tuple[float, ...]:
     """Return the probability of each word, as far as no longer one follows."""
-    found = []
+    probabilities = []
     for end in trie.ends:
         whole = math.exp(math.fsum(values[node] for node in trie.path(end)))
         longer = math.fsum(math.exp(values[node]) for node in trie.children[end].values())
-        found.append(whole * max(1.0 - longer, 0.0))
-    return tuple(found)
+        probabilities.append(whole * max(1.0 - longer, 0.0))
+    return tuple(probabilities)
