@@ -45,13 +45,13 @@ MAX_FUNCTION = 80
 MAX_IMPORT_SECONDS = 0.5
 MAX_PUBLIC = 260
 AT_MOST = {
-    "tuple assignments": 12.2,
-    "conditional expressions": 25.7,
-    "comprehensions": 38.8,
-    "long functions without a blank line (%)": 62.2,
-    "vague bindings (%)": 9.6,
+    "tuple assignments": 6.6,
+    "conditional expressions": 22.0,
+    "comprehensions": 35.3,
+    "long functions without a blank line (%)": 31.3,
+    "vague bindings (%)": 6.7,
 }
-LEAST_COMMENTS = 13.2
+LEAST_COMMENTS = 16.2
 """Per 1,000 lines, or percent. When the code has become better, these follow it; never the other way."""
 CHAPTER = 100
 """A module of fewer lines that only one module of its folder imports is a chapter of that module."""
