@@ -133,10 +133,10 @@ def trained(
 @contextmanager
 def watched_generation() -> Iterator[dict[tuple[Any, Any], Any]]:
     """Note what the engine reads and writes: log-probabilities by prompt and reply."""
-    from comap.lm import hf
+    from comap.lm.engine import passes
 
     seen: dict[tuple[Any, Any], Any] = {}
-    decode: Callable[..., Any] = hf.decode
+    decode: Callable[..., Any] = passes.decode
 
     def watching(engine: Any, rows: Any) -> Any:
         for row in decode(engine, rows):
@@ -144,7 +144,7 @@ def watched_generation() -> Iterator[dict[tuple[Any, Any], Any]]:
         return rows
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hf, "decode", watching)
+        patch.setattr(passes, "decode", watching)
         yield seen
 
 
