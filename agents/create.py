@@ -130,7 +130,7 @@ _EVERY = 8  # steps between two lists of all actions, which would else outweigh 
 def corpus(env_id: str = "comap/ALFWorld-v0", episodes: int | None = None) -> list[str]:
     r"""Return text of a benchmark: prompts, goals, observations, actions and beliefs in words."""
     episodes = played_for_words(env_id) if episodes is None else episodes
-    cls: Any = env_class(env_id)
+    cls: Any = env_class(env_id)  # mypy reads a class's __hash__ as that of its instances
     return list(_corpus(env_id, cls, episodes))
 
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import lzma
 import os
 import shutil
+import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import DataCorrupt, DataNotFound, DownloadError, OptionError, check_url, suggest
 from ..jsonl import sha256_of
@@ -38,7 +40,20 @@ MANIFEST = ".comap-manifest.json"
 _RETRIES = 3  # of a download, some seconds apart
 _CHUNK = 1 << 16  # bytes between two reports of progress
 _LOCK_SECONDS = 3600.0  # to wait for another process that downloads the same
-_BROKEN_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError)
+# What the standard library raises on broken archives; the last three where a file stands for a folder.
+_BROKEN_ARCHIVE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    ValueError,
+    OverflowError,
+    RuntimeError,
+    FileExistsError,
+    IsADirectoryError,
+    NotADirectoryError,
+)
 _REMEDY = "check the address, or name another server with --mirror"
 
 
@@ -146,10 +161,12 @@ def get(
             return target
         with on_disk(target), replacing(target) as draft:
             archive = draft.with_name("archive")
-            _download(data_set, f"{server}/{file_name}", archive, timeout, progress)
+            url = f"{server}/{file_name}"
+            _download(data_set, url, archive, timeout, progress)
+            origin = {"url": url, "sha256": _digest(data_set, url, archive)}
+
             unpack(archive, draft, data_set.limits, progress)
             items = _checked(data_set, draft, server, allow_changed, progress)
-            origin = {"url": f"{server}/{file_name}", "sha256": sha256_of(archive)}
             manifest = {"name": data_set.name, "archive": origin, "items": items}
             write_json(draft / MANIFEST, manifest)
     return target
@@ -183,7 +200,7 @@ def _is_there(data_set: DataSet, target: Path) -> bool:
 # -- downloading and unpacking -------------------------------------------------------------------
 
 
-class _Download:
+class _ProgressBar:
     """A progress bar, as pooch writes to one; a download that grows too large is ended here."""
 
     def __init__(self, url: str, most: int, progress: Listener):
@@ -222,7 +239,7 @@ class _Download:
 def _download(
     data_set: DataSet, url: str, archive: Path, timeout: float, progress: Listener
 ) -> None:
-    """Download the archive, several times if need be, and compare its SHA-256 where that is known."""
+    """Download the archive; pooch tries several times if need be."""
     import pooch  # type: ignore[import-untyped]
     from requests import RequestException
 
@@ -230,21 +247,45 @@ def _download(
     server = pooch.create(
         path=archive.parent,
         base_url="",
-        registry={archive.name: data_set.sha256},
+        registry={archive.name: None},  # `_digest` tells what was found
         urls={archive.name: url},
         retry_if_failed=_RETRIES,
     )
-    bar = _Download(url, data_set.limits.download_bytes, progress)
-    downloader = pooch.HTTPDownloader(progressbar=bar, timeout=timeout, chunk_size=_CHUNK)
+    bar = _ProgressBar(url, data_set.limits.download_bytes, progress)
+    downloader = pooch.HTTPDownloader(
+        progressbar=bar,
+        timeout=timeout,
+        chunk_size=_CHUNK,
+        hooks={"response": _refuse_downgrade},  # requests calls it at each redirect
+    )
     try:
         server.fetch(archive.name, downloader=downloader)
     except RequestException as error:
         raise DownloadError(f"expected the file at {url}, found: {error}; {_REMEDY}") from error
-    except ValueError as error:  # pooch's word for another SHA-256
-        raise DataCorrupt(
-            f"expected SHA-256 {data_set.sha256} of {url}, found another; the file was removed: "
-            f"run comap data get {data_set.name} again, or name another server with --mirror"
+    except ValueError as error:  # a redirect to what is no address
+        raise DownloadError(
+            f"expected the file at {url}, found: {error!r:.300}; {_REMEDY}"
         ) from error
+
+
+def _digest(data_set: DataSet, url: str, archive: Path) -> str:
+    """Return the archive's SHA-256; refuse another one than the catalogue's, where that has one."""
+    digest = sha256_of(archive)
+    if data_set.sha256 not in (None, digest):
+        raise DataCorrupt(
+            f"expected SHA-256 {data_set.sha256} of {url}, found {digest}; the file was removed: "
+            f"run comap data get {data_set.name} again, or name another server with --mirror"
+        )
+    return digest
+
+
+def _refuse_downgrade(response: Any, **_: Any) -> None:
+    target = response.headers.get("location", "")
+    if response.is_redirect and response.url.startswith("https:") and target.startswith("http:"):
+        raise DownloadError(
+            f"expected {response.url} to lead to an address no less safe, found a redirect to "
+            f"{target}; {_REMEDY}"
+        )
 
 
 def unpack(archive: Path, folder: Path, limits: Limits, progress: Listener = silent) -> None:

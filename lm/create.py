@@ -184,7 +184,8 @@ def shipped_models(name: str = "alfworld", root: Path | None = None) -> ShippedM
             raise DataNotFound(
                 f"expected the models that comap ships in {folder}, found no "
                 f"{file.relative_to(folder).as_posix()}; this comap was built without them: give a "
-                "model of yours (--model), or make them (python benchmarks/measure/shipped.py)"
+                "model of yours (--model), or make them (in a checkout: python "
+                "benchmarks/measure/shipped.py)"
             )
     return ShippedModels(folder, agent, world_model, json.loads(settings.read_bytes()))
 

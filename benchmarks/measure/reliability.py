@@ -17,19 +17,21 @@ import random
 import re
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import gymnasium
 import psutil
@@ -44,7 +46,9 @@ PACKAGES = ("gymnasium", "uvicorn", "starlette", "mcp", "openenv", "ray", "torch
 COMAP = [sys.executable, "-m", "comap"]
 GENERATED = ["--env-option", "source=generated"]
 START_SECONDS = 60.0
+ALFWORLD = "comap/ALFWorld-v0"
 REQUESTS = 6  # of each client of a server
+DIFFERENT = 20  # clients of a server whose requests differ; more do the same as these
 
 
 @dataclass
@@ -67,18 +71,26 @@ class Findings:
 def server(*words: str) -> Iterator[tuple[str, psutil.Process]]:
     """Run ``comap serve`` on a free port; yield its address and its process."""
     command = [*COMAP, "serve", *words, "--port", "0", "--no-token"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        assert process.stdout is not None
-        address = None
-        while address is None:
-            line = process.stdout.readline()
-            assert line, f"{command} ended with {process.wait()}"
-            address = re.search(r"http://127\.0\.0\.1:\d+", line)
-        yield address[0], psutil.Process(process.pid)
-    finally:
-        process.terminate()
-        process.wait(START_SECONDS)
+    with tempfile.TemporaryFile("w+") as log:  # a pipe that nobody reads would stop the server
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            yield _address(process, log), psutil.Process(process.pid)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _address(process: subprocess.Popen[bytes], log: IO[str]) -> str:
+    """Return where a server listens, once it says so."""
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        log.seek(0)
+        address = re.search(r"http://127\.0\.0\.1:\d+", log.read())
+        if address:
+            return address[0]
+        time.sleep(0.05)
+    log.seek(0)
+    raise RuntimeError(f"the server does not listen: {log.read()[-500:]}")
 
 
 def posted(url: str, body: Any) -> Any:
@@ -93,51 +105,59 @@ def posted(url: str, body: Any) -> Any:
         return json.load(refusal)
 
 
-def plays_agentgym(base: str, number: int) -> int:
-    """Play steps through AgentGym's protocol; return how many requests were answered rightly."""
-    name = posted(f"{base}/create", {})["id"]
-    answered = 1
-    reply = posted(f"{base}/reset", {"id": name, "data_idx": number})
-    answered += "observation" in reply
-    for _ in range(REQUESTS - 3):
-        reply = posted(f"{base}/step", {"id": name, "action": reply["available_actions"][0]})
-        answered += "observation" in reply
-    return answered + bool(posted(f"{base}/close", {"id": name})["closed"])
+# Each client makes `REQUESTS` requests that its number determines, and returns the answers.
 
 
-def searches(base: str, number: int) -> int:
-    answered = 0
+def plays_agentgym(base: str, number: int) -> list[Any]:
+    created = posted(f"{base}/create", {"env": ALFWORLD})
+    name = created.pop("id")  # a random text
+    answers = [created, posted(f"{base}/reset", {"id": name, "data_idx": number})]
+    for step in range(REQUESTS - 3):
+        actions = answers[-1]["available_actions"]
+        action = actions[(number + step) % len(actions)]
+        answers.append(posted(f"{base}/step", {"id": name, "action": action}))
+    answers.append(posted(f"{base}/close", {"id": name}))
+    for answer in answers[1:]:
+        answer.pop("id", None)
+    return answers
+
+
+def searches(base: str, number: int) -> list[Any]:
+    answers = []
     for request in range(REQUESTS):
         queries = [f"river {number}", f"town {request}"]
-        reply = posted(f"{base}/retrieve", {"queries": queries, "topk": 3})
-        answered += len(reply.get("result", ())) == len(queries)
-    return answered
+        answers.append(posted(f"{base}/retrieve", {"queries": queries, "topk": 3}))
+    return answers
 
 
-def calls_tools(base: str, number: int) -> int:
-    """Call functions that there are not: each has an answer that says so."""
-    answered = 0
+def calls_tools(base: str, number: int) -> list[Any]:
+    """Ask the generated tools what they know of hotels and cities, and one that there is not."""
+    hotel = {"tool_name": "hotels", "category": "Travel", "api_name": "details"}
+    city = {"tool_name": "geography", "category": "Location", "api_name": "city"}
+    none = {"tool_name": "none", "category": "None", "api_name": "none"}
+    answers = []
     for request in range(REQUESTS):
-        call = {"category": "Data", "tool_name": f"tool {number}", "api_name": f"api {request}"}
-        body = {**call, "tool_input": "{}", "strip": "truncate", "toolbench_key": ""}
-        answered += set(posted(f"{base}/virtual", body)) == {"error", "response"}
-    return answered
+        tool = (hotel, city, none)[request % 3]
+        called = {"hotel_id": f"H-{number + request}", "city_id": f"G-{number + request}"}
+        body = {**tool, "tool_input": called, "strip": "", "toolbench_key": ""}
+        answers.append(posted(f"{base}/virtual", body))
+    return answers
 
 
-async def plays_openenv(base: str, number: int) -> int:
+async def plays_openenv(base: str, number: int) -> list[Any]:
     from openenv.core.generic_client import GenericEnvClient
 
     async with GenericEnvClient(base_url=base) as env:
         reply = await env.reset(seed=number)
-        answered = 2
-        for _ in range(REQUESTS - 2):
-            action = reply.observation["available_actions"][0]
-            reply = await env.step({"action": action})
-            answered += bool(reply.observation["observation"])
-    return answered
+        answers = [reply.observation]
+        for step in range(REQUESTS - 1):
+            actions = reply.observation["available_actions"]
+            reply = await env.step({"action": actions[(number + step) % len(actions)]})
+            answers.append([reply.observation, reply.reward, reply.done])
+    return answers
 
 
-async def plays_mcp(base: str, number: int) -> int:
+async def plays_mcp(base: str, number: int) -> list[Any]:
     import httpx
     import mcp
     from mcp.client.streamable_http import streamable_http_client
@@ -149,15 +169,16 @@ async def plays_mcp(base: str, number: int) -> int:
     ):
         await session.initialize()
         reply = await session.call_tool("reset", {"data_idx": number})
-        answered = 1 + (not reply.isError)
-        for _ in range(REQUESTS - 2):
-            reply = await session.call_tool("act", {"action": "look"})
-            answered += not reply.isError
-    return answered
+        answers = [reply.model_dump(mode="json")]
+        for step in range(REQUESTS - 1):
+            action = ("look", "inventory", "go to desk 1")[(number + step) % 3]
+            reply = await session.call_tool("act", {"action": action})
+            answers.append(reply.model_dump(mode="json"))
+    return answers
 
 
-ENV_WORDS = ["env", "--env", "comap/ALFWorld-v0", *GENERATED, "--limit", "1024"]
-SERVERS: dict[str, tuple[list[str], Callable[[str, int], int | Awaitable[int]]]] = {
+ENV_WORDS = ["env", "--env", ALFWORLD, *GENERATED, "--limit", "1024"]
+SERVERS: dict[str, tuple[list[str], Callable[[str, int], Any]]] = {
     "environments, AgentGym": ([*ENV_WORDS, "--style", "agentgym"], plays_agentgym),
     "environments, OpenEnv": ([*ENV_WORDS, "--style", "openenv"], plays_openenv),
     "environments, MCP": ([*ENV_WORDS, "--style", "mcp"], plays_mcp),
@@ -167,53 +188,81 @@ SERVERS: dict[str, tuple[list[str], Callable[[str, int], int | Awaitable[int]]]]
 
 
 def servers(options: argparse.Namespace) -> Findings:
-    """All servers under many clients at once: every request has its right answer, and the server stays.
+    """All servers under many clients at once: each request has the answer that a client alone gets.
 
-    Beside them a client sends what is no request, and hangs up in the middle of others.
+    All the while another client sends what is no request, and hangs up in the middle of others.
+    Afterwards the server answers as before.
     """
     findings = Findings()
     for name, (words, client) in SERVERS.items():
         with server(*words) as (base, process):
+            wanted = [
+                asyncio.run(_all_clients(client, base, [number]))[0] for number in range(DIFFERENT)
+            ]
+            for number, answers in enumerate(wanted):
+                whole = isinstance(answers, list) and len(answers) == REQUESTS
+                findings.check(whole, f"{name}: client {number} alone: {answers!r:.200}")
+            different = len({json.dumps(answers, sort_keys=True) for answers in wanted})
+            findings.check(different == DIFFERENT, f"{name}: only {different} different clients")
             before = process.memory_info().rss
-            began = time.monotonic()
-            answers = asyncio.run(_all_clients(client, base, options.clients))
-            findings.figures[f"{name}: seconds"] = round(time.monotonic() - began, 1)
-            _disturb(base)
 
-            for answered in answers:
-                right = answered == REQUESTS
-                findings.check(right, f"{name}: {answered!r} of {REQUESTS} requests answered")
-            findings.counts["clients"] += len(answers)
-            findings.counts["requests"] += REQUESTS * len(answers)
+            with _disturbed(base, findings):
+                began = time.monotonic()
+                numbers = [client_index % DIFFERENT for client_index in range(options.clients)]
+                all_answers = asyncio.run(_all_clients(client, base, numbers))
+                findings.figures[f"{name}: seconds"] = round(time.monotonic() - began, 1)
+
+            for number, answers in zip(numbers, all_answers, strict=True):
+                findings.check(answers == wanted[number], f"{name}: {number}: {answers!r:.200}")
+            findings.counts["clients"] += len(all_answers)
+            findings.counts["requests"] += REQUESTS * len(all_answers)
             grown = (process.memory_info().rss - before) / 2**20
             findings.figures[f"{name}: MB grown"] = round(grown, 1)
-            findings.check(process.is_running(), f"{name}: the server has ended")
-            again = asyncio.run(_all_clients(client, base, 1))
-            findings.check(again == [REQUESTS], f"{name}: afterwards {again!r}")
+            again = asyncio.run(_all_clients(client, base, [0]))
+            findings.check(again == wanted[:1], f"{name}: afterwards {again!r:.200}")
     findings.counts["servers"] = len(SERVERS)
     return findings
 
 
-async def _all_clients(client: Any, base: str, number: int) -> list[Any]:
-    """Return what each client counted, or in words how it failed."""
+async def _all_clients(client: Any, base: str, numbers: list[int]) -> list[Any]:
+    """Return the answers of each client, all at once; or in words how it failed."""
     if asyncio.iscoroutinefunction(client):
-        tasks = [client(base, index) for index in range(number)]
+        tasks = [client(base, number) for number in numbers]
     else:
         loop = asyncio.get_running_loop()
-        pool = ThreadPoolExecutor(number)
-        tasks = [loop.run_in_executor(pool, client, base, index) for index in range(number)]
+        pool = ThreadPoolExecutor(len(numbers))
+        tasks = [loop.run_in_executor(pool, client, base, number) for number in numbers]
     answers = await asyncio.gather(*tasks, return_exceptions=True)
     return [repr(answer) if isinstance(answer, BaseException) else answer for answer in answers]
 
 
-def _disturb(base: str) -> None:
-    """Send what is no request, and half of a request."""
-    import socket
-
+@contextlib.contextmanager
+def _disturbed(base: str, findings: Findings) -> Iterator[None]:
+    """Send what is no request, and half of requests, to a server for as long as the block lasts."""
     port = int(base.rpartition(":")[2])
-    for sent in (b"\x00" * 1000, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n", b"POST / HTTP/1.1\r\n"):
-        with socket.create_connection(("127.0.0.1", port)) as connection:
-            connection.sendall(sent)
+    nonsense = (
+        b"\x00" * 1000,
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n",
+        b"POST /step HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99\r\n\r\n{",
+        b"POST /step HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\nnot JSON.",
+    )
+    over = threading.Event()
+
+    def disturb() -> None:
+        while not over.wait(0.02):
+            for sent in nonsense:
+                with contextlib.suppress(OSError):
+                    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+                        connection.sendall(sent)
+                    findings.counts["malformed or broken off"] += 1
+
+    thread = threading.Thread(target=disturb, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 # -- commands that are killed ----------------------------------------------------------------------
@@ -224,7 +273,8 @@ def killed_until_done(
 ) -> tuple[int, float]:
     """Run a command, kill it at a random moment, and so on; the last attempt is left alone.
 
-    Returns how often it was killed, and the seconds of the last attempt.
+    Returns:
+        How often it was killed, and the seconds of the last attempt.
     """
     killed = 0
     for _ in range(kills):
@@ -263,20 +313,25 @@ def _compared(
         broken = Path(place, "broken")
         killed, _ = killed_until_done([*words, "--out", str(broken)], options.rng, seconds, kills)
         findings.counts["kills"] += killed
-        wanted = content_of(whole, patterns)
-        found = content_of(broken, patterns)
-        findings.check(bool(wanted) and sorted(found) == sorted(wanted), f"{words[3:5]}: files")
-        for name in wanted:
-            findings.check(found.get(name) == wanted[name], f"{words[3:5]}: {name} differs")
-        findings.counts["files compared"] += len(wanted)
+
+        undisturbed = content_of(whole, patterns)
+        resumed = content_of(broken, patterns)
+        same_names = bool(undisturbed) and sorted(resumed) == sorted(undisturbed)
+        findings.check(same_names, f"{words[3:5]}: other files")
+        for name, content in undisturbed.items():
+            findings.check(resumed.get(name) == content, f"{words[3:5]}: {name} differs")
+        findings.counts["files compared"] += len(undisturbed)
 
 
 def runs(options: argparse.Namespace) -> Findings:
     """Runs killed with SIGKILL at random moments, and given again: the same episodes to the byte."""
     findings = Findings()
-    words = [*COMAP, "run", "--agent", "random", "--episodes", "300", *GENERATED]
+    words = [*COMAP, "run", "--agent", "random", "--episodes", "200", "--seeds", "20", *GENERATED]
     _compared(findings, words, options, (TRAJECTORIES,), options.kills)
     return findings
+
+
+_TRAINED = ("*.safetensors", "evaluations.jsonl", TRAJECTORIES)
 
 
 def trainings(options: argparse.Namespace) -> Findings:
@@ -293,7 +348,7 @@ def trainings(options: argparse.Namespace) -> Findings:
     for method in (paw, co):
         words = [*COMAP, "train", *method]
         kills = max(options.kills // 4, 2)  # each attempt imports torch
-        _compared(findings, words, options, ("*.safetensors", TRAJECTORIES), kills)
+        _compared(findings, words, options, _TRAINED, kills)
     return findings
 
 
@@ -304,11 +359,11 @@ def disks(options: argparse.Namespace) -> Findings:
     with tempfile.TemporaryDirectory() as place:
         whole = Path(place, "whole")
         subprocess.run([*words, "--out", str(whole)], check=True, stdout=subprocess.DEVNULL)
-        wanted = (whole / TRAJECTORIES).read_bytes()
+        episodes = (whole / TRAJECTORIES).read_bytes()
 
         for number in range(options.kills):
             out = Path(place, str(number))
-            limit = options.rng.randint(1, len(wanted))
+            limit = options.rng.randint(1, len(episodes))
             done = subprocess.run(
                 [*words, "--out", str(out)],
                 preexec_fn=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit)),
@@ -316,10 +371,11 @@ def disks(options: argparse.Namespace) -> Findings:
                 text=True,
             )
             findings.counts["full disks"] += 1
-            told = done.returncode in (1, 2) and "Traceback" not in done.stderr and done.stderr
-            findings.check(bool(told), f"{limit} bytes: {done.returncode} {done.stderr[-100:]}")
+            is_reported = done.returncode in (1, 2) and bool(done.stderr)
+            is_reported = is_reported and "Traceback" not in done.stderr
+            findings.check(is_reported, f"{limit} bytes: {done.returncode} {done.stderr[-100:]}")
             subprocess.run([*words, "--out", str(out)], check=True, stdout=subprocess.DEVNULL)
-            same = (out / TRAJECTORIES).read_bytes() == wanted
+            same = (out / TRAJECTORIES).read_bytes() == episodes
             findings.check(same, f"{limit} bytes: other episodes afterwards")
     return findings
 
@@ -336,7 +392,7 @@ def workers(options: argparse.Namespace) -> Findings:
     from comap.agents.ray import RayPool
 
     def make_env() -> gymnasium.Env[str, str]:
-        return gymnasium.make("comap/ALFWorld-v0", source="generated", split="train")
+        return gymnasium.make(ALFWORLD, source="generated", split="train")
 
     tasks = make_env().get_wrapper_attr("tasks").ids[:200]
     plan = Run(make_env=make_env, agent=ExpertAgent(), tasks=tasks, seed=1)
@@ -348,8 +404,9 @@ def workers(options: argparse.Namespace) -> Findings:
                 time.sleep(options.rng.uniform(0.3, 1.5))
                 findings.counts["kills"] += _kill_one("ray::_Player")
             playing.result()
-        names = [Path(place, name, TRAJECTORIES).read_bytes() for name in ("alone", "ray")]
-        findings.check(names[0] == names[1], "the episodes differ")
+        alone = Path(place, "alone", TRAJECTORIES).read_bytes()
+        by_ray = Path(place, "ray", TRAJECTORIES).read_bytes()
+        findings.check(alone == by_ray, "the episodes differ")
         findings.counts["episodes"] = len(tasks)
     return findings
 
@@ -365,27 +422,37 @@ def _kill_one(title: str) -> int:
 
 
 def _engines(
-    options: argparse.Namespace, env_id: str, pid_of: Callable[[Any], int], **choices: Any
+    options: argparse.Namespace,
+    env_id: str,
+    pid_of: Callable[[Any], int],
+    action_of: Callable[[Any], str],
+    **choices: Any,
 ) -> Findings:
     """Kill what an environment runs in the middle of episodes.
 
-    The step says so and ends the episode, or shows the page as it was; the next episode is as ever.
+    The next step says so, and ends the episode or refuses the action; the next episode is as ever.
     """
     findings = Findings()
     env: Any = gymnasium.make(env_id, **choices)
     tasks = env.unwrapped.tasks.ids[:5]
-    wanted = {task: env.reset(options={"task": task})[0] for task in tasks}
+    first_observations = {task: env.reset(options={"task": task})[0] for task in tasks}
     for number in range(options.kills):
         task = tasks[number % len(tasks)]
         observation, _ = env.reset(options={"task": task})
-        findings.check(observation == wanted[task], f"kill {number}: another first observation")
+        as_ever = observation == first_observations[task]
+        findings.check(as_ever, f"kill {number}: another first observation")
+
+        action = action_of(env.unwrapped)
         os.kill(pid_of(env.unwrapped), signal.SIGKILL)
         findings.counts["kills"] += 1
-        *_, terminated, truncated, info = env.step("look around")
-        told = "EngineError" in info.get("error", "") or info["refused"]
-        findings.check(bool(told), f"kill {number}: {terminated} {truncated} {info.get('error')}")
-        if truncated:
+        *_, truncated, info = env.step(action)
+        error = info.get("error", "")
+        is_ended = truncated and "EngineError" in error
+        findings.check(is_ended or bool(info["refused"]), f"kill {number}: {truncated} {error}")
+        if is_ended:
             findings.counts["episodes ended, with the error in info"] += 1
+        elif info["refused"]:
+            findings.counts["steps refused, with the reason"] += 1
     env.close()
     return findings
 
@@ -393,7 +460,10 @@ def _engines(
 def simulators(options: argparse.Namespace) -> Findings:
     """ScienceWorld's JVM killed between two steps."""
     return _engines(
-        options, "comap/ScienceWorld-v0", lambda env: int(env.engine._line.simulator.pid)
+        options,
+        "comap/ScienceWorld-v0",
+        lambda env: int(env.engine._line.simulator.pid),
+        lambda env: "look around",
     )
 
 
@@ -403,6 +473,7 @@ def browsers(options: argparse.Namespace) -> Findings:
         options,
         "comap/Web-v0",
         lambda env: int(env.engine.browser.pid),
+        lambda env: str(env.expert_action()),
         engine="chromium",
         split="test",
     )

@@ -314,31 +314,25 @@ class Chromium:
 
     def _do(self, work: Callable[[], Coroutine[Any, Any, _T]], fresh: bool = False) -> _T:
         """Run on the browser's thread; after a fault the page is given up, and `fresh` makes another."""
-        if fresh and (self._tab is None or not self._tab.browser.usable):
-            self._open_tab()
-        try:
-            return self.tab.browser.run(work(), STEP_SECONDS)
-        except Refused:
-            raise
-        except BaseException as error:
-            self.close()
-            if isinstance(error, EngineError) or not isinstance(error, Exception):
-                raise
-            first_line = str(error).partition("\n")[0]
-            failure = f"{type(error).__name__}: {first_line}"
-            if not fresh:
-                raise EngineError(f"the browser failed: {failure}") from error
-
         # A browser that has just been killed seems usable until somebody asks it: what begins anew
         # anyway is tried once more, in a new page and, if need be, a new browser.
-        self._open_tab()
-        try:
-            return self.tab.browser.run(work(), STEP_SECONDS)
-        except Exception as error:
-            self.close()
-            if isinstance(error, EngineError | Refused):
+        attempts = 2 if fresh else 1
+        while True:
+            attempts -= 1
+            try:
+                if fresh and (self._tab is None or not self._tab.browser.usable):
+                    self._open_tab()
+                return self.tab.browser.run(work(), STEP_SECONDS)
+            except Refused:
                 raise
-            raise EngineError(f"the browser failed twice: {failure}") from error
+            except BaseException as error:
+                self.close()
+                if isinstance(error, EngineError) or not isinstance(error, Exception):
+                    raise
+                if not attempts:
+                    reason = str(error).partition("\n")[0]
+                    failure = f"{type(error).__name__}: {reason}"
+                    raise EngineError(f"the browser failed: {failure}") from error
 
     def _open_tab(self) -> None:
         """Let go of the page, if there is one, and open another."""

@@ -18,7 +18,11 @@ def comap(*words: str, cwd: Path) -> tuple[int, str]:
     done = subprocess.run(
         [sys.executable, "-m", "comap", *words],
         cwd=cwd,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(cwd), *sys.path])},
+        env=os.environ
+        | {
+            "PYTHONPATH": os.pathsep.join([str(cwd), *sys.path]),
+            "PYTEST_ADDOPTS": "-q",  # of the user's own tests: `comap validate` does without
+        },
         capture_output=True,
         encoding="utf-8",
     )

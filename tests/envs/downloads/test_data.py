@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
+from comap.envs import data
 from comap.envs.data import MANIFEST, DataSet, get, is_installed, unpack, verify
 from comap.envs.storage import Progress, data_path
 from comap.errors import DataCorrupt, DataNotFound, DownloadError, OptionError
@@ -185,10 +187,34 @@ def test_redirects_lead_to_http_only(site: Any, toy: DataSet):
     site.fail({"redirect": f"{site.url}/elsewhere"})
     assert get(toy).is_dir()
     assert site.requests == ["/toy.zip", "/elsewhere"]
-    for target in ("file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x"):
+    for target in ("file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x", "ftp://\x1b[31m/x"):
         site.fail(*[{"redirect": target}] * 4)
-        with pytest.raises(DownloadError, match="No connection adapters"):
+        with pytest.raises(DownloadError, match=r"toy.zip, found: .*--mirror") as error:
             get(toy, force=True)
+        assert "\x1b" not in str(error.value)
+
+
+def test_a_redirect_to_a_less_safe_address_is_refused():
+    response = requests.Response()
+    response.status_code = 302
+    response.url = "https://host/toy.zip"
+    response.headers["location"] = "https://mirror/toy.zip"
+    data._refuse_downgrade(response)
+    response.headers["location"] = "http://mirror/toy.zip"
+    with pytest.raises(DownloadError, match="an address no less safe"):
+        data._refuse_downgrade(response)
+
+
+def test_each_answer_is_looked_at_for_such_a_redirect(
+    site: Any, toy: DataSet, monkeypatch: pytest.MonkeyPatch
+):
+    statuses = []
+    monkeypatch.setattr(
+        data, "_refuse_downgrade", lambda response, **_: statuses.append(response.status_code)
+    )
+    site.fail({"redirect": f"{site.url}/elsewhere"})
+    get(toy)
+    assert statuses == [302, 200]
 
 
 # Verification of a folder.
@@ -260,7 +286,14 @@ EVIL = {
     "parent": (evil_zip("../evil"), "other content"),
     "inner parent": (evil_zip("root/../../evil"), "other content"),
     "absolute": (evil_zip("/tmp/evil"), "other content"),
+    "backslash": (evil_zip("root\\..\\evil"), "other content"),
+    "drive": (evil_zip("C:evil"), "other content"),
+    "NUL": (evil_zip("evil\0.txt"), "other content"),
     "link": (evil_zip("evil", stat.S_IFLNK | 0o777, b"/etc/passwd"), "other content"),
+    "device": (evil_zip("evil", stat.S_IFCHR | 0o777), "other content"),
+    "twice": (evil_zip("root/good.txt"), "other content"),
+    "file as folder": (evil_zip("root/good.txt/evil"), "cannot be read"),
+    "folder as file": (evil_zip("root"), "cannot be read"),
     "encrypted": (encrypted_zip(), "is encrypted"),
     "empty": (zip_of({}), "other content"),
     "large": (zip_of({"a": bytes(1 << 23)}), "found 1 and 8388608"),
