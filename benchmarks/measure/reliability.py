@@ -29,7 +29,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -122,24 +122,34 @@ def plays_agentgym(base: str, number: int) -> list[Any]:
     return answers
 
 
+@cache
+def questions() -> list[str]:
+    """Return the questions of generated tasks: each finds other passages."""
+    env: Any = gymnasium.make("comap/SearchQA-v0", source="generated", split="test")
+    tasks = env.unwrapped.tasks.ids[: DIFFERENT + REQUESTS]
+    return [env.reset(options={"task": task})[1]["goal"] for task in tasks]
+
+
 def searches(base: str, number: int) -> list[Any]:
     answers = []
     for request in range(REQUESTS):
-        queries = [f"river {number}", f"town {request}"]
+        queries = [questions()[number + request], questions()[number]]
         answers.append(posted(f"{base}/retrieve", {"queries": queries, "topk": 3}))
     return answers
 
 
 def calls_tools(base: str, number: int) -> list[Any]:
-    """Ask the generated tools what they know of hotels and cities, and one that there is not."""
-    hotel = {"tool_name": "hotels", "category": "Travel", "api_name": "details"}
-    city = {"tool_name": "geography", "category": "Location", "api_name": "city"}
-    none = {"tool_name": "none", "category": "None", "api_name": "none"}
+    """Ask the generated tools of hotels and cities that they know, and one tool that there is not."""
     answers = []
     for request in range(REQUESTS):
-        tool = (hotel, city, none)[request % 3]
-        called = {"hotel_id": f"H-{number + request}", "city_id": f"G-{number + request}"}
-        body = {**tool, "tool_input": called, "strip": "", "toolbench_key": ""}
+        item = number + request
+        names, parameters = (
+            (("Travel", "hotels", "details"), {"hotel_id": f"H-{11 + item}"}),
+            (("Location", "geography", "city"), {"city_id": f"G-{20 + item % 12}"}),
+            (("None", f"tool {item}", "none"), {}),
+        )[request % 3]
+        body = dict(zip(("category", "tool_name", "api_name"), names, strict=True))
+        body |= {"tool_input": parameters, "strip": "", "toolbench_key": ""}
         answers.append(posted(f"{base}/virtual", body))
     return answers
 
