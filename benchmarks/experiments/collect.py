@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, fields, replace
 from functools import reduce
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -57,91 +58,137 @@ class Measure:
     """the file of what was played, relative to the job's folder"""
 
 
+class _Outcome(NamedTuple):
+    """What a job measured, its record, and why it measured nothing."""
+
+    measures: Sequence[Measure] = ()
+    record: Mapping[str, Any] = {}
+    why: str | None = None
+
+
 def collect(plan: Plan, experiments: Sequence[Experiment], paths: Paths) -> list[ResultRow]:
-    known = {one.id: one for one in experiments}
-    jobs = dict.fromkeys(cell.job for cell in plan.cells if cell.job is not None)
-    measured = {name: _measured(plan.jobs[name], paths) for name in jobs}
+    """Return the rows of all planned cells; a cell without a value has one row that says why."""
+    experiments_by_id = {experiment.id: experiment for experiment in experiments}
+    job_names = dict.fromkeys(cell.job for cell in plan.cells if cell.job is not None)
+    # A job is read once, however many cells show what it measured.
+    outcomes = {name: _outcome(plan.jobs[name], paths) for name in job_names}
+
     rows = []
     for cell in plan.cells:
         if cell.why == "cited only":
             continue
-        one = known[cell.experiment]
-        measures, record, why = ([], {}, cell.why) if cell.job is None else measured[cell.job]
-        about = _about(cell, one, record)
-        own = [ResultRow(**about, **values) for values in _shown(one, cell, measures)]
-        if not own:
-            shown = (c for c in one.columns if one.judges(c, cell.method.name, cell.env))
-            column = next(shown, Column(label="", unit=""))
-            about |= {"metric": column.metric, "unit": column.unit, "x": _x(one, cell)}
-            error = (why or "measured nothing that a column shows")[:2000]
-            own = [ResultRow(**about, error=error)]
-        rows += own
+        outcome = _Outcome(why=cell.why) if cell.job is None else outcomes[cell.job]
+        rows += _rows_of(cell, experiments_by_id[cell.experiment], outcome)
     return rows
 
 
-def _measured(job: Job, paths: Paths) -> tuple[list[Measure], dict[str, Any], str | None]:
+def _rows_of(cell: PlannedCell, experiment: Experiment, outcome: _Outcome) -> list[ResultRow]:
+    """Return the rows of a planned cell: one a measure that a column shows, else one with the reason."""
+    circumstances = _circumstances(cell, experiment, outcome.record)
+    rows = []
+    for row_fields in _measured_fields(cell, experiment, outcome.measures):
+        rows.append(ResultRow(**circumstances, **row_fields))
+    if rows:
+        return rows
+
+    # The reason stands in the first column that the method has.
+    columns = experiment.columns
+    judging = (
+        column for column in columns if experiment.judges(column, cell.method.name, cell.env)
+    )
+    column = next(judging, Column(label="", unit=""))
+    reason = outcome.why or "measured nothing that a column shows"
+    row = ResultRow(
+        **circumstances,
+        metric=column.metric,
+        unit=column.unit,
+        x=_x(cell, experiment),
+        error=reason[:2000],
+    )
+    return [row]
+
+
+def _outcome(job: Job, paths: Paths) -> _Outcome:
+    """Return what a job measured, or why it measured nothing; what it wrote may be damaged."""
     record = job_record(paths, job)
     if record is None:
-        return [], {}, "not run yet"
+        return _Outcome(why="not run yet")
     if record["status"] != "done":
-        return [], record, f"{record['status']}: {record['why']}"
+        return _Outcome(record=record, why=f"{record['status']}: {record['why']}")
+
     folder = paths.of(job.id)
     record["fingerprint"] = _fingerprint(folder)
-    record |= {"tasks": _tasks(folder), "caution": _caution(folder)}
+    record["tasks"] = _tasks(folder)
+    record["caution"] = _caution(folder)
     try:
-        return measures_of(job, folder), record, None
+        return _Outcome(measures_of(job, folder), record)
     except CoMapError as error:
-        return [], record, f"failed: {error}"
+        return _Outcome(record=record, why=f"failed: {error}")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        return [], record, f"failed: what it wrote is not understood ({error!r:.200})"
+        # One file that is not understood must not cost the rows of all other jobs.
+        why = f"failed: what it wrote is not understood ({error!r:.200})"
+        return _Outcome(record=record, why=why)
 
 
-def _shown(
-    one: Experiment, cell: PlannedCell, measures: Iterable[Measure]
+def _measured_fields(
+    cell: PlannedCell, experiment: Experiment, measures: Iterable[Measure]
 ) -> Iterator[dict[str, Any]]:
-    usual = None if one.axis is None else one.axis.over
+    """Yield the fields of a row for each measure that a column of the experiment shows."""
+    usual_axis = None if experiment.axis is None else experiment.axis.over
     for measure in measures:
-        column = one.column(cell.method.name, measure.metric, cell.env, measure.split)
+        column = experiment.column(cell.method.name, measure.metric, cell.env, measure.split)
         if column is None or measure.method not in (None, cell.method.name):
             continue
-        over = column.over or usual
-        values = {part.name: getattr(measure, part.name) for part in fields(measure)}
-        del values["over"], values["method"]
-        if measure.over is None:
-            values["x"] = _x(one, cell)
-            if over in ("round", "update") and values["x"] is None:
-                continue  # the end of a curve, which has points of its own
-        elif measure.over != over:
+
+        # A training has points over rounds or updates; a panel shows those over its own axis.
+        axis = column.over or usual_axis
+        if measure.over not in (None, axis):
             continue
+
+        row_fields = {part.name: getattr(measure, part.name) for part in fields(measure)}
+        del row_fields["over"]
+        del row_fields["method"]
+        if measure.over is None:
+            row_fields["x"] = _x(cell, experiment)
+            if axis in ("round", "update") and row_fields["x"] is None:
+                continue  # the end of a curve, which has points of its own
         if measure.trajectories:
-            values["trajectories"] = f"jobs/{cell.job}/out/{measure.trajectories}"
-        yield values
+            row_fields["trajectories"] = f"jobs/{cell.job}/out/{measure.trajectories}"
+        yield row_fields
 
 
-def _x(one: Experiment, cell: PlannedCell) -> float | None:
+def _x(cell: PlannedCell, experiment: Experiment) -> float | None:
     """Return where a cell stands on an axis over settings or sizes of models."""
-    if one.axis is not None and one.axis.over == "parameters" and cell.backbone is not None:
+    axis = experiment.axis
+    if axis is not None and axis.over == "parameters" and cell.backbone is not None:
         return cell.backbone.parameters
     return cell.method.x
 
 
-def _about(cell: PlannedCell, one: Experiment, record: Mapping[str, Any]) -> dict[str, Any]:
+def _circumstances(
+    cell: PlannedCell, experiment: Experiment, record: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the fields that all rows of a cell share: what was run, with what code, at what cost."""
     cost = dict(record.get("cost") or {})
+    seconds = cost.pop("seconds", None)
     machine = record.get("hardware")
-    named = isinstance(machine, Mapping)
+    hardware = None
+    if isinstance(machine, Mapping):
+        hardware = f"{get(machine, 'cpu')}, {get(machine, 'cores')} cores"
+
     return {
-        "experiment": one.id,
+        "experiment": experiment.id,
         "method": cell.method.name,
         "backbone": None if cell.backbone is None else cell.backbone.name,
         "env": cell.env,
-        "seed": cell.seed if one.seeds else None,
+        "seed": cell.seed if experiment.seeds else None,
         "config_hash": record.get("config_hash"),
         "code_version": record.get("code"),
         "fingerprint": record.get("fingerprint"),
         "tasks": record.get("tasks"),
         "caution": record.get("caution"),
-        "hardware": f"{get(machine, 'cpu')}, {get(machine, 'cores')} cores" if named else None,
-        "seconds": cost.pop("seconds", None),
+        "hardware": hardware,
+        "seconds": seconds,
         "cost": cost or None,
         "job": cell.job if record else None,
     }
@@ -156,50 +203,73 @@ def _records(folder: Path) -> Iterator[Any]:
 
 def _tasks(folder: Path) -> str | None:
     """Return in words that a job's tasks were generated; None where they were not, or nobody says it."""
-    counted: list[tuple[float, float]] = []
+    tasks = 0.0
+    generated_tasks = 0.0
     for record in _records(folder):
-        played = number(record, "tasks", "number"), number(record, "tasks", "generated")
-        if played[0] is not None and played[1] is not None:
-            counted.append((played[0], played[1]))
-        words = get(record, "tasks")  # of a score
-        told = (
-            [words]
-            if isinstance(words, str)
-            else members(record, "described", "env", "tasks").values()
-        )
-        for text in map(str, told):
-            some = "generated" in text
-            counted.append((1, some * (0.5 if "of them" in text or "partly" in text else 1)))
-    return kind_in_words(sum(n for n, _ in counted), sum(n for _, n in counted)) or None
+        # A run counts its tasks.
+        number_played = number(record, "tasks", "number")
+        generated_played = number(record, "tasks", "generated")
+        if number_played is not None and generated_played is not None:
+            tasks += number_played
+            generated_tasks += generated_played
+
+        # A training and a score only have words, for each split: each counts as one task, half of it
+        # generated where some were.
+        for words in _tasks_in_words(record):
+            tasks += 1
+            if "generated" in words:
+                is_part = "of them" in words or "partly" in words
+                generated_tasks += 0.5 if is_part else 1
+
+    return kind_in_words(tasks, generated_tasks) or None
+
+
+def _tasks_in_words(record: object) -> list[str]:
+    """Return what a score says of its tasks, or a training of those of each split."""
+    words = get(record, "tasks")
+    if isinstance(words, str):
+        return [words]
+    return list(map(str, members(record, "described", "env", "tasks").values()))
 
 
 def _caution(folder: Path) -> str | None:
     """Return in words that runs of a job asked an oracle; None where they did not."""
-    asked = set()
+    world_models = set()
     for path in sorted(folder.glob("*/summary.json")):
         with suppress(DataCorrupt, OSError, ValueError):
-            asked |= {str(words) for words in members(read_json(path), "world_models").values()}
-    return "; ".join(sorted(words for words in asked if NOT_TO_REPORT in words)) or None
+            world_models |= set(map(str, members(read_json(path), "world_models").values()))
+    return "; ".join(sorted(words for words in world_models if NOT_TO_REPORT in words)) or None
 
 
 def _fingerprint(folder: Path) -> str | None:
     """Return twelve digits for the fingerprints of the environments that a job was run in."""
-    found = []
-    for run in _records(folder):
-        known = get(run, "described", "env", "fingerprint")
-        found.append(known or get(run, "environment") or get(run, "env", "fingerprint"))
-    found = [one for one in found if isinstance(one, Mapping)]
-    if not found:
+    fingerprints = []
+    for record in _records(folder):
+        # A training, a run and a score each have it at a place of their own.
+        fingerprint = (
+            get(record, "described", "env", "fingerprint")
+            or get(record, "environment")
+            or get(record, "env", "fingerprint")
+        )
+        if isinstance(fingerprint, Mapping):
+            fingerprints.append(fingerprint)
+
+    if not fingerprints:
         return None
-    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:12]
+    return hashlib.sha256(json.dumps(fingerprints, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def measures_of(job: Job, folder: Path) -> list[Measure]:
-    found = list(_READERS[job.recipe.kind](job, folder))
+    """Return all that a job measured, in the order of its reader, without what is no number."""
+    measures = list(_READERS[job.recipe.kind](job, folder))
+
+    # On search QA success is exact match, and PaW's table of it asks for that name.
     if job.setup is not None and "/SearchQA-" in job.setup.env:
-        exact = [one for one in found if one.metric == "success_rate"]
-        found += [replace(one, metric="exact_match") for one in exact]
-    return [one for one in found if one.value is None or math.isfinite(one.value)]
+        successes = [measure for measure in measures if measure.metric == "success_rate"]
+        measures += [replace(measure, metric="exact_match") for measure in successes]
+    return [
+        measure for measure in measures if measure.value is None or math.isfinite(measure.value)
+    ]
 
 
 def _comap(job: Job, folder: Path) -> Iterator[Measure]:
@@ -208,55 +278,83 @@ def _comap(job: Job, folder: Path) -> Iterator[Measure]:
     rounds = training.evaluations()
     if not rounds:
         raise DataNotFound(f"expected an evaluation in {folder}, found none")
-    last, final = rounds[-1]
-    yield from _evaluation(final, folder, f"round-{last}-evaluation")
-    revisions = members(final, "revisions")
+
+    last_round, last_evaluation = rounds[-1]
+    yield from _evaluation(last_evaluation, folder, f"round-{last_round}-evaluation")
+    yield from _revisions(members(last_evaluation, "revisions"))
+    yield from _rounds(training)
+
+    trainings = [training]
+    if job.recipe.start is not None:
+        # The warm-up was a job of its own, but its samples and its cost belong to this training.
+        warmup_folder = folder.parents[1] / job.needs[job.recipe.start] / "out"
+        trainings.insert(0, read_training(warmup_folder))
+    yield from _samples(trainings)
+    yield from _costs(trainings)
+
+
+def _revisions(revisions: Mapping[str, Any]) -> Iterator[Measure]:
+    """Yield how often decisions were revised, and whether that helped (CoMap, Table 3)."""
     for name in ("n", "drafts_succeed", "revised"):
         count = number(revisions, name)
         if count is not None:
             yield Measure(metric=f"revisions.{name}", value=count, unit="count")
-    for name, of in (("urr", "drafts_succeed"), ("hrr", "drafts_succeed"), ("brp", "revised")):
-        value, n = number(revisions, name), number(revisions, of)
-        if value is not None and n:  # a rate of nothing says nothing
-            yield Measure(metric=name, value=value, unit="share", n=int(n))
-    for x, found in rounds:
-        yield from _points(_evaluation(found), "round", x)
-    for x, found in training.rollouts():
-        for tau, share in members(found, "gates", "adoption").items():
+
+    bases = {"urr": "drafts_succeed", "hrr": "drafts_succeed", "brp": "revised"}
+    for name, base in bases.items():
+        rate = number(revisions, name)
+        n = number(revisions, base)
+        if rate is not None and n:  # a rate of nothing says nothing
+            yield Measure(metric=name, value=rate, unit="share", n=int(n))
+
+
+def _rounds(training: TrainingRecord) -> Iterator[Measure]:
+    """Yield the points of curves over rounds: evaluations, then how many steps each gate adopted."""
+    for x, evaluation in training.evaluations():
+        yield from _points(_evaluation(evaluation), "round", x)
+
+    for x, rollouts in training.rollouts():
+        for tau, share in members(rollouts, "gates", "adoption").items():
             if share is not None:
-                adopted = _percent(f"adoption.{tau}", share, n=found["steps"])
+                adopted = _percent(f"adoption.{tau}", share, n=rollouts["steps"])
                 yield from _points([adopted], "round", x)
-    whole = [training]
-    if job.recipe.start is not None:  # whose warm-up belongs to this training
-        whole.insert(0, read_training(folder.parents[1] / job.needs[job.recipe.start] / "out"))
-    learned = [stage for one in whole for stage in one.learned()]
-    for metric, (start, kind) in _NAMES["samples"].items():
-        counts = (
-            int(members(result, "samples").get(kind, 0))
-            for name, result in learned
-            if name.startswith(start)
-        )
-        yield Measure(metric=metric, value=float(sum(counts)), unit="count")
-    yield from _costs(whole)
+
+
+def _samples(trainings: Sequence[TrainingRecord]) -> Iterator[Measure]:
+    """Yield how many samples of each kind models learned from (CoMap, Figure 7)."""
+    learned = []
+    for training in trainings:
+        learned += training.learned()
+
+    for metric, (stage_prefix, sample_kind) in _NAMES["samples"].items():
+        count = 0
+        for stage, result in learned:
+            if stage.startswith(stage_prefix):
+                count += int(members(result, "samples").get(sample_kind, 0))
+        yield Measure(metric=metric, value=float(count), unit="count")
 
 
 def _points(measures: Iterable[Measure], over: str, x: float) -> Iterator[Measure]:
-    return (replace(one, over=over, x=float(x), trajectories=None) for one in measures)
+    """Return measures as the points of curves at `x`."""
+    return (replace(measure, over=over, x=float(x), trajectories=None) for measure in measures)
 
 
 def _evaluation(
-    found: Mapping[str, Any], folder: Path | None = None, stage: str = ""
+    evaluation: Mapping[str, Any], folder: Path | None = None, stage: str = ""
 ) -> Iterator[Measure]:
     """Yield success, score and Delta-F1 of an evaluation."""
     parts: list[_Part] = []
-    for split, one in members(found, "splits").items():
-        n, played = int(one["episodes"]), None
+    for split, result in members(evaluation, "splits").items():
+        n = int(result["episodes"])
+        trajectories = None
         if folder is not None:
             files = sorted(folder.glob(f"stages/*-{stage}/{split}-0/rank-*/{TRAJECTORIES}"))
-            played = files[0].relative_to(folder).as_posix() if files else None
-        parts.append(_Part(split, round(one["success"] * n), n, one["score"], played))
+            trajectories = files[0].relative_to(folder).as_posix() if files else None
+        successes = round(result["success"] * n)
+        parts.append(_Part(split, successes, n, result["score"], trajectories))
     yield from _rates(parts)
-    scores = members(found, "world_model", "frozen")
+
+    scores = members(evaluation, "world_model", "frozen")
     yield from _delta_f1(scores)
     nll = number(scores, "change_token_nll", "nll")
     if nll is not None:
@@ -265,53 +363,78 @@ def _evaluation(
 
 
 def _delta_f1(scores: Mapping[str, Any]) -> Iterator[Measure]:
-    value, error = number(scores, "all", "delta_f1"), number(scores, "all", "stderr")
-    if value is not None:
-        low = None if error is None else max(value - _NORMAL * error, 0.0)
-        high = None if error is None else min(value + _NORMAL * error, 100.0)
+    """Yield Delta-F1 of a world model with its interval, and how well it foresees refusals."""
+    delta_f1 = number(scores, "all", "delta_f1")
+    standard_error = number(scores, "all", "stderr")
+    if delta_f1 is not None:
+        low = None
+        high = None
+        if standard_error is not None:
+            low = max(delta_f1 - _NORMAL * standard_error, 0.0)
+            high = min(delta_f1 + _NORMAL * standard_error, 100.0)
         n = int(scores["all"]["n"])
-        yield Measure(metric="delta_f1", value=value, low=low, high=high, n=n)
+        yield Measure(metric="delta_f1", value=delta_f1, low=low, high=high, n=n)
+
+    # Precision is a share of the refusals that were foreseen, recall one of those that came.
     refusals = members(scores, "refusals")
-    for name, of in (("precision", "foreseen"), ("recall", "real")):
-        if (share := number(refusals, name)) is not None:
-            yield Measure(metric=f"refusals.{name}", value=share, n=int(refusals[of]))
+    for name, base in (("precision", "foreseen"), ("recall", "real")):
+        share = number(refusals, name)
+        if share is not None:
+            yield Measure(metric=f"refusals.{name}", value=share, n=int(refusals[base]))
 
 
-def _costs(whole: Sequence[TrainingRecord]) -> Iterator[Measure]:
+class _StageCost(NamedTuple):
+    """What a stage of a training took."""
+
+    stage: str
+    hours: float
+    gpu_hours: float
+
+
+def _costs(trainings: Sequence[TrainingRecord]) -> Iterator[Measure]:
     """Yield wall-clock time and GPU-hours of each phase and module (CoMap, Table 6)."""
-    spent = []
-    for training in whole:
+    stage_costs = []
+    for training in trainings:
+        # A training that was continued elsewhere counts as if all of it had run on the last machine.
         hardware = members(training.sessions[-1], "hardware") if training.sessions else {}
-        gpus = number(hardware, "processes") or 0.0 if hardware.get("gpus") else 0.0
-        for name, result in training.done():
-            spent.append((name, (number(result, "seconds") or 0.0) / 3600, gpus))
-    for part, stages in _NAMES["costs"].items():
-        found = [(hours, gpus * hours) for name, hours, gpus in spent if re.fullmatch(stages, name)]
-        wall_clock, gpu_hours = (sum(values) for values in zip((0.0, 0.0), *found, strict=True))
+        gpus = 0.0
+        if hardware.get("gpus"):
+            gpus = number(hardware, "processes") or 0.0
+        for stage, result in training.done():
+            hours = (number(result, "seconds") or 0.0) / 3600
+            stage_costs.append(_StageCost(stage, hours, gpus * hours))
+
+    for part, stage_pattern in _NAMES["costs"].items():
+        part_costs = [cost for cost in stage_costs if re.fullmatch(stage_pattern, cost.stage)]
+        wall_clock = sum((cost.hours for cost in part_costs), 0.0)
+        gpu_hours = sum(cost.gpu_hours for cost in part_costs)
         yield Measure(metric="wall_clock", value=wall_clock, unit="h", method=part)
         if gpu_hours:
             yield Measure(metric="gpu_hours", value=gpu_hours, unit="GPU-h", method=part)
 
 
 def _paw(job: Job, folder: Path) -> Iterator[Measure]:
+    """Yield what a training in updates measured: its last evaluation, and curves over updates."""
     record = read_training(folder)
     if not record.tests:
         raise DataNotFound(f"expected an evaluation in {folder}, found none")
-    by_update: dict[int, list[Mapping[str, Any]]] = {}
+    evaluations: dict[int, list[Mapping[str, Any]]] = {}
     for line in record.tests:
-        by_update.setdefault(int(line["update"]), []).append(line)
-    last = max(by_update)
-    yield from _paw_evaluation(by_update[last])
-    for line in by_update[last]:
+        evaluations.setdefault(int(line["update"]), []).append(line)
+
+    last_update = max(evaluations)
+    yield from _paw_evaluation(evaluations[last_update])
+    for line in evaluations[last_update]:
         split = str(line["split"])
-        files = folder.glob(f"evaluations/{last:04}-{split}-0/rank-*/{TRAJECTORIES}")
-        yield from _by_kind((e for path in sorted(files) for e in recorded(path)), split)
+        files = folder.glob(f"evaluations/{last_update:04}-{split}-0/rank-*/{TRAJECTORIES}")
+        yield from _by_kind(chain.from_iterable(map(recorded, sorted(files))), split)
         yield from _by_data_set(line["won"])
-    for update in sorted(by_update):
-        yield from _points(_paw_evaluation(by_update[update]), "update", update)
+
+    for update in sorted(evaluations):
+        yield from _points(_paw_evaluation(evaluations[update]), "update", update)
     for name, (metric, unit, factor) in _NAMES["curves"].items():
-        for x, y in zip(*record.curve(name, factor), strict=True):
-            yield Measure(metric=metric, value=y, unit=unit, over="update", x=x)
+        for update, value in zip(*record.curve(name, factor), strict=True):
+            yield Measure(metric=metric, value=value, unit=unit, over="update", x=update)
     yield from _steps(record)
 
 
@@ -320,86 +443,98 @@ def _steps(record: TrainingRecord) -> Iterator[Measure]:
     phases = {name: record.curve(f"seconds_{name}")[1] for name in _PHASES}
     if not all(phases.values()):
         return
+
     phases["step"] = tuple(map(sum, zip(*phases.values(), strict=True)))
     for name, seconds in phases.items():
         yield Measure(metric=f"seconds.{name}", value=fmean(seconds), unit="s", n=len(seconds))
-    for name, of in (("peak_memory", max), ("mean_memory", fmean)):
-        if sizes := record.curve(name, 2**-30)[1]:
-            yield Measure(metric=name, value=of(sizes), unit="GiB", n=len(sizes))
+
+    # The largest peak of any update says which GPU the training fits on.
+    for name, over_updates in (("peak_memory", max), ("mean_memory", fmean)):
+        sizes = record.curve(name, 2**-30)[1]
+        if sizes:
+            yield Measure(metric=name, value=over_updates(sizes), unit="GiB", n=len(sizes))
 
 
 def _paw_evaluation(lines: Sequence[Mapping[str, Any]]) -> Iterator[Measure]:
-    won = [[int(value) for value in line["won"].values()] for line in lines]
-    return _rates(
-        [
-            _Part(str(line["split"]), sum(own), len(own), number(line, "score"))
-            for line, own in zip(lines, won, strict=True)
-        ]
-    )
+    """Return the rates of an evaluation between updates, of which each split has a line."""
+    parts = []
+    for line in lines:
+        successes = [int(times) for times in line["won"].values()]
+        score = number(line, "score")
+        parts.append(_Part(str(line["split"]), sum(successes), len(successes), score))
+    return _rates(parts)
 
 
 class _Part(NamedTuple):
     """How a split of an evaluation went."""
 
     split: str
-    won: int
+    successes: int
     n: int
     score: float | None
     trajectories: str | None = None
 
 
 def _rates(parts: Sequence[_Part]) -> Iterator[Measure]:
-    for one in parts:
-        yield _success(one.won, one.n, one.split, trajectories=one.trajectories)
-        if one.score is not None:
-            yield Measure(metric="score", value=100 * one.score, split=one.split, n=one.n)
-    n = sum(one.n for one in parts)
-    scores = [one.n * one.score for one in parts if one.score is not None]
+    """Yield success and score of each split and then of all tasks, each of which counts alike."""
+    for part in parts:
+        yield _success(part.successes, part.n, part.split, trajectories=part.trajectories)
+        if part.score is not None:
+            yield Measure(metric="score", value=100 * part.score, split=part.split, n=part.n)
+
+    n = sum(part.n for part in parts)
+    scores = [part.n * part.score for part in parts if part.score is not None]
     if n:
-        yield _success(sum(one.won for one in parts), n)
+        yield _success(sum(part.successes for part in parts), n)
     if n and len(scores) == len(parts):
         yield Measure(metric="score", value=100 * sum(scores) / n, n=n)
 
 
 def _by_data_set(won: Mapping[str, Any]) -> Iterator[Measure]:
     """Yield success by data set, on search QA: there a task's id begins with the set's name."""
-    found: dict[str, list[bool]] = {}
+    successes: dict[str, list[bool]] = {}
     for task, times in won.items():
         name = task.partition("/")[0]
         if name in DATASETS:
-            found.setdefault(name, []).append(times > 0)
-    for name, own in found.items():
-        yield _success(sum(own), len(own), name)
+            successes.setdefault(name, []).append(times > 0)
+
+    for name, outcomes in successes.items():
+        yield _success(sum(outcomes), len(outcomes), name)
 
 
 def _by_kind(episodes: Iterable[Trajectory], split: str) -> Iterator[Measure]:
-    found: dict[str, list[bool]] = {}
+    """Yield success by kind of task, on ALFWorld: there a goal's sentence says which kind it is."""
+    successes: dict[str, list[bool]] = {}
     for episode in episodes:
         if "/ALFWorld-" not in episode.env_id:
             return
         goal = Goal.from_sentence(episode.goal)
         if goal is not None:
-            found.setdefault(_NAMES["kinds"].get(goal.family, goal.family), []).append(
-                episode.success
-            )
-    for kind, won in sorted(found.items()):
-        yield _success(sum(won), len(won), split, metric=f"success_rate.{kind}")
+            kind = _NAMES["kinds"].get(goal.family, goal.family)
+            successes.setdefault(kind, []).append(episode.success)
+
+    for kind, outcomes in sorted(successes.items()):
+        yield _success(sum(outcomes), len(outcomes), split, metric=f"success_rate.{kind}")
 
 
 def _play(job: Job, folder: Path) -> Iterator[Measure]:
+    """Yield what an agent's runs measured, split by split, and then over all of them."""
     parts: list[_Part] = []
     assert job.setup is not None
     for split in job.setup.splits:
         summary = _json(folder / split / "summary.json")
-        n, score = int(summary["n"]), summary["score"]
-        won = round(summary["success"]["value"] * n)
+        n = int(summary["n"])
+        score = summary["score"]
+        successes = round(summary["success"]["value"] * n)
         if job.setup.judge is None:
-            parts.append(_Part(split, won, n, score, f"{split}/{TRAJECTORIES}"))
+            parts.append(_Part(split, successes, n, score, f"{split}/{TRAJECTORIES}"))
         else:  # columns pool verdicts themselves
             yield _judged(folder / f"{split}-{VERDICTS}", split)
             yield Measure(metric="score", value=100 * score, split=split, n=n)
-        steps, gate = int(summary["steps"]["all"]), summary.get("gate")
+
+        steps = int(summary["steps"]["all"])
         yield _percent("refused", summary["invalid_actions"], n=steps, split=split)
+        gate = summary.get("gate")
         if gate is not None:
             share = gate["opened"] / max(gate["reflections"], 1)
             yield _percent("gate_open", share, n=int(gate["reflections"]), split=split)
@@ -410,11 +545,15 @@ def _play(job: Job, folder: Path) -> Iterator[Measure]:
 def _judged(path: Path, split: str) -> Measure:
     """Return SoPR by a judge, from the file of scores of a split's answers."""
     sopr = members(_json(path), "sopr")
-    mean, low, high, n = (number(sopr, name) for name in ("mean", "low", "high", "n"))
+    mean = number(sopr, "mean")
+    low = number(sopr, "low")
+    high = number(sopr, "high")
+    n = number(sopr, "n")
     if mean is None or low is None or high is None or n is None:
         raise DataCorrupt(f"expected SoPR with its interval in {path}, found none")
-    found = _percent("success_rate", mean, low=100 * low, high=100 * high, n=int(n), split=split)
-    return replace(found, trajectories=f"{split}/{TRAJECTORIES}")
+
+    rate = _percent("success_rate", mean, low=100 * low, high=100 * high, n=int(n), split=split)
+    return replace(rate, trajectories=f"{split}/{TRAJECTORIES}")
 
 
 def _predict(job: Job, folder: Path) -> Iterator[Measure]:
@@ -422,12 +561,21 @@ def _predict(job: Job, folder: Path) -> Iterator[Measure]:
 
 
 def _noise(job: Job, folder: Path) -> Iterator[Measure]:
+    """Yield which share of the gradient is noise, for each loss that was measured."""
     result = _json(folder / "result.json")
-    for key, one in result["shares"].items():
-        if one["share"] is not None:
-            low, high = (None if one[end] is None else 100 * one[end] for end in ("low", "high"))
-            more = {"low": low, "high": high, "n": result["transitions"], "method": key.upper()}
-            yield _percent("noise_gradient_share", one["share"], **more)
+    for loss, part in result["shares"].items():
+        if part["share"] is None:
+            continue
+        low = None if part["low"] is None else 100 * part["low"]
+        high = None if part["high"] is None else 100 * part["high"]
+        yield _percent(
+            "noise_gradient_share",
+            part["share"],
+            low=low,
+            high=high,
+            n=result["transitions"],
+            method=loss.upper(),
+        )
 
 
 def _facts(job: Job, folder: Path) -> Iterator[Measure]:
@@ -435,12 +583,14 @@ def _facts(job: Job, folder: Path) -> Iterator[Measure]:
     if job.recipe.fact == "statistics":
         yield from _statistics(job)
         return
+
     config = preset(job.preset, **job.settings)
     for name, path in _NAMES["settings"].items():
-        value = "AdamW" if path is None else reduce(getattr, path.split("."), config)
-        if value is None or (name.startswith("LoRA") and config.weights == "full"):
-            value = "none"
-        yield Measure(metric="setting", unit="", method=name, text=str(value))
+        # The optimizer is no setting.
+        setting = "AdamW" if path is None else reduce(getattr, path.split("."), config)
+        if setting is None or (name.startswith("LoRA") and config.weights == "full"):
+            setting = "none"
+        yield Measure(metric="setting", unit="", method=name, text=str(setting))
 
 
 def _statistics(job: Job) -> Iterator[Measure]:
@@ -451,10 +601,11 @@ def _statistics(job: Job) -> Iterator[Measure]:
     for name, split in (("train", "train"), ("seen", splits[0]), ("unseen", splits[-1])):
         if name == "seen" and len(splits) == 1:
             continue  # the one that there is counts as unseen
+
         try:
             with closing(make_env(split)) as env:
                 n = len(env.get_wrapper_attr("tasks").ids)
-        except CoMapError:
+        except CoMapError:  # no data here: the cell says so
             continue
         yield Measure(metric=f"tasks.{name}", value=float(n), unit="count")
 
@@ -471,27 +622,30 @@ _READERS: Mapping[str, Callable[[Job, Path], Iterable[Measure]]] = {
 
 
 def _success(
-    won: int,
+    successes: int,
     n: int,
     split: str | None = None,
     *,
     metric: str = "success_rate",
     trajectories: str | None = None,
 ) -> Measure:
-    rate = wilson(won / n if n else 0.0, n)
-    found = _percent(metric, rate.value, low=100 * rate.low, high=100 * rate.high, n=n, split=split)
-    return replace(found, trajectories=trajectories)
+    """Return a rate in per cent with Wilson's interval."""
+    rate = wilson(successes / n if n else 0.0, n)
+    measure = _percent(
+        metric, rate.value, low=100 * rate.low, high=100 * rate.high, n=n, split=split
+    )
+    return replace(measure, trajectories=trajectories)
 
 
-def _percent(metric: str, share: float, **more: Any) -> Measure:
-    return Measure(metric=metric, value=100 * share, **more)
+def _percent(metric: str, share: float, **other_fields: Any) -> Measure:
+    return Measure(metric=metric, value=100 * share, **other_fields)
 
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = read_json(path)
+        content = read_json(path)
     except OSError as error:
         raise DataNotFound(f"expected a result in {path}, found none") from error
-    if not isinstance(found, dict):
-        raise DataCorrupt(f"expected a result in {path}, found {type(found).__name__}")
-    return found
+    if not isinstance(content, dict):
+        raise DataCorrupt(f"expected a result in {path}, found {type(content).__name__}")
+    return content
