@@ -433,8 +433,8 @@ def _paw(job: Job, folder: Path) -> Iterator[Measure]:
     for update in sorted(evaluations):
         yield from _points(_paw_evaluation(evaluations[update]), "update", update)
     for name, (metric, unit, factor) in _NAMES["curves"].items():
-        for update, value in zip(*record.curve(name, factor), strict=True):
-            yield Measure(metric=metric, value=value, unit=unit, over="update", x=update)
+        for x, value in zip(*record.curve(name, factor), strict=True):
+            yield Measure(metric=metric, value=value, unit=unit, over="update", x=x)
     yield from _steps(record)
 
 
@@ -561,9 +561,9 @@ def _predict(job: Job, folder: Path) -> Iterator[Measure]:
 
 
 def _noise(job: Job, folder: Path) -> Iterator[Measure]:
-    """Yield which share of the gradient is noise, for each loss that was measured."""
+    """Yield which share of the gradient is noise, for each way to weigh tokens."""
     result = _json(folder / "result.json")
-    for loss, part in result["shares"].items():
+    for weighting, part in result["shares"].items():
         if part["share"] is None:
             continue
         low = None if part["low"] is None else 100 * part["low"]
@@ -574,7 +574,7 @@ def _noise(job: Job, folder: Path) -> Iterator[Measure]:
             low=low,
             high=high,
             n=result["transitions"],
-            method=loss.upper(),
+            method=weighting.upper(),
         )
 
 
