@@ -113,60 +113,79 @@ class Experiment:
 
     def judges(self, column: Column, method: str, env: str | None) -> bool:
         """Return whether a column has measures of a method in an environment."""
-        group = next((one.group for one in self.methods if one.name == method), None)
+        # A method that only rows name has no group: every column has it.
+        groups = (definition.group for definition in self.methods if definition.name == method)
+        group = next(groups, None)
         is_shown = not column.group or group in (None, column.group)
         return is_shown and not column.average and column.env in (None, env)
 
     def averaged(self, column: Column) -> tuple[Column, ...]:
         """Return the columns that a column of averages is the mean of."""
-        before = self.columns[: self.columns.index(column)]
-        start = max((i + 1 for i, one in enumerate(before) if one.average), default=0)
-        return before[start:]
+        end = self.columns.index(column)
+        start = end
+        while start > 0 and not self.columns[start - 1].average:
+            start -= 1
+        return self.columns[start:end]
 
 
 def experiment_ids() -> tuple[str, ...]:
     """Return the names of all experiments, CoMap's tables first and our own last."""
 
     def order(name: str) -> tuple[bool, str, bool, int, str]:
+        # Tables before figures, and Table 10 after Table 9: names are t10 and t9.
         paper, _, rest = name.partition("-")
         digits = "".join(letter for letter in rest if letter.isdigit())
         return paper == "lab", paper, not rest.startswith("t"), int(digits or 0), rest
 
-    names = (path.name for path in (FOLDER / "definitions").iterdir())
-    return tuple(sorted((name[:-5] for name in names if name.endswith(".json")), key=order))
+    return tuple(sorted(file_stems("definitions"), key=order))
+
+
+def file_stems(folder: str) -> list[str]:
+    """Return the names of the JSON files in a folder of data, without their ending, in no order."""
+    names = [path.name for path in (FOLDER / folder).iterdir()]
+    return [name.removesuffix(".json") for name in names if name.endswith(".json")]
 
 
 def experiment(name: str) -> Experiment:
-    _known("experiment", name, experiment_ids())
+    """Return the definition of a table or figure."""
+    _check_name("experiment", name, experiment_ids())
     return read_data(f"definitions/{name}.json", experiment_of)
 
 
 def experiment_of(data: dict[str, Any]) -> Experiment:
-    methods: list[dict[str, Any]] = [
-        {k: tuple(v) if isinstance(v, list) else v for k, v in one.items()}
-        for one in data["methods"]
-    ]
+    """Return an experiment from the data of its file."""
     parts = {
         "backbones": tuple(data["backbones"]),
-        "methods": tuple(Method(**one) for one in methods),
-        "columns": tuple(Column(**one) for one in data["columns"]),
+        "methods": tuple(map(_method_of, data["methods"])),
+        "columns": tuple(Column(**record) for record in data["columns"]),
         "axis": Axis(**data["axis"]) if "axis" in data else None,
+        "compared": tuple(map(tuple, data.get("compared", ()))),
     }
-    compared = tuple(map(tuple, data.get("compared", ())))
-    return Experiment(**{**data, **parts, "compared": compared})
+    return Experiment(**{**data, **parts})
+
+
+def _method_of(record: Mapping[str, Any]) -> Method:
+    """Return a method from its data; JSON has lists where a method has tuples."""
+    method_fields: dict[str, Any] = {}
+    for name, value in record.items():
+        method_fields[name] = tuple(value) if isinstance(value, list) else value
+    return Method(**method_fields)
 
 
 def read_data(name: str, make: Callable[[Any], T]) -> T:
+    """Return what `make` makes of a JSON file beside this module; DataCorrupt where it cannot."""
     try:
         return make(json.loads((FOLDER / name).read_text("utf-8")))
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise DataCorrupt(f"expected other data in {FOLDER / name}, found {error!r}") from error
 
 
-def _known(what: str, name: str, names: Iterable[str]) -> None:
-    if name not in (known := list(names)):
+def _check_name(kind: str, name: str, names: Iterable[str]) -> None:
+    """Raise OptionError where a name is none of those that there are."""
+    existing_names = list(names)
+    if name not in existing_names:
         raise OptionError(
-            f"there is no {what} {name!r:.80}; {suggest(name, known)} (comap bench list)"
+            f"there is no {kind} {name!r:.80}; {suggest(name, existing_names)} (comap bench list)"
         )
 
 
@@ -192,24 +211,28 @@ class Recipe:
 
 
 def recipe(name: str) -> Recipe:
-    _known("recipe", name, recipes())
+    """Return the recipe of a name."""
+    _check_name("recipe", name, recipes())
     return recipes()[name]
 
 
 @cache
 def recipes() -> dict[str, Recipe]:
+    """Return all recipes by name; the file is read once, since a plan asks for each of its jobs."""
     return read_data("recipes.json", _recipes)
 
 
 def _recipes(data: Mapping[str, Mapping[str, Any]]) -> dict[str, Recipe]:
     """Return recipes; one that is ``like`` an earlier one has what that has, and its settings too."""
-    known: dict[str, dict[str, Any]] = {}
-    for name, own in data.items():
-        record = {**known.get(own.get("like", ""), {}), **own}
-        before = known.get(own.get("like", ""), {}).get("settings", {})
-        record["settings"] = {**before, **own.get("settings", {})}
-        known[name] = {key: value for key, value in record.items() if key != "like"}
-    return {name: Recipe(name=name, **record) for name, record in known.items()}
+    records: dict[str, dict[str, Any]] = {}
+    for name, entry in data.items():
+        model = records.get(entry.get("like", ""), {})
+        record = {**model, **entry}
+        record.pop("like", None)
+        # Settings are merged one by one; all other parts replace those of the earlier recipe.
+        record["settings"] = {**model.get("settings", {}), **entry.get("settings", {})}
+        records[name] = record
+    return {name: Recipe(name=name, **record) for name, record in records.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,53 +290,72 @@ class Scale:
 
     def settings(self, kind: str, env: str | None, recipe: str) -> dict[str, Any]:
         """Return what is set for a kind of job on an environment, and for one recipe of that kind."""
-        found = self.kinds.get(kind, {})
-        recipes = found.get("recipes", {})
-        group = recipes.get(f"{recipe.partition('-')[0]}-*", {})
-        own = {**group, **recipes.get(recipe, {}), **recipes.get(f"{recipe} {env}", {})}
-        if own.pop("only", False):
-            return own
-        return {**found.get("set", {}), **found.get("on", {}).get(env, {}), **own}
+        kind_settings = self.kinds.get(kind, {})
+        by_recipe = kind_settings.get("recipes", {})
+        recipe_settings = {
+            **by_recipe.get(_family(recipe), {}),
+            **by_recipe.get(recipe, {}),
+            **by_recipe.get(f"{recipe} {env}", {}),
+        }
+        # Some recipes are measured with settings of their own alone.
+        if recipe_settings.pop("only", False):
+            return recipe_settings
+
+        shared = kind_settings.get("set", {})
+        on_env = kind_settings.get("on", {}).get(env, {})
+        return {**shared, **on_env, **recipe_settings}
 
     def limited(self, recipe: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return a recipe's settings, none larger than this scale allows."""
-        group = self.most.get(f"{recipe.partition('-')[0]}-*", {})
-        most = {**group, **self.most.get(recipe, {})}
-        return {n: min(v, most[n]) if n in most else v for n, v in settings.items()}
+        largest = {**self.most.get(_family(recipe), {}), **self.most.get(recipe, {})}
+        limited = dict(settings)
+        for name, value in settings.items():
+            if name in largest:
+                limited[name] = min(value, largest[name])
+        return limited
 
     def policy_of(self, recipe: Recipe, env: str | None) -> str | None:
         """Return the recipe that trained the policy that a job begins or plays with; None for none."""
         if recipe.kind == "paw" and recipe.policy is None:
             starts: Mapping[str, str | None] = self.kinds.get("paw", {}).get("starts", {})
             return starts.get(recipe.name, starts.get(env or ""))
-        named = recipe.policy
-        if named == "free":
-            named = self.kinds.get("play", {}).get("free", "base")
-        return None if named == "base" else named
+
+        policy = recipe.policy
+        if policy == "free":
+            policy = self.kinds.get("play", {}).get("free", "base")
+        return None if policy == "base" else policy
 
     def preset(self, kind: str, env: str | None, recipe: str = "") -> str:
         """Return the preset of a kind of job on an environment, and for one recipe of that kind."""
-        found = self.kinds.get(kind, {})
-        by_recipe: str | None = found.get("recipe_presets", {}).get(recipe)
-        by_env: str | None = found.get("presets", {}).get(env)
-        return by_recipe or by_env or str(found.get("preset", self.name))
+        kind_settings = self.kinds.get(kind, {})
+        by_recipe: str | None = kind_settings.get("recipe_presets", {}).get(recipe)
+        by_env: str | None = kind_settings.get("presets", {}).get(env)
+        return by_recipe or by_env or str(kind_settings.get("preset", self.name))
+
+
+def _family(recipe: str) -> str:
+    """Return the key that stands for all recipes whose names begin alike, such as ``lab-*``."""
+    return f"{recipe.partition('-')[0]}-*"
 
 
 def scale_named(name: str) -> Scale:
-    _known("scale", name, SCALES)
+    """Return the scale of a name."""
+    _check_name("scale", name, SCALES)
     return read_data(f"scales/{name}.json", _scale)
 
 
 def _scale(data: dict[str, Any]) -> Scale:
+    """Return a scale from the data of its file, whose slots name the models that it lists."""
     models = {name: Backbone(name=name, **record) for name, record in data["models"].items()}
+    backbones = {}
+    for paper, slots in data["backbones"].items():
+        backbones[paper] = {slot: models[name] for slot, name in slots.items()}
+
     return Scale(
         name=data["name"],
         about=data["about"],
         seeds=tuple(data["seeds"]),
-        backbones={
-            paper: {slot: models[name] for slot, name in slots.items()}
-            for paper, slots in data["backbones"].items()
-        },
+        backbones=backbones,
         slots={name: tuple(slots) for name, slots in data.get("slots", {}).items()},
         environments={env: _setup(env, record) for env, record in data["environments"].items()},
         kinds=data["kinds"],
@@ -326,7 +368,9 @@ def _scale(data: dict[str, Any]) -> Scale:
 def _setup(env: str, record: Mapping[str, Any]) -> EnvSetup:
     """Return an environment; on generated tasks unless the scale asks for official data."""
     cls = env_class(env)
-    options = {} if record.get("data") else {**cls.generated_options, **cls.listed_actions()}
+    options: dict[str, Any] = {}
+    if not record.get("data"):
+        options = {**cls.generated_options, **cls.listed_actions()}
     parts = {
         "options": {**options, **record.get("options", {})},
         "splits": tuple(record.get("splits") or cls.test_splits),
@@ -372,19 +416,26 @@ class ResultRow:
         for name in ("experiment", "method", "metric"):
             if not isinstance(getattr(self, name), str):
                 raise DataCorrupt(f"expected text as {name}, found {getattr(self, name)!r:.80}")
+
+        # Rows come from files that others may have written; Python's JSON also reads NaN and Infinity.
         for name in ("value", "low", "high", "x", "seconds"):
             number = getattr(self, name)
-            known = isinstance(number, int | float) and not isinstance(number, bool)
-            if number is not None and not (known and math.isfinite(number)):
+            is_number = isinstance(number, int | float) and not isinstance(number, bool)
+            if number is not None and not (is_number and math.isfinite(number)):
                 raise DataCorrupt(f"expected a finite number as {name}, found {number!r:.80}")
 
 
 def write_rows(path: Path, rows: Iterable[ResultRow]) -> None:
     """Write rows as JSON lines, so that a reader finds the old file or the new one, whole."""
-    records = (asdict(row) for row in rows)
-    jsonl.write(path, ({k: v for k, v in row.items() if v is not None} for row in records))
+    jsonl.write(path, map(_record_of, rows))
+
+
+def _record_of(row: ResultRow) -> dict[str, Any]:
+    """Return the fields of a row that are known."""
+    return {name: value for name, value in asdict(row).items() if value is not None}
 
 
 def read_rows(path: Path) -> Iterator[ResultRow]:
+    """Yield the rows of a file; raises DataNotFound or DataCorrupt with the line."""
     expected = "result rows of 'comap bench run' (a row)"
     return jsonl.read(path, lambda record: ResultRow(**record), expected=expected)
