@@ -1,7 +1,9 @@
-"""JSON over HTTP: applications behind one guard, run by uvicorn, and exchanges with other servers.
+"""JSON over HTTP: applications behind one guard, run by uvicorn.
 
-The guard of every server checks the token and refuses web pages (by Origin, Host and Content-Type). It
-bounds the size of requests and answers, and the time for a request, an answer and the reading of it.
+- `Guard`: the middleware of every server. It checks the token, refuses web pages (by Origin, Host and
+  Content-Type), and bounds the size of requests and answers and the time to receive a request.
+- `Server`: uvicorn with limits, at an address of this machine.
+- `json_app`: an application of JSON routes; a limit of time for each answer.
 """
 
 from __future__ import annotations
@@ -9,12 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-import http.client
 import ipaddress
 import json
 import logging
 import os
-import queue
 import secrets
 import socket
 import threading
@@ -31,31 +31,33 @@ from ..errors import CoMapError, OptionError, needs_extra
 MAX_REQUEST_BYTES = 2**20
 MOST_CONNECTIONS = 512
 """How many connections a server has at the same time; a further one gets status 503."""
-MAX_ANSWER_BYTES, MOST_UNSENT_BYTES = 2**23, 2**26
-"""The largest answer, and how much of all answers may wait until clients read it."""
+MAX_ANSWER_BYTES = 2**23
+"""The largest answer."""
+MOST_UNSENT_BYTES = 2**26
+"""How much of all large answers may wait in memory until clients read it."""
 ANSWER_SECONDS = 60.0
 """The most seconds for an answer: a search, a call of a tool, a step."""
 CLIENT: ContextVar[str] = ContextVar("CLIENT", default="")
 """The address of the client whose request is answered."""
 
 _TIMEOUT = 30.0  # seconds for headers, for a body, and for each part of an answer to be read
-_PART = 2**16
-_LINGER, _MOST_LINGERED = 2.0, 2**26
+_LINGER = 2.0  # seconds for the rest of a refused request
+_PART_BYTES = 2**16
 _LOG = logging.getLogger("comap.serve")
 _SHORTEST_TOKEN = 16
 _TOKEN_VARIABLE = "COMAP_SERVE_TOKEN"
 _JSON = "application/json"
 
-_Scope: TypeAlias = MutableMapping[str, Any]
-_Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-_Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+_Message: TypeAlias = MutableMapping[str, Any]
+_Receive: TypeAlias = Callable[[], Awaitable[_Message]]
+_Send: TypeAlias = Callable[[_Message], Awaitable[None]]
 
 
 class Refused(CoMapError):
-    """A request that is not answered."""
+    """A request that is not answered, with the status that says so."""
 
-    def __init__(self, status: int, said: str):
-        super().__init__(said)
+    def __init__(self, status: int, message: str):
+        super().__init__(message)
         self.status = status
 
 
@@ -84,20 +86,22 @@ def check_exposure(host: str, token: str | None) -> None:
 def read_token(path: str | os.PathLike[str] | None = None) -> str | None:
     """Return the token in a file, or else that of the variable ``COMAP_SERVE_TOKEN``, or else None."""
     if path is None:
-        found = os.environ.get(_TOKEN_VARIABLE, "").strip()
+        token = os.environ.get(_TOKEN_VARIABLE, "").strip()
+        if not token:
+            return None
     else:
         try:
-            found = Path(path).read_text("utf-8").strip()
+            token = Path(path).read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise OptionError(f"expected a file with a token: {error}; write one there") from error
-    if not found and path is None:
-        return None
-    if not (found.isascii() and found.isprintable() and found) or " " in found:
+
+    # The token travels in a header, which has neither blanks at its ends nor letters beyond ASCII.
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise OptionError(
             f"expected a token of plain characters without blanks in {path or _TOKEN_VARIABLE}, found "
             "something else; write one there"
         )
-    return found
+    return token
 
 
 def new_token() -> str:
@@ -105,56 +109,80 @@ def new_token() -> str:
 
 
 class Guard:
-    """An ASGI application that passes requests on: of programs, with the token, and of bounded size."""
+    """An ASGI middleware that passes on requests of programs, with the token, and of bounded size."""
 
     def __init__(self, app: Any, host: str, token: str | None = None):
         check_exposure(host, token)
-        self._app, self._token = app, token
-        self._only_here = is_loopback(host)
+        self._app = app
+        self._token = token
+        self._is_local = is_loopback(host)
         self.unsent = 0  # bytes of large answers that clients have not read
 
-    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
-        if scope["type"] not in ("http", "websocket"):
+    async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
+        if scope["type"] not in ("http", "websocket"):  # the lifespan of the application
             await self._app(scope, receive, send)
             return
+
         CLIENT.set((scope.get("client") or ("",))[0])
-        answer, body = _Answer(scope, send, self), _Body(receive)
+        answer = _Answer(self, scope, send)
+        is_request = scope["type"] == "http"
         try:
-            headers = (
-                (key.decode("latin-1"), part.decode("latin-1")) for key, part in scope["headers"]
-            )
-            self._check({key.lower(): value for key, value in headers})
-            handed = await body.whole() if scope["type"] == "http" else receive
-        except Refused as refused:
-            if scope["type"] == "http":
-                await body.drain()
-            await answer.refuse(refused)
-            return
-        try:
-            await self._app(scope, handed, answer.send)
-        except Refused as refused:
-            await answer.refuse(refused)
+            try:
+                self._check_headers(_headers(scope))
+            except Refused:
+                if is_request:
+                    await _discard_rest(receive)
+                raise
+            await self._app(scope, await _whole(receive) if is_request else receive, answer.send)
+        except Refused as refusal:
+            await answer.refuse(refusal)
         except Exception as error:
             await answer.fail(error)
         finally:
-            self.unsent -= answer.size
+            self.unsent -= answer.unsent
 
-    def _check(self, headers: dict[str, str]) -> None:
-        given = headers.get("authorization", "").encode("utf-8", "replace")
-        wanted = f"Bearer {self._token}".encode()
-        if self._token is not None and not hmac.compare_digest(given, wanted):
-            raise Refused(401, "expected the header 'Authorization: Bearer TOKEN' with the token")
+    def reserve(self, size: int) -> int:
+        """Count an answer's bytes as unsent; return how many were counted."""
+        if size > MAX_ANSWER_BYTES:
+            raise Refused(
+                422,
+                f"expected to ask for at most {MAX_ANSWER_BYTES:,} bytes, found {size:,}; ask for less",
+            )
+        if size <= _PART_BYTES:  # the socket's buffer holds a small answer
+            return 0
+        if self.unsent + size > MOST_UNSENT_BYTES:
+            raise Refused(503, "other answers wait to be read; try later")
+        self.unsent += size
+        return size
+
+    def _check_headers(self, headers: Mapping[str, str]) -> None:
+        if self._token is not None:
+            sent = headers.get("authorization", "").encode("utf-8", "replace")
+            expected = f"Bearer {self._token}".encode()
+            # The comparison takes the same time however many letters are right.
+            if not hmac.compare_digest(sent, expected):
+                raise Refused(
+                    401, "expected the header 'Authorization: Bearer TOKEN' with the token"
+                )
+
+        # A browser sends Origin or Sec-Fetch-Site with what a page of another site asks for.
         if "origin" in headers or headers.get("sec-fetch-site", "none") != "none":
             raise Refused(403, "expected a program, found a web page (the header Origin)")
+
+        # A page may have its own name lead to 127.0.0.1 (DNS rebinding); Host still has that name.
         try:
             host = urlsplit(f"//{headers.get('host', '')}").hostname or "localhost"
         except ValueError:
             raise Refused(400, "expected a name in the header Host, found none") from None
-        if self._only_here and not is_loopback(host):
+        if self._is_local and not is_loopback(host):
             raise Refused(403, "expected a request for this machine itself (the header Host)")
-        kind = headers.get("content-type", _JSON).partition(";")[0].strip().lower()
-        if kind != _JSON:
-            raise Refused(415, f"expected Content-Type: {_JSON}, found {kind:.60}")
+
+        # Pages can send forms and plain text to other sites without being asked; JSON they cannot.
+        content_type = headers.get("content-type", _JSON).partition(";")[0].strip().lower()
+        if content_type != _JSON:
+            raise Refused(415, f"expected Content-Type: {_JSON}, found {content_type:.60}")
+
+        # Two lengths are how requests are smuggled past a proxy.
         if {"content-length", "transfer-encoding"} <= headers.keys():
             raise Refused(400, "expected one of Content-Length and Transfer-Encoding, found both")
         length = headers.get("content-length", "0")
@@ -162,112 +190,52 @@ class Guard:
             raise _too_large()
 
 
-class _Answer:
-    """What is sent to one client, and how far it is; `size` counts where it is large."""
-
-    def __init__(self, scope: _Scope, send: _Send, guard: Guard):
-        self._kind, self._path, self._send = scope["type"], scope.get("path", ""), send
-        self._by_status = "websocket.http.response" in (scope.get("extensions") or {})
-        self._guard, self._begun, self._refused, self.size = guard, False, False, 0
-
-    async def send(self, message: MutableMapping[str, Any]) -> None:
-        """Send a message in parts, each once the client has read enough of those before it."""
-        if message["type"] == "http.response.start":
-            size = int(dict(message.get("headers", ())).get(b"content-length", 0))
-            if size > MAX_ANSWER_BYTES:
-                await self.refuse(_too_much(size))
-            elif size > _PART and self._guard.unsent + size > MOST_UNSENT_BYTES:
-                await self.refuse(Refused(503, "other answers wait to be read; try later"))
-            elif size > _PART:
-                self.size = size
-                self._guard.unsent += size
-        if self._refused:
-            return
-        self._begun = True
-        body = message.get("body", b"")
-        start = 0
-        while start + _PART < len(body):
-            part = body[start : start + _PART]
-            await self._send({**message, "body": part, "more_body": True})
-            start += _PART
-        await self._send({**message, "body": body[start:]} if start else message)
-
-    async def refuse(self, refused: Refused) -> None:
-        """Tell why nothing is answered."""
-        self._refused = True
-        if self._kind == "websocket" and not self._by_status:
-            reason = str(refused)[:100]
-            await self._send({"type": "websocket.close", "code": 1008, "reason": reason})
-            return
-        kind = "http" if self._kind == "http" else "websocket.http"
-        body = json.dumps({"error": str(refused)}).encode()
-        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
-        headers.append((b"content-length", str(len(body)).encode()))
-        start = {"type": f"{kind}.response.start", "status": refused.status, "headers": headers}
-        await self._send(start)
-        await self._send({"type": f"{kind}.response.body", "body": body})
-
-    async def fail(self, error: Exception) -> None:
-        """Tell that the application failed: in one line of log, and to the client if it is there."""
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{type(error).__name__} at line {frame.lineno} of {frame.name}"
-        _LOG.warning("a request of %.80r failed (%s)", self._path, where)
-        with contextlib.suppress(Exception):  # who has hung up is told nothing
-            if not self._begun:
-                await self.refuse(Refused(500, f"the request failed ({type(error).__name__})"))
-            elif self._kind == "websocket":
-                await self._send({"type": "websocket.close", "code": 1011, "reason": "it failed"})
+def _headers(scope: _Message) -> dict[str, str]:
+    pairs = scope["headers"]
+    return {name.decode("latin-1").lower(): text.decode("latin-1") for name, text in pairs}
 
 
-class _Body:
-    """The body of a request, and how far it was read."""
+async def _whole(receive: _Receive) -> _Receive:
+    """Read a request's body, check it, and return a function that receives it in one message."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(_TIMEOUT):
+            while True:
+                message = await receive()
+                body += message.get("body", b"")
+                if len(body) > MAX_REQUEST_BYTES:
+                    break
+                if not message.get("more_body"):  # the last part, or the client has hung up
+                    break
+    except TimeoutError as error:
+        raise Refused(408, f"expected the request within {_TIMEOUT:.0f} seconds") from error
 
-    def __init__(self, receive: _Receive):
-        self._receive, self._over = receive, False
+    if len(body) > MAX_REQUEST_BYTES:
+        if message.get("more_body"):
+            await _discard_rest(receive)
+        raise _too_large()
+    _check_json(bytes(body))
 
-    async def whole(self) -> _Receive:
-        """Read it and return what tells it again, and then what comes after it."""
-        try:
-            body, last = await asyncio.wait_for(self._read(), _TIMEOUT)
-        except TimeoutError as error:
-            raise Refused(408, f"expected the request within {_TIMEOUT:.0f} seconds") from error
-        _check_json(body)
-        waiting = [{"type": "http.request", "body": body, "more_body": False}, last]
+    waiting = [{"type": "http.request", "body": bytes(body), "more_body": False}]
+    if message["type"] != "http.request":
+        waiting.append(dict(message))
 
-        async def again() -> MutableMapping[str, Any]:
-            while waiting:
-                message = waiting.pop(0)
-                if message is not None:
-                    return message
-            return await self._receive()
+    async def receive_again() -> _Message:
+        return waiting.pop(0) if waiting else await receive()
 
-        return again
+    return receive_again
 
-    async def drain(self) -> None:
-        """Let the rest of it come, for a moment: a reset would lose the refusal."""
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._rest(), _LINGER)
 
-    async def _rest(self) -> None:
-        left = _MOST_LINGERED
-        while left > 0 and not self._over:
-            left -= len((await self._next()).get("body", b""))
+async def _discard_rest(receive: _Receive) -> None:
+    """Read what is left of a body, for a moment.
 
-    async def _read(self) -> tuple[bytes, MutableMapping[str, Any] | None]:
-        body = bytearray()
-        while not self._over:
-            message = await self._next()
-            if message["type"] != "http.request":
-                return bytes(body), message
-            body += message.get("body", b"")
-            if len(body) > MAX_REQUEST_BYTES:
-                raise _too_large()
-        return bytes(body), None
-
-    async def _next(self) -> MutableMapping[str, Any]:
-        message = await self._receive()
-        self._over = message["type"] != "http.request" or not message.get("more_body")
-        return message
+    Closing a connection with unread bytes resets it, and the client would see the reset in place of the
+    refusal.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_LINGER):
+            while (await receive()).get("more_body"):
+                pass
 
 
 def _check_json(body: bytes) -> None:
@@ -275,9 +243,11 @@ def _check_json(body: bytes) -> None:
     if not body:
         return
     try:
-        found = json.loads(body, parse_constant=_refuse_constant)
+        content = json.loads(body, parse_constant=_refuse_constant)
+
+        # Only an escape can be half of a surrogate pair, which no later reader could encode.
         if b"\\u" in body:
-            json.dumps(found, ensure_ascii=False).encode()
+            json.dumps(content, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise Refused(400, "expected texts of whole characters, found half of one") from error
     except (ValueError, RecursionError) as error:
@@ -292,10 +262,69 @@ def _too_large() -> Refused:
     return Refused(413, f"expected at most {MAX_REQUEST_BYTES:,} bytes")
 
 
-def _too_much(size: int) -> Refused:
-    return Refused(
-        422, f"expected to ask for at most {MAX_ANSWER_BYTES:,} bytes, found {size:,}; ask for less"
-    )
+class _Answer:
+    """The answer to one client: sent at the pace at which it reads, or refused."""
+
+    def __init__(self, guard: Guard, scope: _Message, send: _Send):
+        self._guard = guard
+        self._send = send
+        self._path = scope.get("path", "")
+        self._is_websocket = scope["type"] == "websocket"
+        # Servers with this extension can answer a WebSocket's handshake by a status and a text.
+        self._has_status = "websocket.http.response" in (scope.get("extensions") or {})
+        self._is_begun = False
+        self._is_refused = False
+        self.unsent = 0  # bytes that the guard counts for this answer
+
+    async def send(self, message: _Message) -> None:
+        """Send a message, a large body in parts: each once the client has read enough of the last."""
+        if message["type"] == "http.response.start":
+            size = int(dict(message.get("headers", ())).get(b"content-length", 0))
+            try:
+                self.unsent = self._guard.reserve(size)
+            except Refused as refusal:
+                await self.refuse(refusal)
+        if self._is_refused:
+            return
+
+        self._is_begun = True
+        rest = memoryview(message.get("body", b""))
+        while len(rest) > _PART_BYTES:
+            part = bytes(rest[:_PART_BYTES])
+            await self._send({**message, "body": part, "more_body": True})
+            rest = rest[_PART_BYTES:]
+        await self._send({**message, "body": bytes(rest)} if "body" in message else message)
+
+    async def refuse(self, refusal: Refused) -> None:
+        """Send why nothing is answered, and close the connection."""
+        self._is_refused = True
+        if self._is_websocket and not self._has_status:
+            reason = str(refusal)[:100]
+            await self._send({"type": "websocket.close", "code": 1008, "reason": reason})
+            return
+
+        prefix = "websocket.http" if self._is_websocket else "http"
+        body = json.dumps({"error": str(refusal)}).encode()
+        headers = [
+            (b"content-type", _JSON.encode()),
+            (b"connection", b"close"),
+            (b"content-length", str(len(body)).encode()),
+        ]
+        start = {"type": f"{prefix}.response.start", "status": refusal.status, "headers": headers}
+        await self._send(start)
+        await self._send({"type": f"{prefix}.response.body", "body": body})
+
+    async def fail(self, error: Exception) -> None:
+        """Log in one line that the application failed, and say so to the client if it is there."""
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{type(error).__name__} at line {frame.lineno} of {frame.name}"
+        _LOG.warning("a request of %.80r failed (%s)", self._path, place)
+
+        with contextlib.suppress(Exception):  # the client may have hung up
+            if not self._is_begun:
+                await self.refuse(Refused(500, f"the request failed ({type(error).__name__})"))
+            elif self._is_websocket:
+                await self._send({"type": "websocket.close", "code": 1011, "reason": "it failed"})
 
 
 class Server:
@@ -307,7 +336,9 @@ class Server:
     def __init__(self, app: Any, host: str = "127.0.0.1", port: int = 0):
         with needs_extra("serve", "serving"):
             import uvicorn
-        self._listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listener = socket.socket(family)
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self._listener.bind((host, port))
@@ -315,9 +346,10 @@ class Server:
         except OSError:
             self._listener.close()
             raise
+
         config = uvicorn.Config(
             app,
-            http=_protocol(),
+            http=_timed_protocol(),
             log_level="warning",
             ws_max_size=MAX_REQUEST_BYTES,
             limit_concurrency=MOST_CONNECTIONS,
@@ -329,7 +361,9 @@ class Server:
     @property
     def base(self) -> str:
         host, port = self._listener.getsockname()[:2]
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        if ":" in host:
+            host = f"[{host}]"
+        return f"http://{host}:{port}"
 
     def run(self) -> None:
         with self._listener:
@@ -346,51 +380,55 @@ class Server:
         self._thread.join()
 
 
-def _protocol() -> Any:
-    """Return uvicorn's HTTP/1.1 with limits of time where it has none."""
+def _timed_protocol() -> Any:
+    """Return uvicorn's HTTP/1.1 with the two limits of time that it has not.
+
+    uvicorn ends a connection that is idle after an answer. One that never sends a whole request, or does
+    not read its answer, it keeps for ever: 512 of these would fill the server.
+    """
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
-    class Timed(H11Protocol):
-        """Ends connections that send no whole headers in time, or do not read what is sent."""
-
-        _idle: Any = None
-        _stalled: Any = None
+    class TimedProtocol(H11Protocol):
+        _request_timer: Any = None
+        _reading_timer: Any = None
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            self._watch()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            for timer in filter(None, (self._idle, self._stalled)):
-                timer.cancel()
-            super().connection_lost(exc)
+            self._await_request()
 
         def on_response_complete(self) -> None:
             super().on_response_complete()
-            self._watch()
+            self._await_request()
+
+        def _await_request(self) -> None:
+            if self._request_timer is not None:
+                self._request_timer.cancel()
+            self._request_timer = self.loop.call_later(_TIMEOUT, self._end_without_request)
+
+        def _end_without_request(self) -> None:
+            if self.transport.get_protocol() is not self:  # a WebSocket by now
+                return
+            is_answering = self.cycle is not None and not self.cycle.response_complete
+            if is_answering and not self.transport.is_closing():
+                self._await_request()
+            else:
+                self.transport.abort()
 
         def pause_writing(self) -> None:
             super().pause_writing()
-            self._stalled = self.loop.call_later(_TIMEOUT, self.transport.abort)
+            self._reading_timer = self.loop.call_later(_TIMEOUT, self.transport.abort)
 
         def resume_writing(self) -> None:
             super().resume_writing()
-            self._stalled.cancel()
+            self._reading_timer.cancel()
 
-        def _watch(self) -> None:
-            if self._idle is not None:
-                self._idle.cancel()
-            self._idle = self.loop.call_later(_TIMEOUT, self._end_if_idle)
+        def connection_lost(self, exc: Exception | None) -> None:
+            for timer in (self._request_timer, self._reading_timer):
+                if timer is not None:
+                    timer.cancel()
+            super().connection_lost(exc)
 
-        def _end_if_idle(self) -> None:
-            if self.transport.get_protocol() is not self:  # a WebSocket by now
-                return
-            if self.cycle is None or self.cycle.response_complete or self.transport.is_closing():
-                self.transport.abort()
-            else:
-                self._watch()
-
-    return Timed
+    return TimedProtocol
 
 
 def json_app(
@@ -413,132 +451,51 @@ def json_app(
         from starlette.responses import JSONResponse
         from starlette.routing import Route
 
+    async def respond(request: Any) -> Any:
+        method = request.method
+        path = request.url.path.rstrip("/") or "/"
+        _check_route(routes, method, path)
+
+        body = await request.body()
+        if method == "GET":
+            if body:
+                raise Refused(400, "expected GET without a body, found one")
+            parameters: Any = dict(request.query_params)
+        else:
+            parameters = json.loads(body) if body else {}
+
+        answering = asyncio.ensure_future(run_in_threadpool(answer, method, path, parameters))
+        done, _ = await asyncio.wait([answering], timeout=seconds)
+        if not done:
+            # Its thread cannot be ended; a late error is read, so that asyncio does not log it.
+            answering.add_done_callback(lambda late: late.exception())
+            raise Refused(504, f"expected an answer within {seconds:g} s, found none")
+        return JSONResponse(await answering)
+
     async def handle(request: Any) -> Any:
-        method, path = request.method, request.url.path.rstrip("/") or "/"
         try:
-            if path not in routes:
-                known = ", ".join(f"{' or '.join(how)} {name}" for name, how in routes.items())
-                raise Refused(404, f"expected {known}; found {method} {path!r:.80}")
-            if method not in routes[path]:
-                allowed = " or ".join(routes[path])
-                raise Refused(405, f"expected {allowed} {path}, found {method}")
-            body = await request.body()
-            if method == "GET":
-                if body:
-                    raise Refused(400, "expected GET without a body, found one")
-                asked: Any = dict(request.query_params)
-            else:
-                asked = json.loads(body) if body else {}
-            answering = asyncio.ensure_future(run_in_threadpool(answer, method, path, asked))
-            if not (await asyncio.wait([answering], timeout=seconds))[0]:
-                answering.add_done_callback(
-                    lambda late: late.exception()
-                )  # its thread cannot be ended
-                raise Refused(504, f"expected an answer within {seconds:g} s, found none")
-            return JSONResponse(await answering)
-        except Refused as refused:
-            return JSONResponse({"error": str(refused)}, refused.status)
+            return await respond(request)
+        except Refused as refusal:
+            return JSONResponse({"error": str(refusal)}, refusal.status)
+        except OptionError as error:  # what the client asked for cannot be had
+            return JSONResponse({"error": str(error)}, 422)
         except CoMapError as error:
-            status = 422 if isinstance(error, OptionError) else 500
-            return JSONResponse({"error": str(error)}, status)
+            return JSONResponse({"error": str(error)}, 500)
         except Exception as error:
+            path = request.url.path.rstrip("/") or "/"
             _LOG.warning("a request of %.80r failed (%s)", path, type(error).__name__)
             return JSONResponse({"error": f"the request failed ({type(error).__name__})"}, 500)
 
+    # One route takes all paths and methods, so that a wrong one is told what there is.
     methods = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
     route = Route("/{path:path}", handle, methods=methods)
     return Guard(Starlette(routes=[route], lifespan=lifespan), host, token)
 
 
-_HEADERS = {"content-type": _JSON, "accept-encoding": "identity"}
-_CLIENT_TOKEN = "COMAP_CLIENT_TOKEN"
-
-
-class ExchangeFailure(Exception):
-    """An exchange that came to nothing; its message names no address."""
-
-    def __init__(self, said: str, again: bool = False):
-        super().__init__(said)
-        self.again = again
-
-
-def post_json(url: str, body: bytes, timeout: float) -> bytes:
-    """Send a JSON text, with the token in ``COMAP_CLIENT_TOKEN``, and return the body of the answer."""
-    if timeout <= 0:
-        raise ExchangeFailure("no time left to ask")
-    exchange = _Exchange(url, body, timeout)
-    exchange.start()
-    try:
-        answer = exchange.answers.get(timeout=timeout)
-    except queue.Empty:
-        raise _late(timeout) from None
-    finally:
-        exchange.hang_up()
-    if isinstance(answer, bytes):
-        return answer
-    raise answer
-
-
-class _Exchange(threading.Thread):
-    """A thread that asks, and puts bytes or a failure into `answers`; `hang_up` ends it."""
-
-    def __init__(self, url: str, body: bytes, timeout: float):
-        super().__init__(daemon=True, name="comap-exchange")
-        self.answers: queue.SimpleQueue[bytes | ExchangeFailure] = queue.SimpleQueue()
-        self._url, self._body, self._timeout = urlsplit(url), body, timeout
-        self._over = threading.Event()
-        self._socket: socket.socket | None = None
-
-    def run(self) -> None:
-        """Ask once."""
-        secure = self._url.scheme == "https"
-        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        address = (self._url.hostname or "", self._url.port)
-        token = os.environ.get(_CLIENT_TOKEN, "").strip()
-        headers = _HEADERS | ({"authorization": f"Bearer {token}"} if token else {})
-        try:
-            with contextlib.closing(kind(*address, timeout=self._timeout)) as connection:
-                connection.connect()
-                # A connection forgets its socket where the server wants it closed; `hang_up` must not.
-                self._socket = connection.sock
-                if self._over.is_set():
-                    raise TimeoutError
-                connection.request("POST", self._url.path or "/", self._body, headers)
-                with connection.getresponse() as response:
-                    self.answers.put(_read_answer(response))
-        except ExchangeFailure as failure:
-            self.answers.put(failure)
-        except TimeoutError:
-            self.answers.put(_late(self._timeout))
-        except Exception as error:
-            said = f"a broken connection ({type(error).__name__})"
-            self.answers.put(ExchangeFailure(said, again=True))
-
-    def hang_up(self) -> None:
-        """End the exchange, whatever its thread is waiting for."""
-        self._over.set()
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-
-
-def _read_answer(response: http.client.HTTPResponse) -> bytes:
-    status = response.status
-    if status == 401:
-        raise ExchangeFailure(f"the status 401: set {_CLIENT_TOKEN} to the server's token")
-    if status != 200:
-        raise ExchangeFailure(f"the status {status}", again=status >= 500 or status == 429)
-    if response.getheader("content-encoding", "identity").lower() not in ("", "identity"):
-        raise ExchangeFailure("a compressed answer, which was not asked for")
-    found = bytearray()
-    while part := response.read1(_PART):
-        found += part
-        if len(found) > MAX_ANSWER_BYTES:
-            raise ExchangeFailure(f"an answer of more than {MAX_ANSWER_BYTES:,} bytes")
-    if response.length:
-        raise ExchangeFailure("an answer that broke off", again=True)
-    return bytes(found)
-
-
-def _late(timeout: float) -> ExchangeFailure:
-    return ExchangeFailure(f"no whole answer within {timeout:.3g} s", again=True)
+def _check_route(routes: Mapping[str, tuple[str, ...]], method: str, path: str) -> None:
+    if path not in routes:
+        offers = ", ".join(f"{' or '.join(methods)} {route}" for route, methods in routes.items())
+        raise Refused(404, f"expected {offers}; found {method} {path!r:.80}")
+    if method not in routes[path]:
+        allowed = " or ".join(routes[path])
+        raise Refused(405, f"expected {allowed} {path}, found {method}")

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from ...errors import EngineError, OptionError, check_choice, check_number, check_url
-from ..http import ExchangeFailure, json_app, post_json
+from ..http import json_app
+from ..http_client import ExchangeFailure, post_json
 
 LONGEST_TITLE = 300
 LONGEST_TEXT = 6_000

@@ -24,7 +24,8 @@ from ...jsonl import RecordedCalls
 from ...lm.base import Generate, LanguageModel, Message, Sampling
 from ...lm.create import create_language_model, kind_of
 from ...trajectory import Step
-from ..http import ExchangeFailure, json_app, post_json
+from ..http import json_app
+from ..http_client import ExchangeFailure, post_json
 from ..storage import comap_home
 from .apps import answering, api_records, world_of
 from .apps.world import Ledger, ToolError

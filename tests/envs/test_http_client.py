@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from comap.envs.http import MAX_ANSWER_BYTES, ExchangeFailure, post_json
+from comap.envs.http import MAX_ANSWER_BYTES
+from comap.envs.http_client import ExchangeFailure, post_json
 from kits import hostile_server
 
 TIMEOUT = 0.3
