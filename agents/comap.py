@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from ..envs import canonical_action
 from ..errors import LanguageModelError, OptionError
@@ -16,6 +16,7 @@ from ..facts import Delta
 from ..lm import Completion, Encode, Encoding, Message, NextWord, Score
 from ..lm.prompts import cut_text
 from ..lm.thoughts import is_thinking, without_thoughts
+from ..settings import NonNegativeInt, PositiveInt, Share
 from ..worldmodel import Imagined
 from .base import Decision, Imagine, Reply, Request, View
 from .config import AgentConfig, FromModel, ReplyLimit
@@ -344,14 +345,14 @@ _DRAFT_SHARES = (8, 16, 32)
 class CoMapConfig(AgentConfig):
     """Settings of CoMap at inference (CoMap, section 2, Table 5; the ablations of section 4.3)."""
 
-    tau_p: float = 0.5
+    tau_p: Share = 0.5
     """The draft is revised only if p is above this; at it, it is kept (CoMap, Table 5)."""
-    tau_q: float = 0.6
+    tau_q: Share = 0.6
     """The draft is revised only if q is above this; at it, it is kept (CoMap, Table 5)."""
-    reflect_tokens: int = FromModel(128)
+    reflect_tokens: Annotated[PositiveInt, ReplyLimit(256, 512)] = FromModel(128)  # noqa: RUF009 (an int)
     """Most tokens of a reflection. Default: 256, or 512 where the model thinks first; with prompts=brief
     128, as CoMap's Table 5."""
-    final_tokens: int = 16
+    final_tokens: NonNegativeInt = 16
     """Most further tokens where the reflection's final action is lacking (CoMap, Table 5).
     0 asks for none, for servers that cannot continue a reply."""
     p_source: ProbabilitySource = "auto"
@@ -368,9 +369,6 @@ class CoMapConfig(AgentConfig):
     reflect_when_closed: bool = True
     """Reflect also where p is known before and keeps the gate closed; without it (not in the paper) the
     same actions cost fewer tokens."""
-
-    limits = ((0, 1, "tau_p tau_q"), (1, math.inf, "reflect_tokens"), (0, math.inf, "final_tokens"))
-    reply_limits = {"reflect_tokens": ReplyLimit(256, 512)}  # noqa: RUF012
 
     def resolved(self, head: bool) -> CoMapConfig:
         """Return the settings with a source in place of each ``auto``, with a head or without one.

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import (
+    Annotated,
     Any,
-    ClassVar,
     Literal,
     NamedTuple,
     Self,
     TypeAlias,
     TypeVar,
-    get_args,
-    get_origin,
     get_type_hints,
 )
 
-from ..errors import OptionError, check_choice, suggest
+from ..errors import OptionError, suggest
 from ..lm import LanguageModel, Sampling
 from ..lm.base import context_tokens, thinks, usual_length
 from ..lm.prompts import check_prompt_folder
+from ..settings import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    PositiveShare,
+    Range,
+    check_fields,
+)
 from .base import Agent
 
 AnyAgent = TypeVar("AnyAgent", bound=Agent)
@@ -84,16 +90,16 @@ class AgentConfig:
     form: Form = "asked"
     """asked, or given: the model continues after the first fixed word of a draft's or a reflection's form
     (not in the papers: small models mix up the forms). Only with free decoding; the others give it."""
-    history_turns: int | None = None
+    history_turns: NonNegativeInt | None = None
     """With state_text=history: number of last turns in the prompt; None for all that fit."""
-    max_length: int = FromModel(2048)
+    max_length: PositiveInt = FromModel(2048)  # noqa: RUF009 (an int)
     """Most tokens of prompt and reply together; old turns are left out first. Default: the model's context,
     up to 32,768 (8,192 where it does not say); with prompts=brief 2,048, as CoMap's Table 5."""
-    temperature: float = 0.7
+    temperature: NonNegativeFloat = 0.7
     """Temperature of what the agent writes; 0 is greedy (CoMap, Table 5)."""
-    top_p: float = 0.9
+    top_p: PositiveShare = 0.9
     """Nucleus of what the agent writes (CoMap, Table 5)."""
-    draft_tokens: int = FromModel(64)
+    draft_tokens: Annotated[PositiveInt, ReplyLimit(256, 512)] = FromModel(64)  # noqa: RUF009 (an int)
     """Most tokens of a thought and an action. Default: 256, or 512 where the model thinks first; with
     prompts=brief 64, as CoMap's Table 5."""
     thinking: bool = False
@@ -101,7 +107,7 @@ class AgentConfig:
     with_thought: bool | None = None
     """Standard prompts ask for a line of thought before an action. Default: they do, but not in trainings,
     whose demonstrations have no thoughts."""
-    examples: int = 1
+    examples: Annotated[int, Range(0, 1)] = 1
     """Worked examples in standard history prompts, 0 or 1."""
     show_actions: bool = True
     """List the admissible actions at the end of standard prompts, where the environment lists them; of
@@ -113,36 +119,15 @@ class AgentConfig:
     adapter: str | None = None
     """Adapter of the language model that acts."""
 
-    limits: ClassVar[tuple[tuple[float, float, str], ...]] = (
-        (1, math.inf, "max_length draft_tokens"),
-        (0, math.inf, "history_turns"),
-        (0, 1, "examples"),
-        (-math.inf, math.inf, "seed"),
-        (0, math.inf, "temperature"),
-        (0, 1, "top_p"),
-    )
-    """Least and greatest value, and the names of the numbers that a class adds; its bases' hold too."""
-    reply_limits: ClassVar[Mapping[str, ReplyLimit]] = {"draft_tokens": ReplyLimit(256, 512)}
-    """Limits of replies that follow the model, by the names of the settings; those of its bases too."""
-
     def __post_init__(self) -> None:
         defaults = {part.name: part.default for part in fields(self)}
-        for name in (*self._reply_limits(), "max_length"):
+        for name in (*reply_limits(type(self)), "max_length"):
             if getattr(self, name) is None:  # as if it were not given
                 object.__setattr__(self, name, defaults[name])
         if self.prompts == "brief":  # for small models, which were trained with these numbers
             self._settle()
 
-        hints = get_type_hints(type(self))
-        for part in fields(self):
-            if get_origin(hints[part.name]) is Literal:
-                check_choice(part.name, getattr(self, part.name), get_args(hints[part.name]))
-        for kind in reversed(type(self).__mro__):
-            for low, high, names in vars(kind).get("limits", ()):
-                for name in names.split():
-                    _check_range(name, getattr(self, name), low, high, str(hints[name]))
-
-        self.sampling(1)  # refuses top_p=0
+        check_fields(self)
         if self.prompt_folder is not None:
             check_prompt_folder(self.prompt_folder)
 
@@ -196,7 +181,7 @@ class AgentConfig:
             numbers["max_length"] = usual_length(context)
 
         longest_reply = numbers.get("max_length", self.max_length) // 4  # the rest is the prompt's
-        for name, limit in self._reply_limits().items():
+        for name, limit in reply_limits(type(self)).items():
             if isinstance(getattr(self, name), FromModel):
                 tokens = limit.thinking if thinks else limit.standard
                 numbers[name] = max(min(tokens, longest_reply), 1)
@@ -210,20 +195,13 @@ class AgentConfig:
 
     def follows_model(self) -> Iterator[str]:
         """Yield the names of the limits that nobody gave."""
-        for name in ("max_length", *self._reply_limits()):
+        for name in ("max_length", *reply_limits(type(self))):
             if isinstance(getattr(self, name), FromModel):
                 yield name
 
     def _settle(self) -> None:
         for name in self.follows_model():
             object.__setattr__(self, name, int(getattr(self, name)))
-
-    @classmethod
-    def _reply_limits(cls) -> dict[str, ReplyLimit]:
-        limits: dict[str, ReplyLimit] = {}
-        for kind in reversed(cls.__mro__):
-            limits |= vars(kind).get("reply_limits", {})
-        return limits
 
     def required_capabilities(self) -> frozenset[str]:
         """Return which of `comap.lm.CAPABILITIES` a language model must have for these settings.
@@ -249,24 +227,15 @@ class AgentConfig:
         return described
 
 
-def _check_range(name: str, value: Any, low: float, high: float, hint: str) -> None:
-    if value is None and "None" in hint:
-        return
-    types: set[type] = {int, FromModel}
-    expected = "a whole number"
-    if "float" in hint:
-        types.add(float)
-        expected = "a number"
-    if "None" in hint:
-        expected = f"None or {expected}"
-
-    if type(value) in types and low <= value <= high:  # not isinstance: True is no number here
-        return
-
-    bounds = ""
-    if low > -math.inf:
-        bounds = f" from {low} to {high}" if high < math.inf else f" of at least {low}"
-    raise OptionError(f"{name} must be {expected}{bounds}, not {value!r}")
+@cache
+def reply_limits(config: type[AgentConfig]) -> dict[str, ReplyLimit]:
+    """Return the limits of replies that follow the model, by the names of the settings that they are of."""
+    limits: dict[str, ReplyLimit] = {}
+    for name, hint in get_type_hints(config, include_extras=True).items():
+        for note in getattr(hint, "__metadata__", ()):  # of Annotated
+            if isinstance(note, ReplyLimit):
+                limits[name] = note
+    return limits
 
 
 def fitted_to(agent: AnyAgent, lm: LanguageModel | None) -> AnyAgent:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from ..lm import Completion
 from ..lm.prompts import cut_text
 from ..lm.thoughts import without_thoughts
+from ..settings import PositiveInt
 from .base import Decision, Reply, Request, View
 from .config import AgentConfig
 from .prompting import Draft, ask_about, ask_text, converse, draft_action
@@ -24,10 +24,8 @@ _NOTHING = "Unknown."
 class ImagineAndActConfig(AgentConfig):
     """Settings of Imagine-and-Act."""
 
-    imagine_tokens: int = 192
+    imagine_tokens: PositiveInt = 192
     """Most tokens of what is imagined (CoMap, Table 5: the world model's budget)."""
-
-    limits = ((1, math.inf, "imagine_tokens"),)
 
 
 class ImagineAndActAgent:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from ..envs.registry import text_env_of
 from ..errors import OptionError
 from ..lm import Completion, Encode, Encoding, Message
 from ..lm.prompts import cut_text
 from ..lm.thoughts import without_thoughts
+from ..settings import NonNegativeInt, PositiveInt, Range, Share
 from ..worldmodel import Imagined
 from .base import Decision, Reply, Request, View
 from .config import AgentConfig
@@ -47,13 +47,13 @@ class ITPConfig(AgentConfig):
 
     k_source: Literal["lm", "head"] = "lm"
     """Who chooses the depth K: the language model in words (ITP_I) or a trained head (ITP_R)."""
-    k_max: int | None = None
+    k_max: NonNegativeInt | None = None
     """The greatest K; None for 5 in ALFWorld and 3 elsewhere (as ITP's authors released it)."""
-    k_temperature: float = 0.8
+    k_temperature: Annotated[float, Range(0, 10)] = 0.8
     """Temperature at which the model says K."""
-    k_tokens: int = 32
+    k_tokens: PositiveInt = 32
     """Most tokens of its saying K."""
-    k_fallback: int = 1
+    k_fallback: NonNegativeInt = 1
     """K where it says no number."""
     control: str = "[K]"
     """Text after the state at whose last token the head reads the hidden state (the text is
@@ -64,23 +64,16 @@ class ITPConfig(AgentConfig):
     told: Literal["steps", "last"] | None = None
     """With foresight=rollout, what the agent reads of it: all steps, or the observation after the last
     one alone, as ITP_R is trained (obs@K); None for that with a head, else all steps."""
-    foresight_tokens: int = 256
+    foresight_tokens: PositiveInt = 256
     """Most tokens of the foresight."""
     foresight_adapter: str | None = None
     """With foresight=generate: the adapter that imagines; None for the one that acts."""
-    foresight_temperature: float = 0.0
+    foresight_temperature: Annotated[float, Range(0, 10)] = 0.0
     """With foresight=generate: its temperature; greedy as released."""
-    reply_tokens: int = 256
+    reply_tokens: PositiveInt = 256
     """Most tokens of reflection, thought and action."""
-    similarity: float = 0.72
+    similarity: Share = 0.72
     """Least similarity at which an action counts as a misspelled admissible one."""
-
-    limits = (
-        (1, math.inf, "k_tokens foresight_tokens reply_tokens"),
-        (0, math.inf, "k_fallback k_max"),
-        (0, 10, "k_temperature foresight_temperature"),
-        (0, 1, "similarity"),
-    )
 
     def required_capabilities(self) -> frozenset[str]:
         head = {"encode", "prefix"} if self.k_source == "head" else set()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import gymnasium
 
@@ -13,6 +12,7 @@ from ..envs import restore, snapshot
 from ..envs.registry import canonical_action
 from ..errors import EngineError, OptionError
 from ..lm import Completion, Generate, Sampling
+from ..settings import PositiveInt, Range
 from ..worldmodel import Transition, query_about
 from .base import Reply, Request, View
 from .parsing import parse_action
@@ -29,12 +29,10 @@ class IWMConfig(ReActConfig):
         8
     """
 
-    alternatives: int = 8
+    alternatives: PositiveInt = 8
     """Alternative actions in each of the expert's states, K (ours)."""
-    exploration_temperature: float = 1.0
+    exploration_temperature: Annotated[float, Range(0, 10)] = 1.0
     """Temperature at which they are sampled."""
-
-    limits = ((1, math.inf, "alternatives"), (0, 10, "exploration_temperature"))
 
 
 class IWMAgent(ReActAgent):

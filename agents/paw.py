@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from ..envs.briefing import ReplyForm
 from ..envs.registry import text_env_of
 from ..errors import OptionError
 from ..lm import Completion, Generate, Message
 from ..lm.prompts import OVERHEAD, cut_text
+from ..settings import NonNegativeFloat, NonNegativeInt, PositiveInt, PositiveShare, Range
 from .base import Decision, Reply, Request, View
-from .config import AgentConfig
+from .config import AgentConfig, ReplyLimit
 from .parsing import clean_action, parse_action, read_tags
 from .prompting import briefing_for, converse, fill, seed_for
 from .react import ReActAgent
@@ -210,28 +210,26 @@ use the agent 'react'
     context: Context = "summary"
     """summary (each prompt is made anew, with the last steps), or concat (the conversation goes on: its
     own replies token for token, and the observations after them, as in Search-R1)."""
-    observation_tokens: int = 1024
+    observation_tokens: PositiveInt = 1024
     """With context=concat: most tokens of an observation; the rest is cut off."""
-    history_turns: int | None = 2
+    history_turns: NonNegativeInt | None = 2
     """Number of last steps in the prompt; None for all that fit. Not in search QA."""
-    memory_turns: int | None = 4
+    memory_turns: NonNegativeInt | None = 4
     """In search QA: number of last searches in the prompt; None for all that fit (PaW: all of 4)."""
-    max_length: int = 2560
+    max_length: PositiveInt = 2560
     """Most tokens of prompt and reply together. PaW: 2048 and 512 in ALFWorld;
     4096 and 512, thus 4608, in WebShop and search QA. Old steps are left out first."""
-    draft_tokens: int = 512
+    draft_tokens: Annotated[PositiveInt, ReplyLimit(256, 512)] = 512
     """Most tokens of a reply."""
-    temperature: float = 1.0
+    temperature: NonNegativeFloat = 1.0
     """Temperature of rollouts; evaluation is at 0.4, in search QA at 0."""
-    top_p: float = 1.0
+    top_p: PositiveShare = 1.0
     """Nucleus: all of it, since training needs the probabilities that were sampled from (ours)."""
-    examples: int = 0
+    examples: Annotated[int, Range(0, 1)] = 0
     """None: the prompts say the form."""
     thinking: bool = True
     """Let a model that can think before it replies do so, such as Qwen3, as PaW's code base does: it
     renders prompts without ``enable_thinking``. Standard prompts only."""
-
-    limits = ((0, math.inf, "memory_turns"), (1, math.inf, "observation_tokens"))
 
     def __post_init__(self) -> None:
         brief = self.prompts == "brief"

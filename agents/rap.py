@@ -6,11 +6,12 @@ import math
 import random
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from ..envs.registry import canonical_action
 from ..lm import Completion, Generate, Message, NextWord, Sampling, Score, Scores, WordProbabilities
 from ..lm.prompts import cut_text
+from ..settings import PositiveInt, Range, Share
 from ..worldmodel import Imagined
 from .base import Decision, Imagine, Reply, Request, View
 from .config import AgentConfig
@@ -228,48 +229,40 @@ class RAPConfig(AgentConfig):
         1
     """
 
-    candidates: int = 4
+    candidates: PositiveInt = 4
     """Actions tried in each state, d; 8 in ITP's released program."""
-    candidate_temperature: float = 0.8
+    candidate_temperature: Annotated[float, Range(0, 10)] = 0.8
     """Temperature of the candidates."""
-    candidate_top_p: float = 0.95
+    candidate_top_p: Annotated[float, Range(1e-6, 1)] = 0.95
     """Nucleus of the candidates."""
-    candidate_rounds: int = 1
+    candidate_rounds: PositiveInt = 1
     """How often candidates are sampled, each time as many as lack, before admissible actions fill the
     places."""
-    action_tokens: int = 32
+    action_tokens: PositiveInt = 32
     """Most tokens of a candidate."""
     log_probs: Literal["sampled", "scored"] = "sampled"
     """Where a candidate's log-probability is from: its own sampling, which every model that returns
     log-probabilities can do; or a `Score` request for all candidates, as released."""
-    log_prob_weight: float = 0.2
+    log_prob_weight: Annotated[float, Range(0, 10)] = 0.2
     """Weight of the action's mean log-probability in its reward."""
-    evaluation_weight: float = 0.6
+    evaluation_weight: Annotated[float, Range(0, 10)] = 0.6
     """Weight of P("Yes") of the self-evaluation."""
-    overlap_weight: float = 0.2
+    overlap_weight: Annotated[float, Range(0, 10)] = 0.2
     """Weight of the goal words in the predicted observation."""
-    overlap_letters: int = 4
+    overlap_letters: PositiveInt = 4
     """Fewest letters of a goal word."""
-    exploration: float = 1.4
+    exploration: Annotated[float, Range(0, 10)] = 1.4
     """Weight w of the UCT term."""
-    depth: int = 4
+    depth: PositiveInt = 4
     """Actions on a path; 6 in ITP's released program."""
-    rollouts: int = 8
+    rollouts: PositiveInt = 8
     """Paths searched at each real step, 32 in ITP's released program; what a step costs grows with it
     and with the depth."""
-    discount: float = 1.0
+    discount: Share = 1.0
     """Discount of later rewards, gamma."""
-    goal_reward: float = 1.0
+    goal_reward: Annotated[float, Range(0, 10)] = 1.0
     """Reward of an action that reaches the goal, and of each step that the depth leaves after it:
     above what any other edge can earn, so that a goal counts, and more the earlier it comes."""
-
-    limits = (
-        (1, math.inf, "candidates candidate_rounds action_tokens overlap_letters depth rollouts"),
-        (0, 10, "candidate_temperature exploration goal_reward"),
-        (0, 10, "log_prob_weight evaluation_weight overlap_weight"),
-        (0, 1, "discount"),
-        (1e-6, 1, "candidate_top_p"),
-    )
 
     def required_capabilities(self) -> frozenset[str]:
         words = {"words"} if self.evaluation_weight else set()

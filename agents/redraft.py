@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator
 from dataclasses import dataclass
 
+from ..settings import PositiveInt
 from ..worldmodel import Imagined
 from .base import Decision, Imagine, Reply, Request, View
 from .config import AgentConfig
@@ -17,10 +17,8 @@ from .react import replies_in
 class RedraftConfig(AgentConfig):
     """Settings of Redraft."""
 
-    drafts: int = 4
+    drafts: PositiveInt = 4
     """Most drafts of a step. At temperature 0 all would be the same."""
-
-    limits = ((1, math.inf, "drafts"),)
 
 
 class RedraftAgent:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from ..lm import Completion, Message
 from ..lm.prompts import OVERHEAD, cut_text, recent_turns
 from ..lm.thoughts import without_thoughts
+from ..settings import PositiveInt
 from ..trajectory import Trajectory, Turn
 from .base import Decision, Reply, Request, View, estimate_tokens
 from .config import AgentConfig
@@ -26,17 +26,15 @@ _BRIEFING = "briefing"  # in the agent's memory: a trial that has ended has no v
 class ReflexionConfig(AgentConfig):
     """Settings of Reflexion."""
 
-    trials: int = 3
+    trials: PositiveInt = 3
     """Most trials of a task (the paper has 10 on ALFWorld; 3 is CoMap's budget)."""
-    reflections: int = 3
+    reflections: PositiveInt = 3
     """How many reflections, the newest, go into the next trial (the paper: at most 3)."""
-    reflect_tokens: int = 128
+    reflect_tokens: PositiveInt = 128
     """Most tokens of a reflection (CoMap, Table 5: the budget of a reflection)."""
-    stuck: int | None = 3
+    stuck: PositiveInt | None = 3
     """A trial ends where one action gets one answer more often than this, without a break (the
     paper's rule on ALFWorld); None for no such rule."""
-
-    limits = ((1, math.inf, "trials reflections reflect_tokens stuck"),)
 
 
 class ReflexionAgent:

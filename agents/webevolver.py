@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from typing import Annotated
 
 from ..envs.registry import canonical_action
 from ..lm import Completion, Message
 from ..lm.prompts import cut_text
 from ..lm.thoughts import without_thoughts
+from ..settings import NonNegativeInt, PositiveInt, Range
 from ..trajectory import Step
 from ..worldmodel import Imagined
 from .base import Decision, Imagine, Reply, Request, View
@@ -51,30 +52,24 @@ class WebEvolverConfig(AgentConfig):
         3
     """
 
-    start_step: int = 3
+    start_step: PositiveInt = 3
     """The first step that looks ahead, counted from 1."""
-    candidates: int = 3
+    candidates: PositiveInt = 3
     """Different actions that are simulated."""
-    candidate_temperature: float = 1.0
+    candidate_temperature: Annotated[float, Range(0, 10)] = 1.0
     """Temperature of those after the first."""
-    depth: int = 1
+    depth: NonNegativeInt = 1
     """Steps simulated of each, its own included; 0: the critic scores actions alone (ours)."""
-    simulation_temperature: float = 0.7
+    simulation_temperature: Annotated[float, Range(0, 10)] = 0.7
     """Temperature of the policy within a simulation."""
-    critic_temperature: float = 0.0
+    critic_temperature: Annotated[float, Range(0, 10)] = 0.0
     """Temperature of the critic."""
-    critic_tokens: int = 128
+    critic_tokens: PositiveInt = 128
     """Most tokens of the critic's rationale and score; brief prompts ask for the score alone."""
     critic_adapter: str | None = None
     """Adapter that scores; None for the one that acts."""
-    future_tokens: int = 384
+    future_tokens: PositiveInt = 384
     """Most tokens of the simulated future in the critic's prompt."""
-
-    limits = (
-        (1, math.inf, "start_step candidates critic_tokens future_tokens"),
-        (0, math.inf, "depth"),
-        (0, 10, "candidate_temperature simulation_temperature critic_temperature"),
-    )
 
     def required_capabilities(self) -> frozenset[str]:
         return super().required_capabilities() | {"prefix"}

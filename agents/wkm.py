@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
@@ -25,6 +25,7 @@ from ..lm import Completion, Generate, Message, NextWord, WordProbabilities
 from ..lm.encoder import Encoder, Side, TransformerEncoder, Vectors
 from ..lm.prompts import cut_text
 from ..lm.thoughts import without_thoughts
+from ..settings import PositiveInt, Range, Share
 from ..trajectory import Trajectory
 from ..worldmodel import transitions_of
 from .base import Decision, Reply, Request, View
@@ -274,10 +275,10 @@ class WKMConfig(AgentConfig):
         0.7
     """
 
-    gamma: float = 0.7
+    gamma: Share = 0.7
     """Weight of the agent's own next verb against the knowledge base's (the released library's
     default; its runner passes 1.0)."""
-    neighbours: int = 3000
+    neighbours: PositiveInt = 3000
     """Entries retrieved, k (as in the released runner)."""
     encoder: str | None = None
     """Folder or Hub name of the sentence encoder by which states are similar (extra dense); None for
@@ -287,20 +288,14 @@ class WKMConfig(AgentConfig):
     models that cannot. The knowledge base must have been made the same way."""
     task_knowledge: bool = True
     """Whether to write task knowledge; False for models that cannot."""
-    task_tokens: int = 256
+    task_tokens: PositiveInt = 256
     """Most tokens of the task knowledge."""
-    state_tokens: int = 128
+    state_tokens: PositiveInt = 128
     """Most tokens of the state knowledge."""
-    knowledge_temperature: float = 0.0
+    knowledge_temperature: Annotated[float, Range(0, 10)] = 0.0
     """Temperature of both kinds of knowledge."""
     knowledge_adapter: str | None = None
     """Adapter of the knowledge model; None for the language model without one."""
-
-    limits = (
-        (1, math.inf, "neighbours task_tokens state_tokens"),
-        (0, 1, "gamma"),
-        (0, 10, "knowledge_temperature"),
-    )
 
     def required_capabilities(self) -> frozenset[str]:
         return super().required_capabilities() | {"prefix", "words"}

@@ -25,7 +25,7 @@ OWN = ["comap_envs"]
 """Packages of their own in the same distribution, for stacks that import one by its name."""
 NOT_PACKAGED = {"tests", "docs", "examples", "build", "dist", "runs", "measure", *OWN}
 FLOORS = (
-    {"facts", "errors", "spaces", "jsonl", "redaction", "trajectory"},
+    {"facts", "errors", "spaces", "jsonl", "redaction", "settings", "trajectory"},
     {"metrics", "lm"},
     {"envs"},
     {"worldmodel"},

@@ -3,59 +3,48 @@
 from __future__ import annotations
 
 import json
-import math
-import types
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+)
 
 from ..agents import AgentConfig, ReActConfig
 from ..errors import OptionError, suggest
+from ..settings import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Range,
+    Share,
+    check_fields,
+)
 
 Config = TypeVar("Config")
 _PACKAGE = __name__.partition(".")[0]
-
-
-class Range(NamedTuple):
-    """The numbers that a setting can be; `above` and `below` leave out the bound itself."""
-
-    least: float
-    most: float = math.inf
-    above: bool = False
-    below: bool = False
-
-    def __contains__(self, value: object) -> bool:
-        assert isinstance(value, float | int)
-        is_high_enough = value > self.least if self.above else value >= self.least
-        is_low_enough = value < self.most if self.below else value <= self.most
-        return is_high_enough and is_low_enough
-
-    def __str__(self) -> str:
-        lower_bound = f"{'above' if self.above else 'at least'} {self.least:g}"
-        if self.most == math.inf:
-            return lower_bound
-        upper_bound = f"{'below' if self.below else 'at most'} {self.most:g}"
-        return f"{lower_bound} and {upper_bound}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoRA:
     """How adapters are made (Hu et al., LoRA, ICLR 2022); the defaults are CoMap's Table 5."""
 
-    r: int = 8
+    r: PositiveInt = 8
     """Rank."""
-    alpha: float = 16
+    alpha: PositiveFloat = 16
     """Scale."""
-    dropout: float = 0.05
+    dropout: Annotated[float, Range(0, 1, below=True)] = 0.05
     """Dropout of their inputs."""
     targets: tuple[str, ...] | None = None
     """Names of the layers that have one; None for the seven projections of a transformer's block."""
 
     def __post_init__(self) -> None:
-        ranges = {"r": Range(1), "alpha": Range(0, above=True)}
-        check_fields(self, {**ranges, "dropout": Range(0, 1, below=True)}, "lora.")
+        check_fields(self, "lora.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,30 +55,30 @@ class Optimization:
         "cosine", "linear", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"
     ] = "cosine"
     """How learning rates fall."""
-    warmup_ratio: float = 0.03
+    warmup_ratio: Share = 0.03
     """Share of a stage's updates over which they rise."""
-    beta2: float = 0.999
+    beta2: Annotated[float, Range(0, 1, below=True)] = 0.999
     """Second decay rate of AdamW."""
-    weight_decay: float = 0.0
+    weight_decay: NonNegativeFloat = 0.0
     """Weight decay of AdamW."""
-    clip: float = 1.0
+    clip: PositiveFloat = 1.0
     """Largest norm of a gradient."""
-    batch_rows: int | None = 1
+    batch_rows: PositiveInt | None = 1
     """Rows of a micro-batch; None where batch_tokens counts."""
-    batch_tokens: int | None = None
+    batch_tokens: PositiveInt | None = None
     """Most tokens of a micro-batch, rows of like lengths together; None where batch_rows counts."""
-    accumulate: int = 64
+    accumulate: PositiveInt = 64
     """Micro-batches of an update, over all processes: 16 on each of four GPUs (CoMap, Table 5 and
     appendix C)."""
-    logging_steps: int = 10
+    logging_steps: PositiveInt = 10
     """Updates between two lines of the log."""
-    save_steps: int = 100
+    save_steps: NonNegativeInt = 100
     """Updates between two checkpoints; a multiple of logging_steps, 0 for none within a stage."""
     gradient_checkpointing: bool = True
     """Recompute activations in the backward pass, to save memory."""
 
     def __post_init__(self) -> None:
-        check_fields(self, _OPTIMIZATION, "optimization.")
+        check_fields(self, "optimization.")
         if (self.batch_rows is None) == (self.batch_tokens is None):
             raise OptionError("give either batch_rows or batch_tokens, and None for the other")
         if self.save_steps % self.logging_steps:
@@ -120,45 +109,41 @@ class SharedTraining:
     exact: bool = False
     """Answer in double precision (small models): results then do not depend on batches, so that a
     run that was killed ends as if it had not been."""
-    seed: int = 0
+    seed: NonNegativeInt = 0
     """Seed of everything that is drawn."""
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Variables for the model's chat template in all prompts, such as date_string="1 Mar 2026"."""
     agent: AgentConfig = field(default_factory=ReActConfig)
     """How the policy acts where it plays training tasks; its seed and adapter are the training's. Limits
     of tokens that are not given are CoMap's (Table 5)."""
-    predict_tokens: int = 192
+    predict_tokens: PositiveInt = 192
     """Most tokens of a world model's prediction (CoMap, Table 5)."""
-    concurrency: int = 32
+    concurrency: PositiveInt = 32
     """Episodes that run at the same time."""
     optimization: Optimization = field(default_factory=Optimization)
     """How rows become updates."""
     train_split: str = "train"
     """Split to learn from."""
-    demonstrations: int | None = None
+    demonstrations: PositiveInt | None = None
     """Tasks that are demonstrated; None for all."""
-    side_steps: float = 0.0
+    side_steps: Share = 0.0
     """Share of the environment's own demonstrations in which the expert now and then does something else,
     which shows what refused actions and empty places look like."""
     copy_side_steps: bool = False
     """Copy side steps too, as from demonstrators that err; otherwise only what follows them is copied."""
     evaluation_splits: tuple[str, ...] = ("valid_seen", "valid_unseen")
     """Splits to evaluate on."""
-    evaluation_tasks: int | None = None
+    evaluation_tasks: NonNegativeInt | None = None
     """Tasks of each evaluation split; None for all, 0 for none."""
-    evaluation_temperature: float = 0.7
+    evaluation_temperature: NonNegativeFloat = 0.7
     """Temperature of the policy in evaluation (CoMap, Table 5); 0 is greedy."""
-    evaluation_seeds: int = 3
+    evaluation_seeds: PositiveInt = 3
     """How often each task is played."""
     evaluation_greedy: bool = True
     """Whether each task is also played greedily, once, where the temperature is above 0."""
 
     def __post_init__(self) -> None:
-        self._check({})
-
-    def _check(self, ranges: Mapping[str, Range]) -> None:
-        """Check all settings, and fill in what the agent's settings leave to the training."""
-        check_fields(self, {**_SHARED, **ranges})
+        check_fields(self)
 
         # A training does not depend on its model's context: limits that nobody gave are the papers'.
         agent = self.agent.published()
@@ -195,22 +180,6 @@ class SharedTraining:
     def describe(self) -> dict[str, Any]:
         """Return the settings as JSON data."""
         return plain(self)
-
-
-_OPTIMIZATION = {
-    **dict.fromkeys(("save_steps", "weight_decay"), Range(0)),
-    **dict.fromkeys(("batch_rows", "batch_tokens", "accumulate", "logging_steps"), Range(1)),
-    "beta2": Range(0, 1, below=True),
-    "warmup_ratio": Range(0, 1),
-    "clip": Range(0, above=True),
-}
-_SHARED = {
-    **dict.fromkeys(("seed", "evaluation_tasks", "evaluation_temperature"), Range(0)),
-    **dict.fromkeys(
-        ("predict_tokens", "concurrency", "demonstrations", "evaluation_seeds"), Range(1)
-    ),
-    "side_steps": Range(0, 1),
-}
 
 
 def changed(config: Config, settings: Mapping[str, Any]) -> Config:
@@ -306,62 +275,3 @@ def changed_parts(parts: Mapping[str, Any]) -> dict[str, Any]:
         if function is not None and not is_ours:
             names[name] = f"{definition.__module__}.{definition.__qualname__}"
     return {"changed": names} if names else {}
-
-
-def check_fields(config: Any, ranges: Mapping[str, Range], prefix: str = "") -> None:
-    """Raise an error that names the field if one of a dataclass has a value that it cannot have."""
-    hints = get_type_hints(type(config))
-    for part in fields(config):
-        value = getattr(config, part.name)
-        hint = hints[part.name]
-        is_union = get_origin(hint) in (Union, types.UnionType)
-        kinds = get_args(hint) if is_union else (hint,)
-        if value is None and type(None) in kinds:
-            continue
-
-        kind = next(kind for kind in kinds if kind is not type(None))
-        allowed = ranges.get(part.name)
-        if not _is_sound(kind, value, allowed):
-            expected = _in_words(kind, allowed)
-            or_none = ", or None" if type(None) in kinds else ""
-            raise OptionError(f"{prefix}{part.name} must be {expected}{or_none}, not {value!r:.80}")
-
-
-def _is_sound(kind: Any, value: Any, allowed: Range | None) -> bool:
-    """Return whether a value is of a kind, and within a range."""
-    if is_dataclass(kind):
-        return isinstance(value, kind)  # type: ignore[arg-type]
-    if get_origin(kind) is Literal:
-        return isinstance(value, str) and value in get_args(kind)
-    if kind is bool:
-        return type(value) is bool
-    if get_origin(kind) is Mapping:
-        return isinstance(value, Mapping)
-    if kind is str:
-        return isinstance(value, str) and value != ""
-    if kind in (int, float):
-        is_number = type(value) is int or (kind is float and type(value) is float)
-        return is_number and math.isfinite(value) and (allowed is None or value in allowed)
-
-    are_texts = isinstance(value, tuple) and all(isinstance(text, str) and text for text in value)
-    return are_texts and 0 < len(value) == len(set(value))
-
-
-def _in_words(kind: Any, allowed: Range | None) -> str:
-    """Return which values a setting can have, for an error."""
-    if is_dataclass(kind):
-        return f"a {kind.__name__}"  # type: ignore[union-attr]
-    if get_origin(kind) is Literal:
-        return f"one of {', '.join(map(repr, get_args(kind)))}"
-    if kind is bool:
-        return "True or False"
-    if get_origin(kind) is Mapping:
-        return "a mapping of values by name"
-    if kind is str:
-        return "a text"
-    if kind in (int, float):
-        number = "a whole number" if kind is int else "a number"
-        if allowed is None:
-            return number
-        return f"{number} {allowed}" if allowed.above else f"{number} of {allowed}"
-    return "a tuple of different texts"

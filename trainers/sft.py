@@ -17,10 +17,11 @@ from ..agents.parsing import first_line
 from ..agents.prompting import converse
 from ..errors import DataCorrupt, LanguageModelError, OptionError
 from ..lm import LMRequest, Message, answer
+from ..settings import PositiveFloat, PositiveInt
 from ..trajectory import Step, Trajectory
 from ..worldmodel import Query, WorldModel, transitions_of
 from ..worldmodel.language import LanguageWorldModel
-from .config import Range, SharedTraining, recast
+from .config import SharedTraining, recast
 from .run_folder import Done, StageFolder, each_once
 from .samples import Sample
 from .stages import StagedTraining, Work, some_of
@@ -123,16 +124,11 @@ class BaselineTraining(SharedTraining):
 
     method: ClassVar[str] = ""
     """The method's name for `comap train`."""
-    ranges: ClassVar[Mapping[str, Range]] = {}
-    """The ranges of its own settings that are numbers."""
 
-    learning_rate: float = 2e-5
+    learning_rate: PositiveFloat = 2e-5
     """Highest learning rate."""
-    epochs: int = 3
+    epochs: PositiveInt = 3
     """Epochs of learning from demonstrations."""
-
-    def __post_init__(self) -> None:
-        self._check({"learning_rate": Range(0, above=True), "epochs": Range(1), **self.ranges})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from annotations import plain_annotation
 from apis import linked, titles
 
 __all__ = ["entry", "fenced", "items_of", "sections_of"]
@@ -193,7 +194,8 @@ def _written_fields(cls: type) -> list[Attribute]:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             default = "" if node.value is None else _default(node.value)
             text = " ".join(_string(following).split())
-            fields.append(Attribute(node.target.id, ast.unparse(node.annotation), default, text))
+            annotation = plain_annotation(node.annotation)
+            fields.append(Attribute(node.target.id, annotation, default, text))
     return fields
 
 

@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from annotations import plain_annotation
 from apis import linked
 
 from comap.agents.config import FromModel
 from comap.cli.options import field_help
+from comap.settings import Range, ranges_of
 
 __all__ = ["preset_table", "settings_table"]
 
@@ -41,6 +43,7 @@ def settings_table(config: type, *, inherited: bool = False) -> str:
     if missing:
         raise ValueError(f"{config.__name__}: no docstring under {', '.join(missing)}")
     hints = get_type_hints(config)
+    ranges = ranges_of(config)
     defaults = {part.name: part.default for part in fields(config)}
     parts: list[str] = []
     for title, names in _all_groups(owners).items():
@@ -48,7 +51,7 @@ def settings_table(config: type, *, inherited: bool = False) -> str:
             parts.append(f"### {title[0].upper()}{title[1:]}\n")
         parts.append("| setting | values | default | |\n|---|---|---|---|")
         for name in names:
-            values = _values(hints[name], mine[name])
+            values = _values(hints[name], mine[name], ranges.get(name))
             cells = (f"`{name}`", values, _shown(defaults[name]), linked(told[name]))
             parts.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
         parts.append("")
@@ -106,11 +109,18 @@ def _groups(config: type, names: list[str]) -> dict[str, list[str]]:
     return groups
 
 
-def _values(hint: Any, annotation: ast.expr) -> str:
-    """Return what a field may be: the values of a ``Literal``, else its type as it is written."""
+def _values(hint: Any, annotation: ast.expr, number_range: Range | None) -> str:
+    """Return what a field may be: the values of a ``Literal``, else its type and range."""
     if get_origin(hint) is Literal:
         return ", ".join(f"`{value}`" for value in get_args(hint))
-    return f"`{ast.unparse(annotation)}`"
+    written = plain_annotation(annotation)
+    if number_range is None:
+        return f"`{written}`"
+
+    words = str(number_range).removeprefix("of ")
+    if written.endswith(" | None"):
+        return f"`{written.removesuffix(' | None')}` {words}, or `None`"
+    return f"`{written}` {words}"
 
 
 def _shown(value: Any) -> str:

@@ -15,9 +15,9 @@ from comap.trainers.comap.config import ABLATIONS, PRESETS, Distillation
     [
         (CoMapTraining, {"rounds": -1}, "rounds must be a whole number of at least 0, not -1"),
         (CoMapTraining, {"rounds": 1.5}, "rounds must be a whole number"),
-        (CoMapTraining, {"tau_wm": 1.1}, "tau_wm must be a number of at least 0 and at most 1"),
+        (CoMapTraining, {"tau_wm": 1.1}, "tau_wm must be a number from 0 to 1"),
         (CoMapTraining, {"policy_rate": 0.0}, "policy_rate must be a number above 0"),
-        (CoMapTraining, {"weights": "half"}, "weights must be one of 'lora', 'full'"),
+        (CoMapTraining, {"weights": "half"}, "weights cannot be 'half'; known: 'lora', 'full'"),
         (CoMapTraining, {"wmsd": 1}, "wmsd must be True or False"),
         (CoMapTraining, {"evaluation_splits": ()}, "must be a tuple of different texts"),
         (CoMapTraining, {"train_split": ""}, "train_split must be a text"),

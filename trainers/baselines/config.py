@@ -5,31 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from ...agents import ITPConfig, IWMConfig, WebEvolverConfig, WKMConfig
 from ...errors import OptionError, suggest
 from ...lm.encoder import DEFAULT_MODEL
-from ..config import Range, changed, presets
+from ...settings import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Range, Share
+from ..config import changed, presets
 from ..sft import BaselineTraining, SFTTraining
-
-_COUNT = Range(1)
-_SHARE = Range(0, 1)
-_ABOVE = Range(0, above=True)
-_NUMBER = Range(0)
-_ITP_COUNTS = ("labelled", "world_model_epochs", "episodes_per_update", "micro_batches")
-_ITP_NUMBERS = (
-    "warmup_epochs",
-    "episodes",
-    "depth_cost",
-    "depth_weight",
-    "draft_weight",
-    "success_bonus",
-    "step_cost",
-    "invalid_cost",
-    "value_weight",
-    "entropy_weight",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,16 +25,15 @@ class IWMTraining(BaselineTraining):
     """
 
     method: ClassVar[str] = "iwm"
-    ranges: ClassVar[Mapping[str, Range]] = dict.fromkeys(("world_epochs", "explored"), _COUNT)
 
     agent: IWMConfig = field(default_factory=IWMConfig)
     """How the policy acts and explores."""
     explorer: Literal["policy", "sft"] = "policy"
     """Who proposes alternatives: the policy as the training begins, or a copy that imitated the
     expert first, where the policy begins untrained (ours). With --policy it is always that one."""
-    explored: int | None = None
+    explored: PositiveInt | None = None
     """Demonstrations whose states are explored; None for all."""
-    world_epochs: int = 1
+    world_epochs: PositiveInt = 1
     """Epochs of learning what follows."""
 
     def roles(self, begun: Collection[str] = ()) -> tuple[str, ...]:
@@ -77,16 +59,15 @@ class WKMTraining(BaselineTraining):
     """
 
     method: ClassVar[str] = "wkm"
-    ranges: ClassVar[Mapping[str, Range]] = {"compared": _COUNT}
 
     agent: WKMConfig = field(default_factory=lambda: WKMConfig(encoder=DEFAULT_MODEL))
     """How the agent acts, asks for knowledge and retrieves it."""
-    learning_rate: float = 1e-4
+    learning_rate: PositiveFloat = 1e-4
     """Highest learning rate."""
     sampler: Literal["policy", "sft"] = "policy"
     """Who plays the episodes that may fail: the policy as the training begins, or a copy that
     imitated the expert first (ours). With --policy it is always that one."""
-    compared: int | None = None
+    compared: PositiveInt | None = None
     """Demonstrated tasks that are played for that; None for all."""
 
     @property
@@ -122,53 +103,47 @@ class ITPTraining(BaselineTraining):
     """
 
     method: ClassVar[str] = "itp"
-    ranges: ClassVar[Mapping[str, Range]] = {
-        **dict.fromkeys(_ITP_COUNTS, _COUNT),
-        **dict.fromkeys(_ITP_NUMBERS, _NUMBER),
-        **dict.fromkeys(("warmup_rate", "head_rate", "online_rate", "online_head_rate"), _ABOVE),
-        "discount": _SHARE,
-    }
 
     agent: ITPConfig = field(default_factory=lambda: ITPConfig(k_source="head", told="last"))
     """How the agent looks ahead and acts; its depth is chosen by a head."""
-    depth_cost: float = 0.2
+    depth_cost: NonNegativeFloat = 0.2
     """What an imagined step costs, in labels and rewards."""
-    warmup_epochs: int = 3
+    warmup_epochs: NonNegativeInt = 3
     """Epochs in which the policy first imitates the expert; with --policy there are none (ours)."""
-    world_model_epochs: int = 3
+    world_model_epochs: PositiveInt = 3
     """Epochs of the world model on the expert's transitions, where --world-model gives none."""
-    warmup_rate: float | None = None
+    warmup_rate: PositiveFloat | None = None
     """Highest learning rate of both; None for learning_rate."""
-    labelled: int | None = None
+    labelled: PositiveInt | None = None
     """Demonstrations whose steps get a label; None for all."""
-    depth_weight: float = 0.5
+    depth_weight: NonNegativeFloat = 0.5
     """Weight of the depth's cross-entropy beside the action's likelihood."""
-    draft_weight: float = 0.0
+    draft_weight: NonNegativeFloat = 0.0
     """Weight of the expert's actions without foresight beside them (ours: small models forget how to
     draft, and it is drafts that are looked ahead with)."""
-    head_rate: float = 1e-3
+    head_rate: PositiveFloat = 1e-3
     """Highest learning rate of the depth head (ours)."""
-    episodes: int = 50
+    episodes: NonNegativeInt = 50
     """Episodes that are played online; 0 leaves that out."""
-    episodes_per_update: int = 1
+    episodes_per_update: PositiveInt = 1
     """Episodes of an update (ours)."""
-    micro_batches: int = 16
+    micro_batches: PositiveInt = 16
     """Parts in which an update's steps pass through the model, to save memory."""
-    online_rate: float = 5e-6
+    online_rate: PositiveFloat = 5e-6
     """Learning rate of playing online."""
-    online_head_rate: float = 1e-3
+    online_head_rate: PositiveFloat = 1e-3
     """Learning rate of its two heads (ours)."""
-    discount: float = 0.99
+    discount: Share = 0.99
     """Discount of rewards."""
-    success_bonus: float = 0.01
+    success_bonus: NonNegativeFloat = 0.01
     """Reward of success, beside the environment's."""
-    step_cost: float = 0.01
+    step_cost: NonNegativeFloat = 0.01
     """Cost of a step."""
-    invalid_cost: float = 0.1
+    invalid_cost: NonNegativeFloat = 0.1
     """Cost of a refused action."""
-    value_weight: float = 1.0
+    value_weight: NonNegativeFloat = 1.0
     """Weight of half the squared TD error."""
-    entropy_weight: float = 0.01
+    entropy_weight: NonNegativeFloat = 0.01
     """Weight of the entropy of K."""
 
     def __post_init__(self) -> None:
@@ -203,38 +178,27 @@ class WebEvolverTraining(BaselineTraining):
     """
 
     method: ClassVar[str] = "webevolver"
-    ranges: ClassVar[Mapping[str, Range]] = {
-        **dict.fromkeys(
-            ("rounds", "round_epochs", "tasks_per_round", "imagined_depth", "rationale_tokens"),
-            _COUNT,
-        ),
-        **dict.fromkeys(("imagined_from", "imagined_tasks", "per_start", "per_action"), _COUNT),
-        "world_model_epochs": _COUNT,
-        "round_rate": _ABOVE,
-        **dict.fromkeys(("world_temperature", "scored_transitions"), _NUMBER),
-        "imagined_share": Range(0, 1, above=True, below=True),
-    }
 
     agent: WebEvolverConfig = field(default_factory=lambda: WebEvolverConfig(max_length=8192))
     """How the policy acts, and how it looks ahead in the end."""
-    predict_tokens: int = 2048
+    predict_tokens: PositiveInt = 2048
     """Most tokens of a world model's prediction."""
-    evaluation_temperature: float = 0.0
+    evaluation_temperature: NonNegativeFloat = 0.0
     """Temperature of the policy in evaluation; 0 is greedy."""
-    evaluation_seeds: int = 1
+    evaluation_seeds: PositiveInt = 1
     """How often each task is played."""
     start: Literal["play", "expert"] = "play"
     """What round 1 begins with: the models as they are, or models that learned from demonstrations (ours,
     for models that cannot act yet)."""
-    rounds: int = 3
+    rounds: PositiveInt = 3
     """Rounds of playing and learning."""
-    round_epochs: int | None = None
+    round_epochs: PositiveInt | None = None
     """Epochs of a round, where its models have learned from demonstrations before; None for as many."""
-    round_rate: float | None = None
+    round_rate: PositiveFloat | None = None
     """Highest learning rate of such a round; None for learning_rate."""
-    world_model_epochs: int | None = None
+    world_model_epochs: PositiveInt | None = None
     """Epochs of the world model; None for those of the policy."""
-    tasks_per_round: int | None = 1516
+    tasks_per_round: PositiveInt | None = 1516
     """Training tasks that are played in a round; None for all."""
     judged_by: Literal["env", "base"] = "base"
     """Who accepts episodes: the environment's success, or the model as the training begins, with
@@ -243,34 +207,34 @@ class WebEvolverTraining(BaselineTraining):
     """What the policy does not learn from: unparsed, login, unfinished, idle, duplicate."""
     world_filters: tuple[str, ...] | None = ("unparsed",)
     """The same for the world model; upstream's also has idle: it never sees that an action does nothing."""
-    per_start: int | None = 20
+    per_start: PositiveInt | None = 20
     """Most transitions from episodes of one first observation; None for all."""
-    per_action: int | None = 50
+    per_action: PositiveInt | None = 50
     """Most transitions of one action; None for all."""
     rationale: bool = True
     """Whether the world model first says why, as the model that the training begins with explained it."""
-    rationale_tokens: int = 128
+    rationale_tokens: PositiveInt = 128
     """Most tokens of that."""
-    world_temperature: float = 0.7
+    world_temperature: NonNegativeFloat = 0.7
     """Temperature of the world model in imagination and look-ahead."""
-    imagined_from: int | None = 2
+    imagined_from: PositiveInt | None = 2
     """First round whose policy also learns from imagined episodes of unsolved tasks; None for no world
     model at all."""
-    imagined_tasks: int | None = None
+    imagined_tasks: PositiveInt | None = None
     """Unsolved tasks that are imagined in a round; None for all."""
-    imagined_depth: int = 7
+    imagined_depth: PositiveInt = 7
     """Most steps of an imagined episode."""
     imagined_start: bool = False
     """Whether the first observation is imagined as well, as upstream's; else it is real."""
     last_hint: bool = True
     """Whether the last imagined step is asked to show what the task needs."""
-    imagined_share: float | None = None
+    imagined_share: Annotated[float, Range(0, 1, above=True, below=True)] | None = None
     """Greatest share of imagined episodes in what the policy learns from; None for no limit."""
     learn_from: Literal["all", "imagined"] = "all"
     """What the policy learns from once there are imagined episodes: all, or imagined ones only."""
     learn_critic: bool = False
     """Whether the policy also learns to be the critic, to score the steps of the training (ours)."""
-    scored_transitions: int = 100
+    scored_transitions: NonNegativeInt = 100
     """Transitions, and starts of several steps, that the world model is scored on; 0 for none."""
 
     def __post_init__(self) -> None:

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from ...agents import CoMapConfig
 from ...errors import OptionError, suggest
-from ..config import Range, SharedTraining, changed, check_fields, presets
+from ...settings import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Range,
+    Share,
+    check_fields,
+)
+from ..config import SharedTraining, changed, presets
 
 ABLATIONS = {
     "agent.future_state": "w/o Future State",
@@ -34,25 +43,25 @@ class Distillation:
         OptionError: A value is none of those allowed, or out of range.
     """
 
-    eta: float = 0.5
+    eta: NonNegativeFloat = 0.5
     """Weight of the self-distillation beside the real cross-entropy."""
-    mu: float = 0.99
+    mu: Share = 0.99
     """The teacher's moving average; it follows the student after each update."""
-    rollout_temperature: float = 1.0
+    rollout_temperature: NonNegativeFloat = 1.0
     """Temperature of the student's own predictions, on which both are compared; 0 is greedy."""
     divergence: Literal["forward_kl", "reverse_kl", "jsd"] = "forward_kl"
     """forward_kl is KL(teacher || student)."""
-    jsd_alpha: float = 0.5
+    jsd_alpha: Annotated[float, Range(0, 1, above=True, below=True)] = 0.5
     """The teacher's share in the mixture of jsd."""
-    distill_temperature: float = 1.0
+    distill_temperature: PositiveFloat = 1.0
     """What both models' logits are divided by."""
-    topk: int | None = None
+    topk: PositiveInt | None = None
     """Compare the student's most probable tokens and one bucket for the rest; None for all."""
-    chunk: int = 256
+    chunk: PositiveInt = 256
     """Positions whose logits are in memory at one time."""
 
     def __post_init__(self) -> None:
-        check_fields(self, _DISTILLATION, "distillation.")
+        check_fields(self, "distillation.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +79,7 @@ class CoMapTraining(SharedTraining):
     agent: CoMapConfig = field(default_factory=CoMapConfig)
     """How the policy acts where it plays training tasks; two ablations are its future_state and
     action_gate."""
-    tau_wm: float = 0.6
+    tau_wm: Share = 0.6
     """Threshold of the world-state gate (CoMap, Figure 5)."""
 
     expert_sft: bool = True
@@ -90,73 +99,73 @@ class CoMapTraining(SharedTraining):
     world_state_gate: bool = True
     """Use the world-state gate; without it, the prediction is always the future context in training."""
 
-    policy_rate: float = 2e-5
+    policy_rate: PositiveFloat = 2e-5
     """Highest learning rate of the policy (authors' code)."""
-    world_model_rate: float = 2e-5
+    world_model_rate: PositiveFloat = 2e-5
     """Highest learning rate of the world model (authors' code)."""
-    warmup_rate: float | None = None
+    warmup_rate: PositiveFloat | None = None
     """Highest learning rate of both in warm-up; None for their own."""
-    head_rate: float = 1e-3
+    head_rate: PositiveFloat = 1e-3
     """Learning rate of the refinement head."""
-    warmup_epochs: int = 3
+    warmup_epochs: PositiveInt = 3
     """Epochs of warm-up (CoMap, Table 5)."""
-    policy_epochs: int = 3
+    policy_epochs: PositiveInt = 3
     """Epochs of the policy in each round, and of the initialization (CoMap, Table 5)."""
-    world_model_epochs: int = 3
+    world_model_epochs: PositiveInt = 3
     """Epochs of the world model in each round (CoMap, Table 5)."""
 
-    entry_tasks: int = 32
+    entry_tasks: NonNegativeInt = 32
     """Tasks that the warmed-up policy plays 8 times each, for the entry conditions; 0 for none."""
-    warmup_rollouts: int = 256
+    warmup_rollouts: NonNegativeInt = 256
     """Tasks that the warmed-up policy plays for the world model's warm-up."""
-    privileged_share: float = 0.0
+    privileged_share: Share = 0.0
     """Share of transitions on which the world model also learns, in warm-up and in the rounds, to
     read the privileged prompt: small models cannot use one that they never saw (ours)."""
     label_states: Literal["expert", "policy", "both"] = "expert"
     """Whose states initialize the reflection mode: a demonstration's, or (ours) the policy's own."""
-    reflection_tasks: int = 256
+    reflection_tasks: PositiveInt = 256
     """Tasks whose states initialize the reflection mode: demonstrated ones, and as many that the policy
     plays."""
-    states_per_episode: int | None = 4
+    states_per_episode: PositiveInt | None = 4
     """States of each demonstration that are used; None for all."""
-    suffixes: int = 1
+    suffixes: NonNegativeInt = 1
     """Suffix rollouts of each branch. 0 is for the policy's own states alone: a draft is then to be
     revised if it changed no fact and the expert acts otherwise, for the price of one expert call."""
-    suffix_temperature: float = 0.0
+    suffix_temperature: NonNegativeFloat = 0.0
     """Temperature of their continuation policy; 0 is greedy. Small models that write actions freely
     go round in circles when they are greedy: nothing then distinguishes two actions."""
-    delta: float | None = None
+    delta: NonNegativeFloat | None = None
     """By how much a return must be larger; None for 0 where returns are 0 or 1, else 0.05."""
     init_context: Literal["env", "wm", "mixed"] = "mixed"
     """Future context of initial reflections: what was observed, predicted, or half and half."""
-    balance: float = 3.0
+    balance: NonNegativeFloat = 3.0
     """Most kept drafts for each revision in the initialization."""
-    init_epochs: int | None = None
+    init_epochs: PositiveInt | None = None
     """Epochs of the initialization; None for policy_epochs."""
     learn_labels: Literal["reflections", "drafts", "no"] = "reflections"
     """What the initialization learns of its labels: reflections (CoMap); or, for as many tokens, the
     expert's actions in the same states as drafts (DAgger), or nothing but demonstrations: controls."""
-    anchor_rows: int | None = None
+    anchor_rows: PositiveInt | None = None
     """Demonstrated steps of each epoch beside reflections; None for as many as there are reflections."""
-    init_anchor: float = 0.0
+    init_anchor: NonNegativeFloat = 0.0
     """Weight of demonstrations in the initialization (ours: small models forget how to draft)."""
     form_loss: bool | None = None
     """Also learn the fixed words of a reflection's form; None with brief prompts only (ours: small
     models have to)."""
 
-    rounds: int = 3
+    rounds: NonNegativeInt = 3
     """Rounds of co-evolution."""
-    tasks_per_round: int = 256
+    tasks_per_round: PositiveInt = 256
     """Tasks of each round, one episode each."""
     buffer: Literal["last", "all"] = "last"
     """Rollouts to learn from: the latest round's, or all."""
     distillation: Distillation = field(default_factory=Distillation)
     """The world model's self-distillation."""
-    alpha: float = 1.0
+    alpha: NonNegativeFloat = 1.0
     """Weight of reflections in the policy's loss (CoMap, eq. 8)."""
-    beta: float = 0.01
+    beta: NonNegativeFloat = 0.01
     """Weight of the refinement probability's cross-entropy, within alpha (CoMap, eq. 8)."""
-    anchor: float = 1.0
+    anchor: NonNegativeFloat = 1.0
     """Weight of the anchors in the policy's loss (CoMap, eq. 8)."""
     anchors: Literal["demonstrations", "executed"] = "demonstrations"
     """What rounds learn beside reflections: demonstrated steps (CoMap, eq. 8), or the actions that the
@@ -169,22 +178,22 @@ class CoMapTraining(SharedTraining):
     also from kept drafts, and from what was said where the truth stood in for the prediction."""
     require_success_for_hq: bool = True
     """High-quality reflections are of successful episodes (authors' code)."""
-    round_balance: float | None = None
+    round_balance: NonNegativeFloat | None = None
     """Most kept drafts for each revision among a round's reflections; None for all (ours: where
     nearly all are kept, a small model soon keeps everything)."""
 
     gate_shut: bool = True
     """Also play each evaluation with the gate shut: what reflections add is success above that."""
-    final_tasks: int | None = None
+    final_tasks: PositiveInt | None = None
     """Tasks of each evaluation split after the last round; None for as many as before it."""
-    frozen_transitions: int = 1000
+    frozen_transitions: NonNegativeInt = 1000
     """Transitions of the frozen evaluation set, half expert's, half the first policy's."""
-    diagnosed: int = 200
+    diagnosed: NonNegativeInt = 200
     """Decisions whose branches are played out, for the rates of unnecessary, harmful and beneficial
     revisions (URR, HRR, BRP); 0 for none."""
 
     def __post_init__(self) -> None:
-        self._check(_RANGES)
+        super().__post_init__()
         object.__setattr__(self, "agent", self.agent.resolved(head=True))  # it trains one
         if not self.suffixes and self.label_states != "policy":
             raise OptionError(
@@ -214,49 +223,6 @@ class CoMapTraining(SharedTraining):
                 labels.append(label)
         return tuple(labels)
 
-
-_DISTILLATION = {
-    **dict.fromkeys(("eta", "rollout_temperature"), Range(0)),
-    **dict.fromkeys(("topk", "chunk"), Range(1)),
-    "mu": Range(0, 1),
-    "jsd_alpha": Range(0, 1, above=True, below=True),
-    "distill_temperature": Range(0, above=True),
-}
-_FROM_0 = (
-    "entry_tasks",
-    "warmup_rollouts",
-    "rounds",
-    "frozen_transitions",
-    "diagnosed",
-    "delta",
-    "balance",
-    "round_balance",
-    "init_anchor",
-    "alpha",
-    "beta",
-    "anchor",
-    "suffix_temperature",
-    "suffixes",
-)
-_FROM_1 = (
-    "warmup_epochs",
-    "init_epochs",
-    "policy_epochs",
-    "world_model_epochs",
-    "reflection_tasks",
-    "states_per_episode",
-    "anchor_rows",
-    "tasks_per_round",
-    "final_tasks",
-)
-_RANGES = {
-    **dict.fromkeys(_FROM_0, Range(0)),
-    **dict.fromkeys(_FROM_1, Range(1)),
-    **dict.fromkeys(("tau_wm", "privileged_share"), Range(0, 1)),
-    **dict.fromkeys(
-        ("policy_rate", "world_model_rate", "warmup_rate", "head_rate"), Range(0, above=True)
-    ),
-}
 
 PRESETS = presets("comap")
 """What each preset sets; all else is as in `CoMapTraining`."""

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from ...agents.paw import PaWConfig
 from ...errors import OptionError, check_choice, suggest
-from ..config import LoRA, Range, changed, check_fields, plain, presets
+from ...settings import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    PositiveShare,
+    Range,
+    Share,
+    check_fields,
+)
+from ..config import LoRA, changed, plain, presets
 
 Algorithm: TypeAlias = Literal["grpo", "rloo", "gigpo", "ppo"]
 Over: TypeAlias = Literal["rows", "trajectories"]
@@ -22,7 +32,7 @@ EntropyMode: TypeAlias = Literal["sampled_plogp", "full", "neg_logp"]
 class WorldModelLoss:
     """PaW's loss on next observations: which rows, what loss, and its weight (PaW, eq. 4 and 7-11)."""
 
-    alpha: float = 0.75
+    alpha: PositiveShare = 0.75
     """Share of an update's rows whose next observation the policy learns to predict."""
     selection: Selection = "top"
     """The rows of highest entropy (top), any (random), or those of lowest (bottom)."""
@@ -34,13 +44,13 @@ class WorldModelLoss:
     wm_loss: LossKind = "cmae"
     """Loss of a token of probability p: 1 - p (mae) or -log p (ce); cmae and clipped_ce leave out the
     tokens with p > rho."""
-    rho: float = 0.2
+    rho: PositiveShare = 0.2
     """Greatest probability that cmae and clipped_ce still learn."""
     adaptive: bool = True
     """Whether a group's weight falls as its returns rise (PaW, eq. 10)."""
-    r_max: float | None = None
+    r_max: PositiveFloat | None = None
     """Return at which that weight is 0; None for success_reward."""
-    wm_coef: float = 1.0
+    wm_coef: NonNegativeFloat = 1.0
     """Weight of the whole loss on observations (ours; 1 in the paper)."""
     placebo: bool = False
     """Learn the observations of other steps of the update in place of a step's own: a control that tells
@@ -49,13 +59,7 @@ class WorldModelLoss:
     """Whether the observation to predict also lists the admissible actions."""
 
     def __post_init__(self) -> None:
-        ranges = {
-            "alpha": Range(0, 1, above=True),
-            "rho": Range(0, 1, above=True),
-            "wm_coef": Range(0),
-            "r_max": Range(0, above=True),
-        }
-        check_fields(self, ranges, "loss.")
+        check_fields(self, "loss.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,85 +71,68 @@ class Advantages:
     weigh more), or its trajectories once each. PPO has none."""
     gigpo_mode: GiGPOMode = "mean_std_norm"
     """Whether GiGPO divides by the standard deviation."""
-    gigpo_omega: float = 1.0
+    gigpo_omega: NonNegativeFloat = 1.0
     """Weight of GiGPO's step advantages."""
-    gigpo_gamma: float = 0.95
+    gigpo_gamma: Share = 0.95
     """Discount of GiGPO's step returns."""
-    gigpo_similarity: float | None = None
+    gigpo_similarity: PositiveShare | None = None
     """Least similarity of two observations of one anchor group; None where they must be equal."""
-    gamma_gae: float = 1.0
+    gamma_gae: Share = 1.0
     """Discount of PPO's advantages from token to token."""
-    lambda_gae: float = 1.0
+    lambda_gae: Share = 1.0
     """Lambda of PPO's generalized advantage estimates."""
-    value_clip: float | None = 0.5
+    value_clip: PositiveFloat | None = 0.5
     """How far PPO's values may move in an update; None for no limit."""
-    critic_rate: float = 1e-5
+    critic_rate: PositiveFloat = 1e-5
     """Learning rate of PPO's critic."""
 
     def __post_init__(self) -> None:
-        ranges = {
-            **dict.fromkeys(("gigpo_gamma", "gamma_gae", "lambda_gae"), Range(0, 1)),
-            **dict.fromkeys(("critic_rate", "value_clip"), Range(0, above=True)),
-            "gigpo_omega": Range(0),
-            "gigpo_similarity": Range(0, 1, above=True),
-        }
-        check_fields(self, ranges, "advantages.")
+        check_fields(self, "advantages.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyOptimization:
     """The clipped policy loss, and how an update's rows become steps of AdamW."""
 
-    clip_low: float = 0.2
+    clip_low: PositiveShare = 0.2
     """How far the ratio of probabilities may fall below 1."""
-    clip_high: float = 0.2
+    clip_high: PositiveFloat = 0.2
     """How far it may rise above 1."""
-    dual_clip: float | None = 3.0
+    dual_clip: Annotated[float, Range(1, above=True)] | None = 3.0
     """Bound of the loss where the advantage is negative; None for none."""
-    kl: float = 0.01
+    kl: NonNegativeFloat = 0.01
     """Weight of the divergence from the first policy; 0 leaves that model out."""
-    entropy_bonus: float = 0.001
+    entropy_bonus: NonNegativeFloat = 0.001
     """Weight of the policy's entropy."""
     old_logprobs: Literal["recomputed", "sampled"] = "recomputed"
     """Log-probabilities that ratios start from: a forward pass of the trained model over the sampled
     tokens, or those recorded while sampling, which saves that pass (ours). A server's model is never
     quite the same. With one mini-batch ratios are 1, and entropies are of those recorded."""
-    learning_rate: float = 1e-6
+    learning_rate: PositiveFloat = 1e-6
     """Highest learning rate of the policy."""
     schedule: Literal["constant", "constant_with_warmup", "linear", "cosine"] = "constant"
     """How learning rates change."""
-    warmup_ratio: float = 0.0
+    warmup_ratio: Share = 0.0
     """Share of the updates over which they rise at first."""
-    beta2: float = 0.999
+    beta2: Annotated[float, Range(0, 1, below=True)] = 0.999
     """Second decay rate of AdamW."""
-    weight_decay: float = 0.01
+    weight_decay: NonNegativeFloat = 0.01
     """Weight decay of AdamW."""
-    clip: float = 1.0
+    clip: PositiveFloat = 1.0
     """Largest norm of a gradient."""
-    mini_batch_rows: int | None = 256
+    mini_batch_rows: PositiveInt | None = 256
     """Rows of an optimizer step, over all processes; None for the whole update in one."""
-    micro_batch_rows: int | None = None
+    micro_batch_rows: PositiveInt | None = None
     """Most rows of a forward pass; None for no limit."""
-    micro_batch_tokens: int | None = 16_384
+    micro_batch_tokens: PositiveInt | None = 16_384
     """Most tokens of a forward pass, padding included; None for no limit."""
     gradient_checkpointing: bool = True
     """Recompute activations in the backward pass, to save memory."""
-    save_updates: int = 10
+    save_updates: NonNegativeInt = 10
     """Updates between two checkpoints; 0 for one at the end only."""
 
     def __post_init__(self) -> None:
-        from_0 = ("kl", "entropy_bonus", "weight_decay", "save_updates")
-        from_1 = ("mini_batch_rows", "micro_batch_rows", "micro_batch_tokens")
-        ranges = {
-            **dict.fromkeys(from_0, Range(0)),
-            **dict.fromkeys(from_1, Range(1)),
-            **dict.fromkeys(("clip_high", "learning_rate", "clip"), Range(0, above=True)),
-            "clip_low": Range(0, 1, above=True),
-            "dual_clip": Range(1, above=True),
-            "warmup_ratio": Range(0, 1),
-            "beta2": Range(0, 1, below=True),
-        }
-        check_fields(self, ranges, "optimization.")
+        check_fields(self, "optimization.")
 
         micro_rows = self.micro_batch_rows
         mini_rows = self.mini_batch_rows
@@ -164,60 +151,45 @@ class PolicyOptimization:
 class Warmup:
     """Fine-tuning on demonstrations before the first update, which small models need."""
 
-    warmup_tokens: int = 0
+    warmup_tokens: NonNegativeInt = 0
     """Tokens of demonstrations to fine-tune the policy on; 0 for no warm-up."""
-    warmup_rate: float = 3e-3
+    warmup_rate: PositiveFloat = 3e-3
     """Highest learning rate; it rises at first and then falls."""
-    warmup_final: float = 0.03
+    warmup_final: Share = 0.03
     """The share of it at the end. A policy whose rate has fallen to nothing is sure of what it observes,
     and leaves PaW's loss less to learn."""
-    warmup_batch_tokens: int = 2048
+    warmup_batch_tokens: PositiveInt = 2048
     """Tokens of an update."""
-    warmup_observations: float = 0.0
+    warmup_observations: Share = 0.0
     """Share of the demonstrations of which all tokens are learned, observations too, not replies alone.
     Needs context=concat. PaW's loss has next to no gradient where observations are improbable."""
-    side_steps: float = 0.0
+    side_steps: Share = 0.0
     """Share of the demonstrations in which the expert now and then does something else, which shows what
     refused actions and empty places look like."""
 
     def __post_init__(self) -> None:
-        ranges = {
-            "warmup_tokens": Range(0),
-            "warmup_batch_tokens": Range(1),
-            "side_steps": Range(0, 1),
-            "warmup_observations": Range(0, 1),
-            "warmup_final": Range(0, 1),
-            "warmup_rate": Range(0, above=True),
-        }
-        check_fields(self, ranges, "warmup.")
+        check_fields(self, "warmup.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ZeroSearch:
     """The model that plays the search engine, with engine=simulated (ZeroSearch, section 3)."""
 
-    noise_start: float = 0.0
+    noise_start: Share = 0.0
     """Probability of noisy documents at the first update (authors' code, for Qwen2.5-3B)."""
-    noise_end: float = 0.5
+    noise_end: Share = 0.5
     """Probability of noisy documents at the last update (authors' code, for Qwen2.5-3B)."""
-    noise_base: float = 4.0
+    noise_base: Annotated[float, Range(1)] = 4.0
     """How late that probability rises: the base of the exponential; 1 is a straight line."""
-    simulator_temperature: float = 0.8
+    simulator_temperature: NonNegativeFloat = 0.8
     """Temperature of the simulator (ours)."""
-    simulator_tokens: int = 512
+    simulator_tokens: PositiveInt = 512
     """Most tokens of all documents of a search."""
-    simulator_warmup_tokens: int = 1_000_000
+    simulator_warmup_tokens: PositiveInt = 1_000_000
     """Tokens that a tiny simulator is fine-tuned on first."""
 
     def __post_init__(self) -> None:
-        ranges = {
-            **dict.fromkeys(("noise_start", "noise_end"), Range(0, 1)),
-            **dict.fromkeys(
-                ("noise_base", "simulator_tokens", "simulator_warmup_tokens"), Range(1)
-            ),
-            "simulator_temperature": Range(0),
-        }
-        check_fields(self, ranges, "zerosearch.")
+        check_fields(self, "zerosearch.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,20 +218,20 @@ class PaWTraining:
     agent: PaWConfig = field(default_factory=lambda: PaWConfig(observation_tokens=512))
     """How the policy acts in rollouts; its observation_tokens also limit the observation to predict.
     The seed is the training's."""
-    groups: int = 16
+    groups: PositiveInt = 16
     """Tasks of an update, over all processes."""
-    members: int = 8
+    members: Annotated[int, Range(1, 2**16)] = 8
     """Episodes of each task."""
-    max_episode_steps: int = 50
+    max_episode_steps: PositiveInt = 50
     """Most steps of an episode."""
-    success_reward: float = 10.0
+    success_reward: PositiveFloat = 10.0
     """Reward of an episode that solves its task."""
     reward: str = "success"
     """success (all or nothing), f1 (of the answer's tokens, as in ZeroSearch), env (the environment's own
     rewards), or MODULE:function (your own: one for each step)."""
-    invalid_penalty: float = 0.1
+    invalid_penalty: NonNegativeFloat = 0.1
     """What a reply in the wrong form costs its row."""
-    concurrency: int = 128
+    concurrency: PositiveInt = 128
     """Episodes that run at the same time, in each process."""
     engine: Literal["environment", "simulated"] = "environment"
     """What answers searches in training: the environment, or a model that plays a search engine and
@@ -267,9 +239,9 @@ class PaWTraining:
     zerosearch: ZeroSearch = field(default_factory=ZeroSearch)
     """With engine=simulated: the simulator and its curriculum."""
 
-    updates: int | None = 150
+    updates: PositiveInt | None = 150
     """Updates in all; None for one pass over the training split."""
-    max_updates: int | None = None
+    max_updates: PositiveInt | None = None
     """Updates to stop after, to resume later; None for all."""
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Variables for the model's chat template in all prompts. Whether Qwen3 thinks is the agent's setting
@@ -280,50 +252,28 @@ class PaWTraining:
     """How the adapter is made; with dropout, ratios of probabilities do not start at 1."""
     precision: Literal["auto", "float32", "float64", "bfloat16"] = "auto"
     """What the model computes with; auto is bfloat16 on a GPU and float32 on a CPU."""
-    seed: int = 0
+    seed: NonNegativeInt = 0
     """Seed of everything that is drawn."""
     warmup: Warmup = field(default_factory=Warmup)
     """Fine-tuning on demonstrations first."""
 
     train_split: str = "train"
     """Split to learn from."""
-    demonstrations: int | None = None
+    demonstrations: PositiveInt | None = None
     """Tasks that are demonstrated for the warm-up; None for all."""
     evaluation_splits: tuple[str, ...] = ("valid_seen", "valid_unseen")
     """Splits to evaluate on."""
-    evaluation_tasks: int | None = None
+    evaluation_tasks: NonNegativeInt | None = None
     """Tasks of each evaluation split; None for all, 0 for none."""
-    evaluation_every: int = 10
+    evaluation_every: NonNegativeInt = 10
     """Updates between two evaluations; 0 for the first and the last only."""
-    evaluation_seeds: int = 1
+    evaluation_seeds: PositiveInt = 1
     """How often each task is played."""
-    evaluation_temperature: float = 0.4
+    evaluation_temperature: NonNegativeFloat = 0.4
     """Temperature of the policy in evaluation; 0 is greedy."""
 
     def __post_init__(self) -> None:
-        from_0 = (
-            "invalid_penalty",
-            "seed",
-            "evaluation_tasks",
-            "evaluation_every",
-            "evaluation_temperature",
-        )
-        from_1 = (
-            "groups",
-            "max_episode_steps",
-            "concurrency",
-            "updates",
-            "max_updates",
-            "demonstrations",
-            "evaluation_seeds",
-        )
-        ranges = {
-            **dict.fromkeys(from_0, Range(0)),
-            **dict.fromkeys(from_1, Range(1)),
-            "members": Range(1, 2**16),  # bits of an episode's seed
-            "success_reward": Range(0, above=True),
-        }
-        check_fields(self, ranges)
+        check_fields(self)
 
         if ":" not in self.reward:
             check_choice("reward", self.reward, ("success", "f1", "env", "MODULE:function"))
