@@ -125,7 +125,7 @@ class _Kind(NamedTuple):
 
 
 @cache
-def _kinds(config: type) -> dict[str, _Kind]:
+def _kinds(config: Any) -> dict[str, _Kind]:
     """Return what the annotation of each field of a dataclass says."""
     hints = get_type_hints(config, include_extras=True)
     return {field.name: _kind(hints[field.name]) for field in fields(config)}

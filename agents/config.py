@@ -228,7 +228,7 @@ class AgentConfig:
 
 
 @cache
-def reply_limits(config: type[AgentConfig]) -> dict[str, ReplyLimit]:
+def reply_limits(config: Any) -> dict[str, ReplyLimit]:
     """Return the limits of replies that follow the model, by the names of the settings that they are of."""
     limits: dict[str, ReplyLimit] = {}
     for name, hint in get_type_hints(config, include_extras=True).items():
