@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -124,11 +124,14 @@ class _Kind(NamedTuple):
         return "a tuple of different texts"
 
 
-@cache
-def _kinds(config: Any) -> dict[str, _Kind]:
+def _read_kinds(config: type) -> dict[str, _Kind]:
     """Return what the annotation of each field of a dataclass says."""
     hints = get_type_hints(config, include_extras=True)
     return {field.name: _kind(hints[field.name]) for field in fields(config)}
+
+
+# Evaluating annotations takes longer than all checks. The type is for mypy, to which classes have no hash.
+_kinds: Callable[[type], dict[str, _Kind]] = cache(_read_kinds)
 
 
 def _kind(hint: Any) -> _Kind:

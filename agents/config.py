@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
@@ -121,7 +121,7 @@ class AgentConfig:
 
     def __post_init__(self) -> None:
         defaults = {part.name: part.default for part in fields(self)}
-        for name in (*reply_limits(type(self)), "max_length"):
+        for name in (*_reply_limits(type(self)), "max_length"):
             if getattr(self, name) is None:  # as if it were not given
                 object.__setattr__(self, name, defaults[name])
         if self.prompts == "brief":  # for small models, which were trained with these numbers
@@ -181,7 +181,7 @@ class AgentConfig:
             numbers["max_length"] = usual_length(context)
 
         longest_reply = numbers.get("max_length", self.max_length) // 4  # the rest is the prompt's
-        for name, limit in reply_limits(type(self)).items():
+        for name, limit in _reply_limits(type(self)).items():
             if isinstance(getattr(self, name), FromModel):
                 tokens = limit.thinking if thinks else limit.standard
                 numbers[name] = max(min(tokens, longest_reply), 1)
@@ -195,7 +195,7 @@ class AgentConfig:
 
     def follows_model(self) -> Iterator[str]:
         """Yield the names of the limits that nobody gave."""
-        for name in ("max_length", *reply_limits(type(self))):
+        for name in ("max_length", *_reply_limits(type(self))):
             if isinstance(getattr(self, name), FromModel):
                 yield name
 
@@ -227,8 +227,7 @@ class AgentConfig:
         return described
 
 
-@cache
-def reply_limits(config: Any) -> dict[str, ReplyLimit]:
+def _read_reply_limits(config: type) -> dict[str, ReplyLimit]:
     """Return the limits of replies that follow the model, by the names of the settings that they are of."""
     limits: dict[str, ReplyLimit] = {}
     for name, hint in get_type_hints(config, include_extras=True).items():
@@ -236,6 +235,10 @@ def reply_limits(config: Any) -> dict[str, ReplyLimit]:
             if isinstance(note, ReplyLimit):
                 limits[name] = note
     return limits
+
+
+# Configs are made anew for each episode. The type is for mypy, to which classes have no hash.
+_reply_limits: Callable[[type], dict[str, ReplyLimit]] = cache(_read_reply_limits)
 
 
 def fitted_to(agent: AnyAgent, lm: LanguageModel | None) -> AnyAgent:
