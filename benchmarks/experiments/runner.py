@@ -34,7 +34,8 @@ PRELOADED = ("torch", "transformers", "comap.cli", "comap.benchmarks.experiments
 RECORD = "job.json"
 
 _PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "gymnasium", "numpy")
-_LOG, _COST = "log.txt", "ended.json"
+_LOG = "log.txt"
+_COST = "ended.json"
 _LINES = 12  # of a failed job's log that its record keeps
 
 Main = Callable[[Sequence[str]], int]
@@ -44,7 +45,7 @@ Listener = Callable[[str, Job, str], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class JobEnd:
     """How a job ended."""
 
     ok: bool
@@ -59,20 +60,25 @@ def run_jobs(
     workers: int = 1,
     launcher: str | None = None,
     listener: Listener = lambda event, job, why: None,
-) -> dict[str, Ended]:
+) -> dict[str, JobEnd]:
+    """Run the jobs of a plan that have not been run, and return how each of all ended."""
     if workers < 1:
         raise OptionError(f"--jobs must be at least 1, not {workers}")
-    planned = {name: commands(plan, job, paths) for name, job in plan.jobs.items()}
+    # All commands are made before the first job runs: what is missing is said at once.
+    job_commands = {name: commands(plan, job, paths) for name, job in plan.jobs.items()}
     paths.out.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as held:
+
+    with ExitStack() as stack:
+        # Two runners would write the same jobs' folders.
         try:
-            held.enter_context(locked(paths.out / "lock", wait=0.0))
+            stack.enter_context(locked(paths.out / "lock", wait=0.0))
         except DownloadError as error:
             raise OptionError(
                 f"expected {paths.out} to be free, found another 'comap bench run' at work in it; wait "
                 "for it, or give another --out"
             ) from error
-        pool = _Pool(plan, paths, planned, main, workers, launcher, listener)
+
+        pool = _Pool(plan, paths, job_commands, main, workers, launcher, listener)
         try:
             return pool.run()
         finally:
@@ -83,8 +89,8 @@ def job_record(paths: Paths, job: Job) -> dict[str, Any] | None:
     """Return what is recorded of a job; None where it has not been run with this configuration."""
     path = paths.of(job.id).parent / RECORD
     try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
-        return found if found["config_hash"] == job.config_hash else None
+        record: dict[str, Any] = json.loads(path.read_bytes())
+        return record if record["config_hash"] == job.config_hash else None
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
@@ -97,76 +103,83 @@ class _Pool:
 
     plan: Plan
     paths: Paths
-    planned: Mapping[str, Sequence[Sequence[str]]]
+    commands: Mapping[str, Sequence[Sequence[str]]]
     main: Main
     workers: int
     launcher: str | None
     listener: Listener
-    ended: dict[str, Ended] = field(default_factory=dict)
+    ends: dict[str, JobEnd] = field(default_factory=dict)
     running: dict[str, Any] = field(default_factory=dict)
-    started: dict[str, float] = field(default_factory=dict)
+    """the process of each job, a launcher's `Popen` or a cluster's `Submitted`"""
+    start_times: dict[str, float] = field(default_factory=dict)
 
-    def run(self) -> dict[str, Ended]:
+    def run(self) -> dict[str, JobEnd]:
+        """Run all jobs, each as soon as what it needs has ended and a worker is free."""
         cluster = None
         if self.launcher is not None and is_cluster(self.launcher):
             cluster = Cluster(self.launcher, self.paths.out / "submitted")
         context = None if cluster else _context(self.workers)
+
         waiting = [job for job in self.plan.jobs.values() if not self._is_settled(job)]
         while waiting or self.running:
             self._reap()
             waiting = [job for job in waiting if not self._is_left_out(job)]
-            ready = [job for job in waiting if self.ended.keys() >= {*job.needs.values()}]
+            ready = [job for job in waiting if self.ends.keys() >= {*job.needs.values()}]
             for job in ready[: self.workers - len(self.running)]:
                 waiting.remove(job)
                 self._begin(job, context, cluster)
             if self.running:
+                # A submission's state is read from files, or asked of the cluster.
                 time.sleep(1.0 if cluster else 0.05)
-        return self.ended
+        return self.ends
 
     def stop(self) -> None:
         """End what still runs, when the runner itself is stopped."""
+        # All are told before the first is waited for.
         for process in self.running.values():
             process.terminate()
         for process in self.running.values():
-            (process.join if hasattr(process, "join") else process.wait)(10)
+            if isinstance(process, subprocess.Popen):
+                process.wait(10)
+            else:
+                process.join(10)
 
     def _is_settled(self, job: Job) -> bool:
         """Return whether a job was run before, or has no command to run."""
         record = job_record(self.paths, job)
         if record is not None and record["status"] == "done":
-            self.ended[job.id] = Ended(True)
+            self.ends[job.id] = JobEnd(True)
             self.listener("done", job, "before")
-        elif not self.planned[job.id]:
+        elif not self.commands[job.id]:
             self._end(job, "done", cost={"seconds": 0.0, "cpu_seconds": 0.0})
-        return job.id in self.ended
+        return job.id in self.ends
 
     def _is_left_out(self, job: Job) -> bool:
         """Return whether a job cannot be run, since one that it needs has failed."""
-        for name, needed in job.needs.items():
-            if needed in self.ended and not self.ended[needed].ok:
-                self._end(job, "left out", f"needs {name}, which failed")
+        for recipe_name, needed_job in job.needs.items():
+            if needed_job in self.ends and not self.ends[needed_job].ok:
+                self._end(job, "left out", f"needs {recipe_name}, which failed")
                 return True
         return False
 
     def _begin(self, job: Job, context: Any, cluster: Cluster | None) -> None:
+        """Start a job where it belongs: on the cluster, under the launcher, or in a worker."""
         out = self.paths.of(job.id)
         out.mkdir(parents=True, exist_ok=True)
-        log, cost = out.parent / _LOG, out.parent / _COST
+        log = out.parent / _LOG
+        cost = out.parent / _COST
+        # Of an earlier try: it would be taken for this one's.
         cost.unlink(missing_ok=True)
-        self.started[job.id] = time.monotonic()
-        words = [list(command) for command in self.planned[job.id]]
+
+        self.start_times[job.id] = time.monotonic()
+        words = [list(command) for command in self.commands[job.id]]
         arguments = (self.main, words, str(log), str(cost))
         if cluster is not None:
             self.running[job.id] = cluster.submit(job.id, InProcess(work, arguments), log)
         elif self.launcher is not None and job.recipe.kind in ("comap", "baseline", "paw"):
+            # Only trainings are launched so: a launcher starts one process for each GPU.
             (training,) = words
-            with log.open("ab") as file:
-                self.running[job.id] = subprocess.Popen(
-                    [*shlex.split(self.launcher), *training],
-                    stdout=file,
-                    stderr=file,
-                    stdin=subprocess.DEVNULL,
-                )
+            self.running[job.id] = _launch(self.launcher, training, log)
         else:
             process = context.Process(target=work, args=arguments, daemon=False)
             process.start()
@@ -174,14 +187,17 @@ class _Pool:
         self.listener("begun", job, "")
 
     def _reap(self) -> None:
+        """Record the jobs whose process has ended."""
         for name, process in list(self.running.items()):
             code = process.poll() if isinstance(process, subprocess.Popen) else process.exitcode
             if code is None:
                 continue
             del self.running[name]
+
             folder = self.paths.of(name).parent
             cost = _cost(folder / _COST)
-            cost = cost or {"seconds": round(time.monotonic() - self.started[name], 2)}
+            if not cost:  # it was killed, or a launcher ran it
+                cost = {"seconds": round(time.monotonic() - self.start_times[name], 2)}
             why = ""
             if code != 0:
                 why = f"signal {-code}" if code < 0 else f"exit code {code}"
@@ -191,19 +207,25 @@ class _Pool:
     def _end(
         self, job: Job, event: str, why: str = "", cost: Mapping[str, Any] | None = None
     ) -> None:
-        self.ended[job.id] = Ended(event == "done", why)
+        """Write the record of a job that has ended, or that will not be run."""
+        self.ends[job.id] = JobEnd(event == "done", why)
+        setup = job.setup
+        env = None
+        if setup is not None:
+            env = {"id": setup.env, "options": dict(setup.options)}
+
         record = {
             "job": job.id,
             "recipe": job.recipe.name,
             "kind": job.recipe.kind,
-            "backbone": job.backbone and job.backbone.name,
-            "env": job.setup and {"id": job.setup.env, "options": dict(job.setup.options)},
+            "backbone": None if job.backbone is None else job.backbone.name,
+            "env": env,
             "seed": job.seed,
             "preset": job.preset,
             "settings": dict(job.settings),
             "needs": dict(job.needs),
             "config_hash": job.config_hash,
-            "commands": [self._portable(words) for words in self.planned[job.id]],
+            "commands": [self._portable(words) for words in self.commands[job.id]],
             "status": event,
             "why": why or None,
             "cost": None if cost is None else dict(cost),
@@ -214,14 +236,26 @@ class _Pool:
         self.listener(event, job, why)
 
     def _portable(self, words: Sequence[str]) -> str:
-        """Return a command without paths on this machine."""
+        """Return a command without paths on this machine: records are published."""
         names = {str(self.paths.out): "OUT"}
         names |= dict.fromkeys(self.paths.data.values(), "DATA")
         names |= dict.fromkeys(self.paths.demos.values(), "DEMOS")
-        words = [*words]
+
+        portable = list(words)
         for path, name in names.items():
-            words = [word.replace(path, name) for word in words]
-        return shlex.join(["comap", *words])
+            portable = [word.replace(path, name) for word in portable]
+        return shlex.join(["comap", *portable])
+
+
+def _launch(launcher: str, training: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a training under a launcher such as accelerate's, with what it prints in a file."""
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            [*shlex.split(launcher), *training],
+            stdout=file,
+            stderr=file,
+            stdin=subprocess.DEVNULL,
+        )
 
 
 def _context(workers: int) -> Any:
@@ -236,11 +270,12 @@ def _context(workers: int) -> Any:
 
 
 def _cost(path: Path) -> dict[str, Any] | None:
+    """Return what a worker wrote of its cost; None where it wrote nothing."""
     try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
+        cost: dict[str, Any] = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
-    return {name: found[name] for name in ("seconds", "cpu_seconds", "peak_mib") if name in found}
+    return {name: cost[name] for name in ("seconds", "cpu_seconds", "peak_mib") if name in cost}
 
 
 def _last_lines(path: Path) -> str:
@@ -251,7 +286,8 @@ def _last_lines(path: Path) -> str:
             lines = log.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return "no log"
-    # of a traceback, the error without its files
+
+    # Of a traceback, the error without its files.
     lines = [line for line in lines if line.strip() and not line[0].isspace()]
     lines = [line for line in lines if not line.startswith("Traceback")][-_LINES:]
     complaints = [line for line in lines if line.startswith("comap")]
@@ -259,8 +295,9 @@ def _last_lines(path: Path) -> str:
 
 
 def code_version() -> str:
-    known = commit() or ""
-    return f"{__version__}+{known[:10]}{known[40:]}" if known else __version__
+    """Return comap's version with the commit: ten of its forty digits, and whether files had changed."""
+    revision = commit()
+    return f"{__version__}+{revision[:10]}{revision[40:]}" if revision else __version__
 
 
 # What follows runs in a job's own process.
@@ -268,31 +305,36 @@ def code_version() -> str:
 
 def work(main: Main, commands: Sequence[Sequence[str]], log: str, cost: str) -> None:
     """Run commands, with what they print in a file, and exit as the first that fails does."""
-    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    os.dup2(target, 1)
-    os.dup2(target, 2)
-    sys.stdout, sys.stderr = (
-        os.fdopen(number, "w", 1, encoding="utf-8", errors="replace", closefd=False)
-        for number in (1, 2)
-    )
+    # The descriptors are replaced too: libraries in C, and processes that a job starts, print past
+    # `sys.stdout`.
+    log_file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    os.dup2(log_file, 1)
+    os.dup2(log_file, 2)
+    sys.stdout = os.fdopen(1, "w", 1, encoding="utf-8", errors="replace", closefd=False)
+    sys.stderr = os.fdopen(2, "w", 1, encoding="utf-8", errors="replace", closefd=False)
     threading.Thread(target=_end_with_runner, daemon=True).start()
-    start, code = time.monotonic(), 0
+
+    start = time.monotonic()
+    code = 0
     for words in commands:
         code = _run(main, words)
         if code:
             break
     sys.stdout.flush()
     sys.stderr.flush()
-    own, others = (
-        resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    )
-    ended = {
+
+    # Simulators and workers are processes of their own; these count once they have ended.
+    own_usage = resource.getrusage(resource.RUSAGE_SELF)
+    children_usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    own_seconds = own_usage.ru_utime + own_usage.ru_stime
+    children_seconds = children_usage.ru_utime + children_usage.ru_stime
+    record = {
         "exit": code,
         "seconds": round(time.monotonic() - start, 2),
-        "cpu_seconds": round(sum(u.ru_utime + u.ru_stime for u in (own, others)), 2),
-        "peak_mib": round(max(own.ru_maxrss, others.ru_maxrss) / 1024, 1),
+        "cpu_seconds": round(own_seconds + children_seconds, 2),
+        "peak_mib": round(max(own_usage.ru_maxrss, children_usage.ru_maxrss) / 1024, 1),
     }
-    Path(cost).write_text(json.dumps(ended) + "\n", "ascii")
+    Path(cost).write_text(json.dumps(record) + "\n", "ascii")
     os._exit(min(code, 255))  # threads of libraries shall not keep it
 
 
@@ -305,6 +347,7 @@ def _end_with_runner() -> None:
 
 
 def _run(main: Main, words: Sequence[str]) -> int:
+    """Return the exit code of a command; whatever it raises is printed, which is its log."""
     try:
         return main([*words])
     except SystemExit as error:  # a command line that is not understood
