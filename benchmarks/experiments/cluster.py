@@ -18,7 +18,9 @@ _TIMEOUTS = 100  # after which a job is not submitted again; each goes on where 
 
 
 def is_cluster(launcher: str | None) -> bool:
-    return launcher is not None and launcher.split()[:1] in [[name] for name in CLUSTERS]
+    """Return whether a launcher names a cluster, and not a program that starts a training."""
+    words = (launcher or "").split()
+    return bool(words) and words[0] in CLUSTERS
 
 
 class Cluster:
@@ -27,6 +29,7 @@ class Cluster:
     def __init__(self, launcher: str, folder: Path) -> None:
         with needs_extra("slurm", "submitting jobs to a cluster"):
             import submitit
+
         name, *settings = shlex.split(launcher)
         parameters: dict[str, Any] = {"timeout_min": _MINUTES}
         for setting in settings:
@@ -34,6 +37,8 @@ class Cluster:
             if not equals:
                 raise OptionError(f"--launcher {name} expects NAME=VALUE, found {setting!r}")
             parameters[key] = int(value) if value.isdigit() else value
+
+        # submitit raises at once for a parameter that it does not know, and where Slurm is not installed.
         try:
             self._executor = submitit.AutoExecutor(
                 folder, cluster=name, slurm_max_num_timeout=_TIMEOUTS
@@ -45,13 +50,15 @@ class Cluster:
             ) from error
 
     def submit(self, name: str, work: Callable[[], int], log: Path) -> Submitted:
+        """Submit a function as a job of that name; OptionError where the cluster refuses it."""
         self._executor.update_parameters(name=name)
         try:
             return Submitted(self._executor.submit(work), log)
         except Exception as error:  # of submitit: what the cluster's own command said
-            said = " ".join(str(error).split())[:500]
+            reason = " ".join(str(error).split())[:500]
             raise OptionError(
-                f"expected the cluster to take the job {name}, found: {said}; mend --launcher's parameters"
+                f"expected the cluster to take the job {name}, found: {reason}; "
+                "mend --launcher's parameters"
             ) from error
 
 
@@ -64,6 +71,7 @@ class Submitted:
 
     @property
     def exitcode(self) -> int | None:
+        """The exit code; None while it waits or runs."""
         if not self.job.done():
             return None
         try:
@@ -77,7 +85,7 @@ class Submitted:
         self.job.cancel(check=False)
 
     def join(self, timeout: float) -> None:
-        """Not wait: the cluster ends it."""
+        """Return at once: the cluster ends it."""
 
 
 @dataclass(frozen=True, slots=True)
