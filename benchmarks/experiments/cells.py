@@ -62,10 +62,12 @@ def _pooled(seed: int | None, rows: Sequence[ResultRow]) -> SeedMean | None:
     if len(values) < len(parts):
         return None
 
+    # Where a row does not say how many tasks it is of, all rows count alike.
     counts = [row.n for row in parts if row.n]
     if len(counts) < len(parts):
         return SeedMean(seed, fmean(values), None)
 
+    # Every task counts alike: a split of 140 tasks weighs more than one of 134.
     total = sum(counts)
     weighted = sum(value * count for value, count in zip(values, counts, strict=True))
     return SeedMean(seed, weighted / total, total)
@@ -114,12 +116,17 @@ class Cell:
     def measured(self) -> str:
         """How many tasks and which seeds the value is of, in words."""
         count = f"n = {self.n}" if self.n else ""
-        return ", ".join(part for part in (count, seeds_in_words(self.seed_names)) if part)
+        return joined(count, seeds_in_words(self.seed_names))
 
     @property
     def remarks(self) -> list[str]:
         """What a footnote says of it wherever it stands."""
         return [text for text in (self.reason, self.caution) if text]
+
+
+def joined(*texts: str) -> str:
+    """Return the texts that are not empty, with commas between them."""
+    return ", ".join(filter(None, texts))
 
 
 def seeds_in_words(names: str) -> str:
@@ -139,13 +146,15 @@ def cell(rows: Sequence[ResultRow]) -> Cell:
     errors = "; ".join(dict.fromkeys(row.error for row in cell_rows if row.error is not None))
 
     if seed_means:
+        # A seed that failed must not vanish from a mean: its footnote names the error.
         reason = errors and f"{len(seed_means)} of {len(seeds)} seeds; the rest: {errors}"
+        values = tuple(mean.value for mean in seed_means)
         measured = Cell(
             status="value",
-            value=fmean(mean.value for mean in seed_means),
+            value=fmean(values),
             seeds=tuple(mean.seed for mean in seed_means),
             counts=tuple(mean.count for mean in seed_means),
-            values=tuple(mean.value for mean in seed_means),
+            values=values,
             reason=reason,
             rows=cell_rows,
         )
@@ -168,6 +177,7 @@ def _with_interval(measured: Cell) -> Cell:
     is_success = metric in _SUCCESSES or metric.endswith(("success_rate", "pass_rate"))
     largest = _LARGEST.get(first.unit) if is_success or first.metric in _BOUNDED else None
 
+    # Student's interval knows no bounds: of a success near 100 % it would end above.
     if len(measured.values) > 1:
         low, high = t_interval(measured.values)
         if largest is not None:
@@ -176,10 +186,12 @@ def _with_interval(measured: Cell) -> Cell:
         sd = stdev(measured.values)
         return replace(measured, sd=sd, low=low, high=high, interval="t over seeds")
 
+    # With one seed, the interval that its row says, over tasks, of which only its job knew the outcomes.
     rows = [row for row in measured.rows if row.value is not None]
     if len(rows) == 1 and rows[0].low is not None and rows[0].high is not None:
         return replace(measured, low=rows[0].low, high=rows[0].high, interval="over tasks")
 
+    # Else Wilson's interval, for which a rate and its number of tasks are enough.
     (value,) = measured.values
     (count,) = measured.counts
     if largest is None or not count or not is_success or not 0 <= value <= largest:
@@ -210,14 +222,9 @@ def average(cells: Sequence[Cell]) -> Cell:
         reason = "the columns that it is the mean of have different seeds"
         return Cell(status="value", value=fmean(values), reason=reason)
 
-    means = []
-    for seed_values in zip(*(part.values for part in cells), strict=True):
-        means.append(fmean(seed_values))
-
-    counts: list[int | None] = []
-    for seed_counts in zip(*(part.counts for part in cells), strict=True):
-        counts.append(None if None in seed_counts else sum(count or 0 for count in seed_counts))
-
+    # Mean and number of tasks of each seed, over all columns.
+    means = list(map(fmean, zip(*(part.values for part in cells), strict=True)))
+    counts = list(map(_total, zip(*(part.counts for part in cells), strict=True)))
     mean_cell = Cell(
         status="value",
         value=fmean(values),
@@ -229,6 +236,12 @@ def average(cells: Sequence[Cell]) -> Cell:
         return mean_cell
     low, high = t_interval(means)
     return replace(mean_cell, sd=stdev(means), low=low, high=high, interval="t over seeds")
+
+
+def _total(counts: Sequence[int | None]) -> int | None:
+    """Return the sum of counts; None where one of them is not known."""
+    known_counts = [count for count in counts if count is not None]
+    return sum(known_counts) if len(known_counts) == len(counts) else None
 
 
 def best(cells: Sequence[Cell], better: str | None, digits: int = 1) -> frozenset[int]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ..tables import one_line
-from .cells import Cell, best
+from .cells import Cell, best, joined
 from .definition import Column, Experiment, file_stems, read_data
 from .table import DIGITS, Block, Entry, Footnotes, Row, Table, head, label
 
@@ -221,7 +221,7 @@ def _listed(experiment: Experiment, cited: CitedTable, rows: Sequence[CitedRow])
     footnotes = Footnotes()
     lines = []
     for row in rows:
-        env_and_split = ", ".join(part for part in (row.env, row.split) if part)
+        env_and_split = joined(row.env or "", row.split or "")
         names = (row.method, row.backbone or "–", env_and_split or "–", row.metric)
         unit = f" {row.unit}" if row.unit not in ("", "share", "count") else ""
         value = _entry(cited, row, footnotes)

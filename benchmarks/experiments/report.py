@@ -22,7 +22,7 @@ from ...errors import needs_extra
 from ..display import open_console, print_grid
 from ..report import page_environment, source_hash, template_text
 from ..tables import Plot, Series, image_of, one_line, visible
-from .cells import Cell
+from .cells import Cell, joined
 from .cited import CitedTable, cited_tables, load_cited
 from .definition import Experiment, ResultRow, experiment_ids, read_data
 from .runner import RECORD
@@ -99,15 +99,22 @@ def results_of(
             not_run.append(f"{experiment.paper} {experiment.published} ({experiment.id})")
 
     left_out = [f"Not run: {', '.join(not_run)}."] if not_run else []
-    known_ids = {*(experiment.id for experiment in experiments), *experiment_ids()}
-    unknown = [row.experiment for row in our_rows if row.experiment not in known_ids]
+    left_out += _unknown_experiments(our_rows, experiments)
+    return Results(sections=tuple(sections), about=_about(known_rows), left_out=tuple(left_out))
+
+
+def _unknown_experiments(
+    rows: Sequence[ResultRow], experiments: Sequence[Experiment]
+) -> Iterator[str]:
+    """Yield a note on rows that an older or a newer version wrote, if there are any."""
+    known_ids = {*experiment_ids()}
+    known_ids |= {experiment.id for experiment in experiments}
+    unknown = [row.experiment for row in rows if row.experiment not in known_ids]
     if unknown:
         names = ", ".join(dict.fromkeys(one_line(name, 60) for name in unknown))
-        left_out.append(
+        yield (
             f"Not shown: {len(unknown)} rows of experiments that this version does not know: {names}."
         )
-
-    return Results(sections=tuple(sections), about=_about(known_rows), left_out=tuple(left_out))
 
 
 def _section_of(
@@ -127,8 +134,9 @@ def _section_of(
 
 def _about(rows: Sequence[ResultRow]) -> tuple[tuple[str, str], ...]:
     """Return the circumstances of rows as names and texts, without those of which none is known."""
+    # All rows of a job repeat its time, which counts once.
     seconds_of_jobs = {row.job: row.seconds for row in rows if row.job is not None}
-    seconds = [spent for spent in seconds_of_jobs.values() if spent is not None]
+    job_seconds = [seconds for seconds in seconds_of_jobs.values() if seconds is not None]
     failed = len({row.job for row in rows if row.job and row.error is not None})
     seeds = sorted({row.seed for row in rows if row.seed is not None})
 
@@ -140,8 +148,8 @@ def _about(rows: Sequence[ResultRow]) -> tuple[tuple[str, str], ...]:
         "hardware": _listed(row.hardware for row in rows),
         "jobs": f"{len(seconds_of_jobs):,}",
     }
-    if seconds:
-        circumstances["time of all jobs"] = f"{sum(seconds) / 3600:,.1f} h"
+    if job_seconds:
+        circumstances["time of all jobs"] = f"{sum(job_seconds) / 3600:,.1f} h"
     if failed:
         circumstances["failed"] = f"{failed:,} jobs" if failed > 1 else "1 job"
     return tuple((name, text) for name, text in circumstances.items() if text)
@@ -149,21 +157,28 @@ def _about(rows: Sequence[ResultRow]) -> tuple[tuple[str, str], ...]:
 
 def _listed(names: Iterable[str | None]) -> str:
     """Return different names, six at most, and how many more there are."""
-    different = list(dict.fromkeys(name for name in names if name))
+    different = list(dict.fromkeys(filter(None, names)))
     first_names = ", ".join(one_line(str(name), 120) for name in different[:6])
-    return first_names + (f" and {len(different) - 6} more" if len(different) > 6 else "")
+    if len(different) <= 6:
+        return first_names
+    return f"{first_names} and {len(different) - 6} more"
 
 
 def picture(section: ExperimentSection, panel_index: int) -> str:
+    """Return the file of a panel's picture, relative to the report."""
     return f"figures/{section.experiment.id}-{panel_index + 1}.svg"
 
 
+# Beside what Markdown reads: code hosts mention @names, set $formulas$, and make links of www. and of
+# addresses with a scheme.
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~#&$@]|:(?=\S)|(?<=www)\.)")
-_STARTS = re.compile(r"^([-+=>]|\d+[.)])")
+# What begins a list or a quote at the start of a line, or underlines a heading.
+_STARTS = re.compile(r"^([-+=>])")
 _EVERY = ("method", "column", "mean ± sd", "95 % interval", "n", "seeds")
 
 
 def markdown(results: Results) -> str:
+    """Return all experiments as a page in Markdown, which code hosts show with its pictures."""
     parts = ["# Experiments"]
     parts.append("\n".join(f"- {escape(name)}: {escape(text)}" for name, text in results.about))
     parts += map(escape, results.notes)
@@ -176,13 +191,13 @@ def markdown(results: Results) -> str:
     for section in results.sections:
         parts += section_lines(section)
     parts += map(escape, results.left_out)
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def escape(text: str) -> str:
     r"""Return text so that Markdown and HTML show it as it is, on one line."""
     line = _SPECIAL.sub(r"\\\1", one_line(text, 2000))
-    return _STARTS.sub(r"\\\1", line) if not line[:1].isdigit() else line
+    return _STARTS.sub(r"\\\1", line)
 
 
 def _anchor(title: str) -> str:
@@ -200,6 +215,7 @@ def section_lines(section: ExperimentSection) -> Iterator[str]:
 
     for table in section.tables:
         yield f"**{escape(table.title)}**"
+        # Markdown has no rules within a table: a block's name in bold stands for one.
         lines = []
         for kind, row in table.lines():
             lines.append([_cell(entry, kind) for entry in row.entries])
@@ -212,6 +228,7 @@ def section_lines(section: ExperimentSection) -> Iterator[str]:
 
 
 def _cell(entry: Entry, kind: str) -> str:
+    """Return an entry in Markdown: the best in bold, and the marks of footnotes raised."""
     text = escape(entry.text)
     if text and (entry.best or kind == "block"):
         text = f"**{text}**"
@@ -222,16 +239,18 @@ def _cell(entry: Entry, kind: str) -> str:
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> str:
     """Return a table in Markdown; short rows are filled up with empty cells."""
-    rules = [":--" if i < texts else "--:" for i in range(len(head))]
+    texts_left = [":--"] * texts
+    numbers_right = ["--:"] * (len(head) - texts)
+
     lines = []
-    for row in ([escape(name) for name in head], rules, *rows):
+    for row in (list(map(escape, head)), texts_left + numbers_right, *rows):
         filled = [*row, *[""] * (len(head) - len(row))]
         lines.append(f"| {' | '.join(cell or ' ' for cell in filled)} |")
     return "\n".join(lines)
 
 
 def _notes(table: Table) -> str:
-    notes = [escape(note) for note in table.notes]
+    notes = list(map(escape, table.notes))
     notes += [f"<sup>{letter}</sup> {escape(text)}" for letter, text in table.footnotes]
     return "  \n".join(f"<sub>{note}</sub>" for note in notes)
 
@@ -283,9 +302,9 @@ def _print_table(table: Table, console: Console) -> None:
             grid.add_section()
         style = {"block": "bold italic", "counts": "dim"}.get(kind, "")
         cells = []
-        for written in row.entries:
-            text = Text(visible(written.text), style="bold" if written.best else style)
-            marks = "".join(f" [{mark}]" for mark in written.marks)
+        for row_entry in row.entries:
+            text = Text(visible(row_entry.text), style="bold" if row_entry.best else style)
+            marks = "".join(f" [{mark}]" for mark in row_entry.marks)
             cells.append(text + Text(marks, style="dim"))
         grid.add_row(*cells)
 
@@ -345,6 +364,7 @@ def _latex_character(char: str) -> str:
     if escaped:
         return escaped
 
+    # Of Latin-1 the fonts have the letters; its two signs among them are of mathematics.
     in_font = char.isascii() or ("À" <= char <= "ÿ" and char not in "×÷")
     return char if in_font else rf"\texttt{{[U+{ord(char):04X}]}}"
 
@@ -360,6 +380,7 @@ def _heading(name: str) -> str:
     if len(name) <= 12 or len(words) < 2:
         return escape_latex(name)
 
+    # The column is as wide as the longer half.
     halves = [(" ".join(words[:i]), " ".join(words[i:])) for i in range(1, len(words))]
     first, second = min(halves, key=lambda half: max(map(len, half)))
     return rf"\shortstack[r]{{{escape_latex(first)} \\ {escape_latex(second)}}}"
@@ -373,7 +394,7 @@ def _latex_cell(entry: Entry) -> str:
 
 
 def _latex_notes(table: Table) -> list[str]:
-    notes = [escape_latex(note) for note in table.notes]
+    notes = list(map(escape_latex, table.notes))
     for mark, text in table.footnotes:
         notes.append(rf"\textsuperscript{{{mark}}}~{escape_latex(text)}")
     return notes
@@ -407,7 +428,8 @@ def _page_section(section: ExperimentSection, folder: Path, page: Path) -> dict[
     measured = section.measured
     section_values = list(values(measured, section.experiment.columns)) if measured else []
 
-    # A cell of the table links to its line among the details.
+    # A cell of the table links to its line among the details. Entries of different cells may be equal, so
+    # they are known by their identity.
     targets: dict[int, str] = {}
     details = []
     for i, value in enumerate(section_values):
@@ -478,8 +500,7 @@ class PageBlock(NamedTuple):
 
 def _blocks(section: ExperimentSection, targets: Mapping[int, str]) -> Iterator[PageBlock]:
     """Yield the blocks of a page's table: each of ours and a cited one beside it."""
-    methods = [one_line(method.name, 60) for method in section.experiment.methods]
-    order = {name: i for i, name in enumerate(methods)}
+    order = {one_line(method.name, 60): i for i, method in enumerate(section.experiment.methods)}
 
     def entries(block: Block | None) -> dict[str, tuple[Entry, ...]]:
         return {row.name: row.entries[1:] for row in block.rows} if block else {}
@@ -519,9 +540,13 @@ def pairs(measured: Table | None, cited: Table | None) -> list[tuple[Block | Non
     together: list[tuple[Block | None, Block | None]] = []
     for block in our_blocks:
         beside = _cited_beside(block, cited_blocks, our_names)
-        cited_blocks = [other for other in cited_blocks if other is not beside]
+        # Each stands beside one of ours at most.
+        cited_blocks = [cited_block for cited_block in cited_blocks if cited_block is not beside]
         together.append((block, beside))
-    return [*together, *((None, block) for block in cited_blocks)]
+
+    for cited_block in cited_blocks:
+        together.append((None, cited_block))
+    return together
 
 
 def _cited_beside(
@@ -550,8 +575,8 @@ def _source(row: ResultRow, split: str | None, folder: Path, page: Path) -> dict
 
     seed = "" if row.seed is None else f"seed {row.seed}"
     row_split = row.split if split is None and row.split else ""
-    name = ", ".join(part for part in (seed, row_split) if part)
-    return {"seed": name, "value": text, "links": list(_links(row, folder, page))}
+    links = list(_links(row, folder, page))
+    return {"seed": joined(seed, row_split), "value": text, "links": links}
 
 
 def _links(row: ResultRow, folder: Path, page: Path) -> Iterator[tuple[str, str]]:
@@ -569,6 +594,7 @@ def _links(row: ResultRow, folder: Path, page: Path) -> Iterator[tuple[str, str]
     for name, relative in targets:
         path = _inside(folder, relative)
         if path is not None:
+            # A file's name need not be UTF-8; its bytes are what a browser asks for.
             address = Path(os.path.relpath(path, page)).as_posix()
             address = quote(address.encode("utf-8", "surrogateescape"))
             if not address.startswith("."):
@@ -578,6 +604,7 @@ def _links(row: ResultRow, folder: Path, page: Path) -> Iterator[tuple[str, str]
 
 def _inside(folder: Path, name: str) -> Path | None:
     """Return the path of a file in a folder; None where a name leads out of it or to no file."""
+    # Rows may come from anybody: a link to a file outside would show it under a trusted report's name.
     parts = PurePosixPath(name).parts
     if not parts or "\\" in name or "\0" in name or name.startswith("/") or ".." in parts:
         return None
@@ -621,8 +648,7 @@ def _plot(panel: Panel) -> dict[str, Any]:
 def _lost_point(panel: Panel, point: PlotPoint) -> tuple[str, str]:
     """Return the name of a point without a value, and why it has none."""
     x = "" if point.x is None else panel.at(point.x)
-    name = ", ".join(part for part in (point.curve.name, x) if part)
-    return name, point.cell.reason or "no value"
+    return joined(point.curve.name, x), point.cell.reason or "no value"
 
 
 def _plot_row(panel: Panel, point: PlotPoint) -> list[str]:
@@ -638,6 +664,7 @@ def _plot_row(panel: Panel, point: PlotPoint) -> list[str]:
 
 
 def plot_of(panel: Panel) -> Plot:
+    """Return a panel as matplotlib draws it: curves without a point are left out."""
     series = tuple(_series(curve, panel) for curve in panel.curves if curve.points)
     labels = panel.labels if panel.kind == "bar" and series else None
 
@@ -659,17 +686,19 @@ def _series(curve: Curve, panel: Panel) -> Series:
         xs = [float(i) for i in range(len(panel.labels))]
 
     means = []
-    spreads = []
+    lows = []
+    highs = []
     for x in xs:
         cell = cells.get(x)
-        means.append(math.nan if cell is None or cell.value is None else cell.value)
-        spreads.append(0.0 if cell is None else cell.sd or 0.0)
+        mean = math.nan if cell is None or cell.value is None else cell.value
+        spread = 0.0 if cell is None else cell.sd or 0.0
+        means.append(mean)
+        lows.append(mean - spread)
+        highs.append(mean + spread)
 
     if all(cell.sd is None for cell in cells.values()):
         return Series(curve.name, tuple(xs), tuple(means))
-    low = tuple(mean - spread for mean, spread in zip(means, spreads, strict=True))
-    high = tuple(mean + spread for mean, spread in zip(means, spreads, strict=True))
-    return Series(curve.name, tuple(xs), tuple(means), low, high)
+    return Series(curve.name, tuple(xs), tuple(means), tuple(lows), tuple(highs))
 
 
 def _brief(value: float) -> str:
