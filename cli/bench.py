@@ -32,10 +32,10 @@ class Demo(Command):
     config: Any = field(metadata=SETTINGS)
 
     @classmethod
-    def resolved(cls, own: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
+    def resolved(cls, options: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
         from ..benchmarks.demo import DemoConfig
 
-        return {"config": DemoConfig(**given)}
+        return {"config": DemoConfig(**settings)}
 
     def run(self) -> int:
         from ..benchmarks.demo import run_demo
@@ -400,10 +400,10 @@ class NoiseGradients(Command):
     config: Any = field(metadata=SETTINGS)
 
     @classmethod
-    def resolved(cls, own: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
+    def resolved(cls, options: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
         from ..benchmarks import noise_gradients
 
-        return {"config": noise_gradients.NoiseGradients(**given)}
+        return {"config": noise_gradients.NoiseGradients(**settings)}
 
     def run(self) -> int:
         from ..benchmarks import noise_gradients

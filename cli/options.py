@@ -59,7 +59,7 @@ class Command:
     """A command line that works."""
     rare: ClassVar[str] = ""
     """Names of fields that only ``--help-all`` explains."""
-    shown: ClassVar[str] = "*"
+    explained: ClassVar[str] = "*"
     """Names of settings that ``--help`` explains too; ``*`` for all."""
     prefix: ClassVar[str] = ""
     """What goes before the name of a setting that one of the fields has too."""
@@ -79,17 +79,21 @@ class Command:
         return None
 
     @classmethod
-    def resolved(cls, own: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return all fields: those given, what follows from them, and ``config`` of given settings."""
-        return own
+    def resolved(cls, options: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return all fields: the given options, what follows from them, and ``config`` of the settings.
+
+        Only what the user gave is in `options` and `settings`: a subclass can tell a default from the
+        same value given on purpose.
+        """
+        return options
 
     @classmethod
-    def settings(cls, own: Mapping[str, Any]) -> Any:
+    def settings(cls, options: Mapping[str, Any]) -> Any:
         """Return the dataclass instance whose fields are options too, or None."""
-        return cls.resolved(own, {}).get("config")
+        return cls.resolved(options, {}).get("config")
 
     @classmethod
-    def note(cls, own: Mapping[str, Any]) -> str:
+    def note(cls, options: Mapping[str, Any]) -> str:
         """Return what else help should say."""
         return ""
 
@@ -100,7 +104,11 @@ class Command:
 
     def options(self) -> dict[str, Any]:
         """Return all options but ``out``, for ``run.json``: without secrets and folders of this machine."""
-        return {k: public_option(v, k) for k, v in written(self).items() if k != "out"}
+        return {
+            name: public_option(value, name)
+            for name, value in written(self).items()
+            if name != "out"
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,8 +148,10 @@ def parse(command: type[C], words: Sequence[str], prog: str) -> C:
         options.print_help()
         raise SystemExit(0)
 
-    own, settings = options.read(words)
-    parsed = command(**command.resolved(own, settings))
+    field_values, settings = options.read(words)
+    parsed = command(**command.resolved(field_values, settings))
+
+    # Only now: the file has all options, also those that follow from others, and no wrong ones.
     if "--print-config" in words:
         print(yaml.safe_dump(written(parsed), sort_keys=False), end="")
         raise SystemExit(0)
@@ -165,14 +175,16 @@ class Options(jsonargparse.ArgumentParser):
         # Docstrings of settings are parsed from source code, which takes longer than many a command.
         self.help_is_wanted = bool({"--help", "-h", "--help-all"} & set(words))
         self.hints: dict[str, Any] = type_hints(command)
-        self.own = {part.name: part for part in fields(command) if "settings" not in part.metadata}
+        self.fields = {
+            part.name: part for part in fields(command) if "settings" not in part.metadata
+        }
         self.pairs: dict[str, Any] = {}
-        self._add_own()
+        self._add_fields()
 
         # Which settings there are may depend on options such as --agent: those are read beforehand.
         try:
             self.words = _with_config(words, command)
-            raw_values = _raw_values(self.words, self.own)
+            raw_values = _raw_values(self.words, self.fields)
             settings = command.settings(raw_values)
         except OptionError as error:
             self.refuse(str(error))
@@ -185,11 +197,15 @@ class Options(jsonargparse.ArgumentParser):
 
         self.description = "\n\n".join(filter(None, (self.description, command.note(raw_values))))
         self.epilog = self._end_of_help()
-        positions = [self._position(part) for part in self.own.values() if "word" in part.metadata]
+        positions = [
+            self._position(part) for part in self.fields.values() if "word" in part.metadata
+        ]
         self.usage = " ".join([prog, *positions, "[options]"])
 
     def _end_of_help(self) -> str:
-        text = f"example: {self.command.example}\n\n" if self.command.example else ""
+        text = ""
+        if self.command.example:
+            text = f"example: {self.command.example}\n\n"
         text += (
             "--config FILE reads options from a YAML or JSON file, or from a run.json; --print-config "
             "prints all options as such a file"
@@ -244,17 +260,18 @@ class Options(jsonargparse.ArgumentParser):
     def read(self, words: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the values of the fields and of the settings that were given, and of no others."""
         values = self.parse_args([*self._checked(words)], defaults=False).as_dict()
-        own: dict[str, Any] = {}
+        field_values: dict[str, Any] = {}
         settings: dict[str, Any] = {}
         for name, value in values.items():
             if name in self.pairs and value is not None:
                 value = pairs(value, flag(name), self.pairs[name] is Texts)
 
-            if name not in self.own and name not in _GENERAL:
+            # None is a value of a setting ("--micro-batch-rows none"), and of a field the same as no value.
+            if name not in self.fields and name not in _GENERAL:
                 settings[name.removeprefix(self.command.prefix)] = _frozen(value)
-            elif name in self.own and value is not None:
-                own[name] = _frozen(value)
-        return own, settings
+            elif name in self.fields and value is not None:
+                field_values[name] = _frozen(value)
+        return field_values, settings
 
     def _checked(self, words: Sequence[str]) -> Iterator[str]:
         """Yield the words, with ``none`` as YAML has it; an unknown option ends the program."""
@@ -279,22 +296,28 @@ class Options(jsonargparse.ArgumentParser):
         """Return that there is no option of a name, and which one may be meant."""
         long_names = (option[2:] for option in self._option_string_actions if option[:2] == "--")
         suggestion = suggest(name.lstrip("-"), long_names)
-        is_close = suggestion.startswith("did")
-        hint = suggestion.replace("'", "'--", 1) if is_close else "see --help-all"
+
+        # Where no name is close, all are listed: for a command's options, too many for a line.
+        hint = "see --help-all"
+        if suggestion.startswith("did"):
+            hint = suggestion.replace("'", "'--", 1)
         return f"there is no option {name}; {hint}"
 
     def _position(self, part: Any) -> str:
-        ellipsis = " ..." if get_origin(self.hints[part.name]) is tuple else ""
-        text = f"{part.name.upper()}{ellipsis}"
+        """Return an argument as the usage line has it: ``RUNS ...``, ``[DATA_SET]``."""
+        text = part.name.upper()
+        if get_origin(self.hints[part.name]) is tuple:
+            text += " ..."
         return text if part.default is MISSING else f"[{text}]"
 
-    def _add_own(self) -> None:
+    def _add_fields(self) -> None:
         """Add the command's fields; those of each class that has some are a group."""
         help_texts = field_help(self.command) if self.help_is_wanted else {}
         rare_fields = self.command.rare.split()
 
+        # The subclass comes first: a field that it declares anew, for another help, is listed with its own.
         groups = []
-        unplaced = set(self.own)
+        unplaced = set(self.fields)
         for cls in self.command.__mro__:
             names = [name for name in vars(cls).get("__annotations__", ()) if name in unplaced]
             unplaced -= set(names)
@@ -310,12 +333,13 @@ class Options(jsonargparse.ArgumentParser):
             title = "options" if cls is self.command else paragraphs(cls.__doc__).rstrip(".")
             group = self.add_argument_group(title)
             for name in names:
-                part = self.own[name]
+                part = self.fields[name]
                 self._add(
                     group,
                     name,
                     self.hints[name],
                     help_texts.get(name, ""),
+                    # Help names no default that is made anew for each command: all are empty.
                     default=part.default if part.default_factory is MISSING else None,
                     explained=self.explain_all or name not in rare_fields,
                     is_position="word" in part.metadata,
@@ -325,7 +349,7 @@ class Options(jsonargparse.ArgumentParser):
         """Add nested settings, named by their paths and, where that is unambiguous, by their last part."""
         parts = list(leaves(settings, with_help=self.help_is_wanted))
         last_names = [path[-1] for path, _, _, _ in parts]
-        explained_names = self.command.shown.split()
+        explained_names = self.command.explained.split()
 
         for path, hint, help_text, value in parts:
             dest = ".".join(path)
@@ -340,15 +364,22 @@ class Options(jsonargparse.ArgumentParser):
                 or dest in explained_names
                 or (is_unique and last_name in explained_names)
             )
-            has_alias = len(path) > 1 and is_unique and last_name not in self.own
+
+            # Where a field has the setting's name, the setting bears a prefix: --seed, --agent-seed.
+            if dest in self.fields:
+                dest = f"{self.command.prefix}{dest}"
+            alias = None
+            if len(path) > 1 and is_unique and last_name not in self.fields:
+                alias = last_name
+
             self._add(
                 group or self.add_argument_group(title),
-                f"{self.command.prefix}{dest}" if dest in self.own else dest,
+                dest,
                 hint,
                 help_text,
                 default=value,
                 explained=explained,
-                alias=last_name if has_alias else None,
+                alias=alias,
             )
 
     def _add(
@@ -427,7 +458,7 @@ def _takes_null(action: Any) -> bool:
 def written(command: Command) -> dict[str, Any]:
     """Return a command's options as a file for ``--config`` has them."""
     hints = type_hints(type(command))
-    own = {
+    field_values = {
         part.name: _as_written(getattr(command, part.name), hints[part.name])
         for part in fields(command)
         if "settings" not in part.metadata
@@ -441,12 +472,15 @@ def written(command: Command) -> dict[str, Any]:
             name: _as_written(value, hints[name])
             for name, value in asdict(config).items()  # type: ignore[arg-type]
         }
-    prefixed = {
-        f"{command.prefix}{name}" if name in own else name: value
-        for name, value in settings.items()
-    }
 
-    plain: dict[str, Any] = json.loads(json.dumps(own | prefixed, default=str))
+    # A setting with the name of a field is written as it is named on the command line: agent_seed.
+    options = dict(field_values)
+    for name, value in settings.items():
+        if name in field_values:
+            name = f"{command.prefix}{name}"
+        options[name] = value
+
+    plain: dict[str, Any] = json.loads(json.dumps(options, default=str))
     return plain
 
 
@@ -610,6 +644,7 @@ def described(help_text: str, hint: Any, default: Any) -> str:
     full_stop = "." if help_text.endswith(".") else ""
     help_text = help_text.removesuffix(".")
 
+    # A docstring that names the choices itself says what they mean: they are not listed again.
     choices = next((part for part in (*get_args(hint), hint) if get_origin(part) is Literal), None)
     names = [str(name) for name in get_args(choices)]
     if any(not re.search(rf"\b{re.escape(name)}\b", help_text) for name in names):

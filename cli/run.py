@@ -292,7 +292,7 @@ class Play(ModelOptions):
         "comap run --agent comap --model tiny --world-model retrieval --episodes 8 --decoding masked "
         "--out runs/first"
     )
-    shown: ClassVar[str] = "decoding prompts state_text temperature"
+    explained: ClassVar[str] = "decoding prompts state_text temperature"
     rare: ClassVar[str] = (
         "agent_option tiny_parameters world_model_prompts world_model_state_text world_model_option "
         "world_model_cache error_rate fit_tasks ray_address worker_gpus overlap prompts"
@@ -350,26 +350,35 @@ class Play(ModelOptions):
     config: Mapping[str, Any] = field(default_factory=dict, metadata=SETTINGS)
 
     @classmethod
-    def resolved(cls, own: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {**own, "config": given}
+    def resolved(cls, options: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**options, "config": settings}
 
     @classmethod
-    def settings(cls, own: Mapping[str, Any]) -> Any:
-        config = agent_options(own["agent"]) if "agent" in own else None
-        return None if config is None else config()
+    def settings(cls, options: Mapping[str, Any]) -> Any:
+        if "agent" not in options:
+            return None
+        config_class = agent_options(options["agent"])
+        return None if config_class is None else config_class()
 
     @classmethod
-    def note(cls, own: Mapping[str, Any]) -> str:
-        if "agent" not in own:
+    def note(cls, options: Mapping[str, Any]) -> str:
+        if "agent" not in options:
             return f"agents: {', '.join(sorted(AGENTS))}, or MODULE:CLASS"
-        made = agent_class(own["agent"])
-        params = docstring_parser.parse(made.__doc__ or "").params
-        described = {one.arg_name: one.description or "" for one in params}
-        further = [name for name in inspect.signature(made).parameters if name != "config"]
-        help_texts = {name: " ".join(described.get(name, "").split()) for name in further}
-        listed = [f"{name} ({text.rstrip('.')})" for name, text in help_texts.items()]
-        text = f"--agent-option of {own['agent']}: {'; '.join(listed)}" if listed else ""
-        return text.replace("`", "")
+
+        name_of_agent = options["agent"]
+        cls_of_agent = agent_class(name_of_agent)
+        documented = docstring_parser.parse(cls_of_agent.__doc__ or "").params
+        descriptions = {parameter.arg_name: parameter.description for parameter in documented}
+
+        # The settings, `config`, are options of their own; help lists them one by one.
+        listed = []
+        for name in inspect.signature(cls_of_agent).parameters:
+            if name != "config":
+                description = " ".join((descriptions.get(name) or "").split())
+                listed.append(f"{name} ({description.rstrip('.')})")
+        if not listed:
+            return ""
+        return f"--agent-option of {name_of_agent}: {'; '.join(listed)}".replace("`", "")
 
     @classmethod
     def wrote(cls, record: Mapping[str, Any]) -> bool:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from ..envs.registry import env_class, own_function
 from ..errors import MissingExtra, OptionError
@@ -30,7 +30,8 @@ TINY = "tiny"
 """The name of a small model that is built in a training's folder."""
 
 _REPORT_SECONDS = 300.0  # between two writings of the report while training goes on
-_SHIPPED, _SHIPPED_FOR = "shipped:agent", "comap/ALFWorld-"
+_SHIPPED = "shipped:agent"
+_SHIPPED_FOR = "comap/ALFWorld-"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,21 +63,27 @@ class Training(EnvOptions):
         cls.example = f"comap train {cls.method} --preset tiny --out runs/tiny-{cls.method}"
 
     @classmethod
-    def configured(cls, preset_name: str, env: str, given: Mapping[str, Any]) -> Any:
+    def configured(cls, preset_name: str, env: str, settings: Mapping[str, Any]) -> Any:
+        """Return the method's config: the preset, what the environment changes, and the settings."""
         raise NotImplementedError
 
     @classmethod
-    def resolved(cls, own: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
-        config = cls.configured(own.get("preset", cls.preset), own.get("env", cls.env), given)
-        return {"out": Path(f"runs/train-{cls.method}"), **own, "config": config}
+    def resolved(cls, options: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        preset_name = options.get("preset", cls.preset)
+        env = options.get("env", cls.env)
+        config = cls.configured(preset_name, env, settings)
+        return {"out": Path(f"runs/train-{cls.method}"), **options, "config": config}
 
     @classmethod
-    def note(cls, own: Mapping[str, Any]) -> str:
+    def note(cls, options: Mapping[str, Any]) -> str:
         return "To resume a training that was interrupted, give the same command again."
 
     @classmethod
     def wrote(cls, record: Mapping[str, Any]) -> bool:
-        described: Any = record.get("described") if record["format"] == FORMAT else None
+        if record["format"] != FORMAT:
+            return False
+        described: Any = record.get("described")
+        # CoMap's own trainings record no method; all others do.
         return isinstance(described, dict) and described.get("method", "comap") == cls.method
 
     @property
@@ -87,7 +94,8 @@ class Training(EnvOptions):
     def needs_model(self) -> bool:
         return True
 
-    def train(self, environments: Environments, shown: Any, tell: Tell) -> str | Path | None:
+    def train(self, environments: Environments, progress: Any, tell: Tell) -> str | Path | None:
+        """Train, and return the model that adapters belong to; None where there is none."""
         raise NotImplementedError
 
     def run(self) -> int:
@@ -100,17 +108,27 @@ class Training(EnvOptions):
 
         self.check()
         environments = Environments(self.env, self.env_options())
-        with env_class(self.env).engine_pool(self.config.concurrency), training_progress() as shown:
-            tell = _reporting(self.out, shown.show, write_report) if is_first() else shown.show
-            base = self.train(environments, shown, tell)
-            report = report_line(partial(write_report, self.out)) if is_first() else None
+        pool = env_class(self.env).engine_pool(self.config.concurrency)
+
+        # Where several processes train together, the first one alone writes and prints.
+        report = None
+        with pool, training_progress() as progress:
+            tell = progress.show
+            if is_first():
+                tell = _reporting(self.out, progress.show, write_report)
+            base = self.train(environments, progress, tell)
+            if is_first():
+                report = report_line(partial(write_report, self.out))
+
         if report is not None:
             models = self.out / "models"
             print()
             print_table(results_table(read_training(self.out)))
             print(f"\n{report}\nmodels: {models} (to let them play:)\n")
-            played = (environments.env_id, environments.options, base)
-            print(shlex.join(play_command(self.config, models, *played)))
+
+            env_id = environments.env_id
+            words = play_command(self.config, models, env_id, environments.options, base)
+            print(shlex.join(words))
         return 0
 
     def check(self) -> None:
@@ -118,11 +136,14 @@ class Training(EnvOptions):
         from ..trainers.tracking import check_tracker
 
         check_out(self.out)
+
+        # A folder of comap run has a run.json too, which a training would write over.
         record = self.out / "run.json"
         if record.is_file() and "described" not in read_json(record):
             raise OptionError(
                 f"expected a training in --out, found another run in {self.out}; give another"
             )
+
         check_tracker(self.report_to)
         if self.needs_model and self.model is None and not self.preset.startswith(TINY):
             raise OptionError(
@@ -136,16 +157,23 @@ class Training(EnvOptions):
             )
 
     def env_options(self, **elsewhere: str) -> dict[str, Any]:
-        chosen = super().env_options(split="--train-split and --evaluation-splits", **elsewhere)
+        user_options = super().env_options(
+            split="--train-split and --evaluation-splits", **elsewhere
+        )
         if self.data_dir is not None or not self.preset.startswith(TINY):
-            return chosen
-        return {**self.generated_options(), **chosen}
+            return user_options
+
+        # Tiny presets take generated tasks also where the official data are on this machine: they try
+        # a method out in minutes, and do the same on every machine.
+        return {**self.generated_options(), **user_options}
 
     def generated_options(self) -> dict[str, Any]:
         """Return the options of generated tasks, small ones where the user names no source."""
         cls = env_class(self.env)
-        small = {} if "source" in self.env_option else presets("tasks").get(self.env, {})
-        return {**cls.generated_options, **cls.listed_actions(), **small}
+        small_tasks: Mapping[str, Any] = {}
+        if "source" not in self.env_option:
+            small_tasks = presets("tasks").get(self.env, {})
+        return {**cls.generated_options, **cls.listed_actions(), **small_tasks}
 
     def open_model(
         self, say: Callable[[str], object], tiny: str = "model"
@@ -154,13 +182,16 @@ class Training(EnvOptions):
         from ..trainers.setup import tiny_for_training
 
         if self.model in (None, TINY):
-            size, seed = self.tiny_parameters, self.config.seed
-            built = tiny_for_training(self.out / tiny, self.env, parameters=size, seed=seed)
-            return built, {"name": TINY, "parameters": size}
-        folder, about = _weights(str(self.model))
-        if folder is None:
+            parameters = self.tiny_parameters
+            folder = tiny_for_training(
+                self.out / tiny, self.env, parameters=parameters, seed=self.config.seed
+            )
+            return folder, {"name": TINY, "parameters": parameters}
+
+        weights = _weights(str(self.model))
+        if weights.folder is None:
             say(f"loading {self.model} from the hub, where it is not on this machine")
-        return folder or str(self.model), about
+        return weights.folder or str(self.model), weights.description
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,37 +207,47 @@ class Staged(Training):
     @property
     def begin(self) -> dict[str, Path]:
         """What roles begin from instead of the model."""
-        given = {"agent": self.policy, "wm": getattr(self, "world_model", None)}
-        return {role: path for role, path in given.items() if path is not None}
+        # Only some methods have an option for the world model.
+        paths = {"agent": self.policy, "wm": getattr(self, "world_model", None)}
+        return {role: path for role, path in paths.items() if path is not None}
 
     @property
     def needs_model(self) -> bool:
+        # Students begin from their teachers, and adapters need a base model whatever they begin from.
         roles = {role for role in self.config.roles(self.begin) if student_of(role) is None}
         return self.config.weights == "lora" or not roles <= set(self.begin)
 
     def training_class(self) -> Callable[..., Any]:
+        """Return what makes the method's training of a config, models, environments and a folder."""
         raise NotImplementedError
 
-    def train(self, environments: Environments, shown: Any, tell: Tell) -> str | Path | None:
+    def train(self, environments: Environments, progress: Any, tell: Tell) -> str | Path | None:
+        """Open the models, let the expert play, and train; return the model that roles start from."""
         from ..benchmarks.record import circumstances
         from ..trainers.setup import PACKAGES, describe_models, hardware, open_models, show_expert
 
-        config, begin = self.config, self.begin
-        about: dict[str, Any] = {"preset": self.preset}
-        about["env"] = environments.describe((config.train_split, *config.evaluation_splits))
-        model = self.open_model(shown.say)[0] if self.needs_model else None
-        roles = open_models(config, model, begin)
-        about["model"] = describe_models(roles, model=model, **begin)
+        config = self.config
+        splits = (config.train_split, *config.evaluation_splits)
+        about: dict[str, Any] = {"preset": self.preset, "env": environments.describe(splits)}
+
+        model = None
+        if self.needs_model:
+            model, _ = self.open_model(progress.say)
+        roles = open_models(config, model, self.begin)
+        about["model"] = describe_models(roles, model=model, **self.begin)
         if self.model in (None, TINY) and model is not None:
             about["model"]["name"] = TINY
+
         demos = []
         if config.shows_expert:
-            strays = config.side_steps, config.copy_side_steps
-            demos = show_expert(environments, config, self.demos, tell, *strays)
+            demos = show_expert(
+                environments, config, self.demos, tell, config.side_steps, config.copy_side_steps
+            )
         about["demonstrations"] = {"from": "file" if self.demos else "expert", "number": len(demos)}
+
         session = circumstances(PACKAGES) | {"options": self.options()}
         session["hardware"] |= hardware()
-        self.training_class()(
+        training = self.training_class()(
             config,
             roles,
             environments,
@@ -216,7 +257,8 @@ class Staged(Training):
             session=session,
             report_to=self.report_to,
             tell=tell,
-        ).run()
+        )
+        training.run()
         return model
 
 
@@ -229,7 +271,7 @@ class CoMap(Staged):
     """
 
     method: ClassVar[str] = "comap"
-    shown: ClassVar[str] = (
+    explained: ClassVar[str] = (
         "seed weights concurrency rounds tasks_per_round demonstrations train_split evaluation_splits "
         "evaluation_tasks policy_rate world_model_rate batch_rows batch_tokens accumulate "
         "tau_p tau_q tau_wm"
@@ -241,8 +283,9 @@ class CoMap(Staged):
     """Skip the warm-up: policy and world model are warmed up already."""
 
     @classmethod
-    def configured(cls, preset_name: str, env: str, given: Mapping[str, Any]) -> Any:
-        return preset(preset_name, **_for_env(preset_name, env, given, presets("slow")["comap"]))
+    def configured(cls, preset_name: str, env: str, settings: Mapping[str, Any]) -> Any:
+        slow_settings = presets("slow")["comap"]
+        return preset(preset_name, **_for_env(preset_name, env, settings, slow_settings))
 
     def check(self) -> None:
         super().check()
@@ -261,17 +304,21 @@ class CoMap(Staged):
 class Baseline(Staged):
     """Baseline."""
 
-    shown: ClassVar[str] = (
+    explained: ClassVar[str] = (
         "seed weights concurrency demonstrations train_split evaluation_splits evaluation_tasks "
         "learning_rate epochs batch_rows batch_tokens accumulate"
     )
 
     @classmethod
-    def configured(cls, preset_name: str, env: str, given: Mapping[str, Any]) -> Any:
-        chosen, slow = _for_env(preset_name, env, given, {}), env_class(env).slow
+    def configured(cls, preset_name: str, env: str, settings: Mapping[str, Any]) -> Any:
+        completed = _for_env(preset_name, env, settings, {})
         if preset_name == TINY:  # what goes with this environment
-            chosen = {**presets(TINY).get(f"{cls.method} {env}", {}), **chosen}
-        return baseline_preset(cls.method, preset_name, slow=slow, **chosen)
+            tiny_settings = presets(TINY).get(f"{cls.method} {env}", {})
+            completed = {**tiny_settings, **completed}
+
+        # `baseline_preset` adds the settings of slow environments itself: each method has its own.
+        is_slow = env_class(env).slow
+        return baseline_preset(cls.method, preset_name, slow=is_slow, **completed)
 
     def training_class(self) -> Callable[..., Any]:
         from ..trainers.baselines import run_class
@@ -287,7 +334,7 @@ class SFT(Baseline):
     """
 
     method: ClassVar[str] = "sft"
-    shown: ClassVar[str] = f"{Baseline.shown} train_world_model"
+    explained: ClassVar[str] = f"{Baseline.explained} train_world_model"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,7 +345,7 @@ class IWM(Baseline):
     """
 
     method: ClassVar[str] = "iwm"
-    shown: ClassVar[str] = f"{Baseline.shown} explorer explored world_epochs alternatives"
+    explained: ClassVar[str] = f"{Baseline.explained} explorer explored world_epochs alternatives"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,8 +357,8 @@ class WKM(Baseline):
     """
 
     method: ClassVar[str] = "wkm"
-    shown: ClassVar[str] = (
-        f"{Baseline.shown} sampler compared task_knowledge state_knowledge encoder"
+    explained: ClassVar[str] = (
+        f"{Baseline.explained} sampler compared task_knowledge state_knowledge encoder"
     )
 
 
@@ -324,7 +371,9 @@ class ITP(Baseline):
     """
 
     method: ClassVar[str] = "itp"
-    shown: ClassVar[str] = f"{Baseline.shown} k_max labelled episodes depth_cost online_rate"
+    explained: ClassVar[str] = (
+        f"{Baseline.explained} k_max labelled episodes depth_cost online_rate"
+    )
 
     world_model: Path | None = None
     """World model, such as models/wm of comap train sft or comap (default: trained here)."""
@@ -340,8 +389,9 @@ class WebEvolver(Baseline):
     """
 
     method: ClassVar[str] = "webevolver"
-    shown: ClassVar[str] = (
-        f"{Baseline.shown} rounds tasks_per_round start judged_by filters imagined_from depth candidates"
+    explained: ClassVar[str] = (
+        f"{Baseline.explained} rounds tasks_per_round start judged_by filters imagined_from depth "
+        "candidates"
     )
 
     world_model: Path | None = None
@@ -357,7 +407,7 @@ class PaW(Training):
 
     method: ClassVar[str] = "paw"
     rare: ClassVar[str] = "vllm_colocate"
-    shown: ClassVar[str] = (
+    explained: ClassVar[str] = (
         "algorithm paw groups members updates max_updates max_episode_steps concurrency seed weights "
         "learning_rate mini_batch_rows train_split evaluation_splits evaluation_tasks evaluation_every "
         "loss.alpha rho wm_coef wm_loss reward"
@@ -383,42 +433,52 @@ class PaW(Training):
     default of tiny_zerosearch)."""
 
     @classmethod
-    def configured(cls, preset_name: str, env: str, given: Mapping[str, Any]) -> Any:
-        return paw.preset(preset_name, **_for_env(preset_name, env, given, presets("slow")["paw"]))
+    def configured(cls, preset_name: str, env: str, settings: Mapping[str, Any]) -> Any:
+        slow_settings = presets("slow")["paw"]
+        return paw.preset(preset_name, **_for_env(preset_name, env, settings, slow_settings))
 
     @classmethod
-    def resolved(cls, own: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
+    def resolved(cls, options: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return all fields; preset, environment and models that are not given follow from the others."""
-        name, env = own.get("preset"), own.get("env")
-        if name is None:
-            name = "alfworld" if env is None else paw.preset_of_env(env)
-        env = env or paw.ENVIRONMENTS.get(name, paw.ENVIRONMENTS["alfworld"])
-        found: dict[str, Any] = {**own, "preset": name, "env": env}
-        if own.get("model") is None and name == TINY and env.startswith(_SHIPPED_FOR):
-            found["model"] = _SHIPPED  # it wins now and then: there is something to learn from
-            given = {**given, "warmup": {"warmup_tokens": 0, **given.get("warmup", {})}}
-        found |= super().resolved(found, given)
-        if name == "tiny_zerosearch" and found["config"].engine == "simulated":
-            found.setdefault("simulator", TINY)
-        return found
+        preset_name = options.get("preset")
+        env = options.get("env")
+        if preset_name is None:
+            preset_name = "alfworld" if env is None else paw.preset_of_env(env)
+        env = env or paw.ENVIRONMENTS.get(preset_name, paw.ENVIRONMENTS["alfworld"])
+
+        completed: dict[str, Any] = {**options, "preset": preset_name, "env": env}
+        has_no_model = options.get("model") is None
+        if has_no_model and preset_name == TINY and env.startswith(_SHIPPED_FOR):
+            # It wins now and then: there is something to learn from, and no warm-up is needed.
+            completed["model"] = _SHIPPED
+            warmup = {"warmup_tokens": 0, **settings.get("warmup", {})}
+            settings = {**settings, "warmup": warmup}
+
+        completed |= super().resolved(completed, settings)
+        if preset_name == "tiny_zerosearch" and completed["config"].engine == "simulated":
+            completed.setdefault("simulator", TINY)
+        return completed
 
     @classmethod
-    def note(cls, own: Mapping[str, Any]) -> str:
-        return f"presets: paper, {', '.join(paw.PRESETS)}\n\n{super().note(own)}"
+    def note(cls, options: Mapping[str, Any]) -> str:
+        return f"presets: paper, {', '.join(paw.PRESETS)}\n\n{super().note(options)}"
 
     def env_options(self, **elsewhere: str) -> dict[str, Any]:
-        chosen = super().env_options(max_episode_steps="--max-episode-steps", **elsewhere)
-        own = paw.ENVIRONMENT_OPTIONS.get(self.preset, {})
-        return {**own, **chosen, "max_episode_steps": self.config.max_episode_steps}
+        user_options = super().env_options(max_episode_steps="--max-episode-steps", **elsewhere)
+        preset_options = paw.ENVIRONMENT_OPTIONS.get(self.preset, {})
+        max_episode_steps = self.config.max_episode_steps
+        return {**preset_options, **user_options, "max_episode_steps": max_episode_steps}
 
     def generated_options(self) -> dict[str, Any]:
         return dict(env_class(self.env).generated_options)
 
     def check(self) -> None:
+        """Refuse also a sampler, a reward and a simulator that do not go with the settings."""
         super().check()
         if ":" in self.config.reward:
             own_function(self.config.reward)
-        server, simulated = self.vllm_server, self.config.engine == "simulated"
+
+        server = self.vllm_server
         if server is not None and not server.startswith(("http://", "https://")):
             raise OptionError(
                 f"expected a URL such as http://127.0.0.1:8000 as --vllm-server, found {server!r:.120}"
@@ -428,6 +488,9 @@ class PaW(Training):
                 "expected --vllm-colocate to be a share of memory between 0 and 1, without --vllm-server, "
                 f"found {self.vllm_colocate:g}"
             )
+
+        # The engine is simulated by a language model, which plays a search engine in training alone.
+        simulated = self.config.engine == "simulated"
         if simulated and self.simulator is None:
             raise OptionError(
                 "expected a model that plays the search engine, found none; add --simulator, such as "
@@ -439,18 +502,25 @@ class PaW(Training):
                 f"{self.config.engine!r}; leave it out, or take the preset zerosearch"
             )
 
-    def train(self, environments: Environments, shown: Any, tell: Tell) -> str | Path | None:
+    def train(self, environments: Environments, progress: Any, tell: Tell) -> str | Path | None:
+        """Train the policy; return the model that it began from, after the warm-up if there is one."""
         from ..benchmarks.record import circumstances
         from ..trainers.paw.training import train
         from ..trainers.setup import PACKAGES, hardware
 
         config = self.config
-        model, about_model = self.open_model(shown.say, "untrained")
-        about = {"preset": self.preset, "row": config.title, "model": about_model}
+        model, description = self.open_model(progress.say, "untrained")
         splits = (config.train_split, *config.evaluation_splits)
-        about |= {"env": environments.describe(splits), **self._about_simulator()}
+        about = {
+            "preset": self.preset,
+            "row": config.title,
+            "model": description,
+            "env": environments.describe(splits),
+            **self._simulator_description(),
+        }
         session = circumstances(PACKAGES) | {"options": self.options()}
         session["hardware"] |= hardware()
+
         train(
             config,
             model=model,
@@ -465,60 +535,80 @@ class PaW(Training):
         )
         return self.out / "model" if config.warmup.warmup_tokens else model
 
-    def _about_simulator(self) -> dict[str, Any]:
+    def _simulator_description(self) -> dict[str, Any]:
         """Return what is recorded of the simulator: nothing of this machine, no address."""
         if self.simulator is None:
             return {}
+
         kind = kind_of(self.simulator)
-        if kind != "local":
-            name = self.simulator.partition("#")[2] if kind == "remote" else "replay"
+        if kind == "remote":
+            name = self.simulator.partition("#")[2]
             return {"simulator": {"name": name, "kind": kind}}
-        about = {"name": TINY} if self.simulator == TINY else _weights(self.simulator)[1]
-        return {"simulator": {"kind": kind, **about}}
+        if kind == "replay":
+            return {"simulator": {"name": "replay", "kind": kind}}
+        if self.simulator == TINY:
+            return {"simulator": {"kind": kind, "name": TINY}}
+        return {"simulator": {"kind": kind, **_weights(self.simulator).description}}
 
 
 def _reporting(out: Path, show: Tell, write_report: Callable[[Path], object]) -> Tell:
-    """Return what shows events, and writes the report now and then while training goes on."""
-    last = time.monotonic()
+    """Return a listener that shows events, and writes the report at most every five minutes."""
+    last_report = time.monotonic()
 
-    def tell(event: Mapping[str, Any]) -> None:
-        nonlocal last
+    def listener(event: Mapping[str, Any]) -> None:
+        nonlocal last_report
         show(event)
-        is_end = event["event"] in ("done", "update", "evaluated")
-        if is_end and time.monotonic() - last >= _REPORT_SECONDS:
-            with suppress(MissingExtra):
-                write_report(out)
-            last = time.monotonic()
 
-    return tell
+        # Only after these events is there something new to report.
+        is_end = event["event"] in ("done", "update", "evaluated")
+        if is_end and time.monotonic() - last_report >= _REPORT_SECONDS:
+            with suppress(MissingExtra):  # the training's end says which package lacks
+                write_report(out)
+            last_report = time.monotonic()
+
+    return listener
 
 
 def _for_env(
-    preset_name: str, env: str, given: Mapping[str, Any], slow: Mapping[str, Any]
+    preset_name: str, env: str, settings: Mapping[str, Any], slow_settings: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the given settings, with what goes with an environment and with other settings."""
-    chosen = dict(given)
-    for one, other in (("rows", "tokens"), ("tokens", "rows")):
-        part = dict(chosen.get("optimization", {}))
+    completed = dict(settings)
+
+    # A batch is measured in rows or in tokens: the unit that is given replaces the preset's.
+    optimization = dict(settings.get("optimization", {}))
+    for unit, other_unit in (("rows", "tokens"), ("tokens", "rows")):
         for name in ("batch", "micro_batch"):
-            if part.get(f"{name}_{one}") is not None:
-                part.setdefault(f"{name}_{other}", None)
-        chosen |= {"optimization": part} if part else {}
+            if optimization.get(f"{name}_{unit}") is not None:
+                optimization.setdefault(f"{name}_{other_unit}", None)
+    if optimization:
+        completed["optimization"] = optimization
+
     splits = env_class(env).test_splits
     if splits:
-        chosen.setdefault("evaluation_splits", splits)
+        completed.setdefault("evaluation_splits", splits)
     if preset_name.startswith(TINY) and env_class(env).slow:
-        chosen = {**slow, **chosen}
-    return chosen
+        completed = {**slow_settings, **completed}
+    return completed
 
 
-def _weights(spec: str) -> tuple[Path | None, dict[str, Any]]:
-    """Return a model's folder, None where it is the hub's, and what is recorded of it."""
+class _Weights(NamedTuple):
+    """A model's folder, None where it is on the hub, and what is recorded of it."""
+
+    folder: Path | None
+    description: dict[str, Any]
+
+
+def _weights(spec: str) -> _Weights:
+    """Return the folder of the model that a text names, and the hash of its weights."""
     from ..lm.create import folder_of, full_name
     from ..trainers.setup import weights_hash
 
     name = full_name(spec)
     folder = Path(spec).expanduser() if name is None else folder_of(name)
     if not folder.is_dir():
-        return None, {"name": spec}
-    return folder, {"name": name or folder.resolve().name, "sha256": weights_hash(folder)}
+        return _Weights(None, {"name": spec})
+
+    # Records leave out the folders of this machine: the last part of the path has to do as a name.
+    recorded_name = name or folder.resolve().name
+    return _Weights(folder, {"name": recorded_name, "sha256": weights_hash(folder)})
