@@ -26,7 +26,7 @@ from ..trainers.paw.training import EVALUATIONS, FAULTS, METRICS, read_lines
 from ..trainers.run_folder import FORMAT, StageFolder
 from ..worldmodel.naming import listed_in_words
 
-_FOLDER = re.compile(r"(\d+)-([a-z0-9-]+)")
+_STAGE_FOLDER = re.compile(r"(\d+)-([a-z0-9-]+)")
 _MOST_EPISODES = 10**7  # more than anybody plays; a number that large is a fault
 _LONG = ("log", "weights", "stage")  # not among the flat metrics
 
@@ -42,7 +42,7 @@ class Fault(NamedTuple):
 class Evaluated(NamedTuple):
     """An evaluation of a split after a round or an update; 0 where there is only one."""
 
-    at: int
+    time: int
     rate: Rate
     score: float | None
 
@@ -115,13 +115,15 @@ class TrainingRecord:
     def evaluated(self) -> dict[str, list[Evaluated]]:
         """Return the evaluations of each split in order, without those that make no sense."""
         splits: dict[str, list[Evaluated]] = {}
-        for at, split, result in self._evaluated():
+        for time, split, result in self._evaluated():
             evaluations = splits.setdefault(split, [])
             share = number(result, "success")
+
+            # Stages write how many episodes they evaluated as "episodes", PaW's updates as "n".
             count = number(result, "episodes")
             if count is None:
                 count = number(result, "n")
-            if at is None or share is None or count is None:
+            if time is None or share is None or count is None:
                 continue
 
             # What stands in a file may be damaged: shares beyond 1, or more episodes than anybody plays.
@@ -131,7 +133,7 @@ class TrainingRecord:
                 high = number(result, "success_high")
                 if low is not None and high is not None:
                     rate = Rate(share, low, high, int(count))
-                evaluations.append(Evaluated(int(at), rate, number(result, "score")))
+                evaluations.append(Evaluated(int(time), rate, number(result, "score")))
         return {split: evaluations for split, evaluations in splits.items() if evaluations}
 
     def evaluated_tasks(self) -> dict[str, str]:
@@ -201,52 +203,66 @@ def read_training(folder: str | Path) -> TrainingRecord:
     described = get(run, "described")
     if get(run, "format") != FORMAT or not isinstance(described, Mapping):
         raise DataCorrupt(f"expected the run.json of a training at {path}, found something else")
-    listed = get(run, "sessions")
-    sessions = tuple(
-        session
-        for session in (listed if isinstance(listed, list) else [])
-        if isinstance(session, Mapping)
-    )
+    sessions: tuple[Mapping[str, Any], ...] = ()
+    recorded_sessions = get(run, "sessions")
+    if isinstance(recorded_sessions, list):
+        sessions = tuple(filter(_is_object, recorded_sessions))
 
+    # A training that has a run.json but no stage yet is in updates only if its settings say so.
     stages = _read_stages(root)
     if stages or (described and "algorithm" not in members(described, "config")):
         return TrainingRecord(described, sessions, stages)
 
     # A training that was killed writes the updates since its checkpoint again: the last line counts.
     updates = {line["update"]: line for line in read_lines(root / METRICS)}
-    tests = {
-        (line["update"], str(line.get("split"))): line for line in read_lines(root / EVALUATIONS)
-    }
-    errors = [str(line["error"]) for line in read_lines(root / FAULTS, "task", "error")]
+    tests = {}
+    for line in read_lines(root / EVALUATIONS):
+        tests[line["update"], str(line.get("split"))] = line
+
+    # A fault is recorded as "Kind: message".
+    errors = []
+    for line in read_lines(root / FAULTS, "task", "error"):
+        error = str(line["error"])
+        errors.append((error.partition(": ")[0], 1, error))
+
     return TrainingRecord(
         described,
         sessions,
         updates=tuple(updates[update] for update in sorted(updates)),
+        # By update alone: the splits of one update stay in the order in which they were evaluated.
         tests=tuple(tests[key] for key in sorted(tests, key=lambda key: key[0])),
-        faults=_faults((error.partition(": ")[0], 1, error) for error in errors),
+        faults=_faults(errors),
     )
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, Mapping)
 
 
 def _read_stages(root: Path) -> tuple[StageRecord, ...]:
     folders = []
     for path in root.glob("stages/*/"):
-        match = _FOLDER.fullmatch(path.name)
+        match = _STAGE_FOLDER.fullmatch(path.name)
         if match:
             folders.append((int(match[1]), match[2], path))
-    return tuple(_stage(place, StageFolder(path, name)) for place, name, path in sorted(folders))
+
+    # By number, which the file system's order of names is not: 10 follows 9.
+    folders.sort()
+    return tuple(_stage(position, StageFolder(path, name)) for position, name, path in folders)
 
 
 def _faults(errors: Iterable[tuple[str, int, str]]) -> tuple[Fault, ...]:
     """Return how often each kind of error came, and the first message."""
     counts: Counter[str] = Counter()
-    first: dict[str, str] = {}
+    first_messages: dict[str, str] = {}
     for kind, count, message in errors:
         counts[kind] += count
-        first.setdefault(kind, message.removeprefix(f"{kind}: "))
-    return tuple(Fault(kind, counts[kind], first[kind]) for kind in sorted(counts))
+        first_messages.setdefault(kind, message.removeprefix(f"{kind}: "))
+    return tuple(Fault(kind, counts[kind], first_messages[kind]) for kind in sorted(counts))
 
 
-def _stage(place: int, folder: StageFolder) -> StageRecord:
+def _stage(position: int, folder: StageFolder) -> StageRecord:
+    """Return what a stage's folder holds: its result, and the faults in all that it played."""
     episodes = 0
     errors: list[tuple[str, int, str]] = []
     for path in sorted(folder.path.glob("**/summary.json")):
@@ -255,17 +271,22 @@ def _stage(place: int, folder: StageFolder) -> StageRecord:
         for kind in members(summary, "errors"):
             count = int(number(summary, "errors", kind) or 0)
             errors.append((str(kind), count, str(get(summary, "first_errors", kind) or "")))
-    return StageRecord(place, folder.name, folder.result(), episodes, _faults(errors))
+    return StageRecord(position, folder.name, folder.result(), episodes, _faults(errors))
 
 
 def flat_metrics(training: TrainingRecord) -> list[dict[str, Any]]:
     """Return a flat line of numbers and texts for each stage that has ended, in order."""
     lines = []
     for stage in training.stages:
-        if stage.result is not None:
-            short = {name: part for name, part in stage.result.items() if name not in _LONG}
-            flat = {k: v for k, v in leaves(short, "/") if not isinstance(v, list)}
-            lines.append({"stage": stage.name, "number": stage.number, **flat})
+        if stage.result is None:
+            continue
+
+        short = {name: part for name, part in stage.result.items() if name not in _LONG}
+        line: dict[str, Any] = {"stage": stage.name, "number": stage.number}
+        for path, leaf in leaves(short, "/"):
+            if not isinstance(leaf, list):
+                line[path] = leaf
+        lines.append(line)
     return lines
 
 
@@ -273,12 +294,13 @@ def leaves(value: Mapping[str, Any], between: str = " / ") -> Iterator[tuple[str
     """Yield what nested data hold, with the path of names to it."""
     for key, part in value.items():
         if isinstance(part, Mapping):
-            yield from ((f"{key}{between}{name}", leaf) for name, leaf in leaves(part, between))
+            for path, leaf in leaves(part, between):
+                yield f"{key}{between}{path}", leaf
         else:
             yield str(key), part
 
 
-# Settings of agents whose names are options of every run.
+# Settings of agents whose names are options of every run: there the agent's are --agent-seed etc.
 _RUN_OPTIONS = ("adapter", "prompts", "seed")
 
 
@@ -305,13 +327,14 @@ def play_command(
 
     `models` holds a model or an adapter for each role; `base` is the model that adapters belong to.
     """
-    agent = "paw" if isinstance(config, PaWTraining) else getattr(config, "method", "comap")
-    agent = "react" if agent == "sft" or (agent == "webevolver" and not _looks(config)) else agent
+    agent = _agent_name(config)
     words = ["comap", "run", "--agent", agent, *env_words(env_id, env_options)]
     words += ["--split", config.evaluation_splits[-1], *_model_words(config, models, base)]
     if isinstance(config, SharedTraining) and config.exact:
         words += ["--dtype", "float64"]
     words += _agent_words(agent, config)
+
+    # Some methods learn a part beside their adapters, which lies in a file of its own.
     if isinstance(config, WKMTraining):
         words += ["--agent-option", f"knowledge={models.parent / KNOWLEDGE}"]
     elif isinstance(config, ITPTraining):
@@ -321,7 +344,20 @@ def play_command(
     return words
 
 
-def _looks(config: SharedTraining | PaWTraining) -> bool:
+def _agent_name(config: SharedTraining | PaWTraining) -> str:
+    """Return the name of the agent that plays in a training's evaluations."""
+    if isinstance(config, PaWTraining):
+        return "paw"
+
+    method = str(getattr(config, "method", "comap"))
+    if method == "sft":  # it trains the policy alone, and ReAct plays it
+        return "react"
+    if method == "webevolver" and not _has_world_model(config):
+        return "react"
+    return method
+
+
+def _has_world_model(config: SharedTraining | PaWTraining) -> bool:
     """Return whether the agent asks a world model."""
     if isinstance(config, WebEvolverTraining):
         return config.has_world_model
@@ -331,19 +367,27 @@ def _looks(config: SharedTraining | PaWTraining) -> bool:
 def _model_words(
     config: SharedTraining | PaWTraining, models: Path, base: str | Path | None
 ) -> Iterator[str]:
-    imagines = _looks(config)
+    """Yield the words that name the models: whole ones, or a base model with an adapter a role."""
+    has_world_model = _has_world_model(config)
     full = config.weights == "full"
     yield from ("--model", str(models / "agent" if full else base))
-    if imagines:
+    if has_world_model:
         yield from ("--world-model", str(models / "wm" if full else base))
     if config.chat_template_kwargs:
         variables = json.dumps(dict(config.chat_template_kwargs))
         yield from ("--model-option", f"chat_template_kwargs={variables}")
+
     if not full:
-        knows = isinstance(config, WKMTraining) and config.trains_knowledge
-        for role in ("agent", *(["knowledge"] if knows else []), *(["wm"] if imagines else [])):
+        roles = ["agent"]
+        if isinstance(config, WKMTraining) and config.trains_knowledge:
+            roles.append("knowledge")
+        if has_world_model:
+            roles.append("wm")
+        for role in roles:
             yield from ("--adapter", f"{role}={models / role}")
-    if imagines and isinstance(config, SharedTraining):
+
+    # The world model must read the prompts and states that it was trained on.
+    if has_world_model and isinstance(config, SharedTraining):
         if not full:
             yield from ("--world-model-adapter", "wm")
         yield from ("--world-model-prompts", config.agent.prompts)
@@ -355,27 +399,37 @@ def _model_words(
 
 
 def _agent_words(agent: str, config: SharedTraining | PaWTraining) -> Iterator[str]:
-    options = agent_options(agent)
-    assert options is not None
+    """Yield the agent's settings, but for those that it has without an option."""
+    options_class = agent_options(agent)
+    assert options_class is not None
     settings = config.agent.describe()
     settings |= {"seed": config.seed, "temperature": config.evaluation_temperature}
     settings["adapter"] = "agent" if config.weights == "lora" else None
     if isinstance(config, WKMTraining):
         settings["knowledge_adapter"] = "knowledge" if config.trains_knowledge else None
-    prompts = config.agent.prompts
-    chosen = options(prompts=prompts)
-    usual = {**chosen.describe(), "prompts": options().prompts}
-    followed = set(chosen.follows_model())  # a run's would be its model's, not the training's
-    for name, value in settings.items():
-        option = f"{'agent-' if name in _RUN_OPTIONS else ''}{name.replace('_', '-')}"
-        # The agent may be a simpler one than the trained one.
-        if value == usual.get(name, value) and name not in followed:
+
+    # Prompts bring defaults of other settings with them, but are no default themselves.
+    options = options_class(prompts=config.agent.prompts)
+    defaults = {**options.describe(), "prompts": options_class().prompts}
+    model_settings = set(options.follows_model())  # a run's would be its model's
+    for name, setting in settings.items():
+        # A simpler agent than the trained one does not have all settings.
+        if setting == defaults.get(name, setting) and name not in model_settings:
             continue
-        if value is None:
-            yield from ("--agent-option", f"{name}=null")
-        elif isinstance(value, bool) and usual.get(name) is None:  # not a mere switch
-            yield from ("--agent-option", f"{name}={json.dumps(value)}")
-        elif isinstance(value, bool):
-            yield f"--{option}" if value else f"--no-{option}"
-        else:
-            yield from (f"--{option}", str(value))
+        yield from _option_words(name, setting, is_switch=defaults.get(name) is not None)
+
+
+def _option_words(name: str, setting: object, is_switch: bool) -> Iterator[str]:
+    """Yield the words of a setting; `is_switch` says that of a truth value."""
+    option = name.replace("_", "-")
+    if name in _RUN_OPTIONS:
+        option = f"agent-{option}"
+
+    if setting is None:
+        yield from ("--agent-option", f"{name}=null")
+    elif isinstance(setting, bool) and not is_switch:
+        yield from ("--agent-option", f"{name}={json.dumps(setting)}")
+    elif isinstance(setting, bool):
+        yield f"--{option}" if setting else f"--no-{option}"
+    else:
+        yield from (f"--{option}", str(setting))

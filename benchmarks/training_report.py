@@ -71,10 +71,14 @@ def write_report(folder: str | Path) -> Path:
         comap.errors.DataNotFound: expected a training at runs/nothing, found no run.json; \
 'comap train' makes one
     """
-    training, root = read_training(folder), Path(folder)
+    training = read_training(folder)
+    root = Path(folder)
+
+    # A training in updates has written its metrics itself, and reads them when it is gone on with.
     if training.stages:
         lines = [json.dumps(line, ensure_ascii=True) + "\n" for line in flat_metrics(training)]
         write_whole(root / METRICS, "".join(lines))
+
     page = root / "report.html"
     title = f"{_method(training)} training: {root.resolve().name}"
     write_whole(page, render_page(title, _summary(training), _sections(training)))
@@ -83,11 +87,13 @@ def write_report(folder: str | Path) -> Path:
 
 def _method(training: TrainingRecord) -> str:
     """Return what the method of a training is called."""
-    method = str(get(training.described, "method") or ("comap" if training.stages else "paw"))
+    usual = "comap" if training.stages else "paw"
+    method = str(get(training.described, "method") or usual)
     return _METHODS.get(method, method.upper())
 
 
 def _sections(training: TrainingRecord) -> list[Section]:
+    """Return the sections of the page in order, without those that have nothing to show."""
     results = [results_table(training), prediction_table(training), revision_table(training)]
     tables_by_section: dict[str, Sequence[Table]] = {
         "Results": results,
@@ -151,11 +157,16 @@ def _summary(training: TrainingRecord) -> dict[str, str]:
         summary["world model"] = world_models
 
     if training.stages:
-        off = [label for name, label in ABLATIONS.items() if get(config, *name.split(".")) is False]
-        summary["switched off"] = ", ".join(off) or "nothing"
-        done = len(list(training.done()))
-        is_complete = done == len(training.stages)
-        summary["stages"] = f"{done} done" if is_complete else f"{done} done, 1 begun"
+        # What a file does not tell is not switched off: only a false counts.
+        ablations = [
+            label for path, label in ABLATIONS.items() if get(config, *path.split(".")) is False
+        ]
+        summary["switched off"] = ", ".join(ablations) or "nothing"
+
+        # Stages follow one another, so that at most one is under way.
+        stages_done = len(list(training.done()))
+        is_complete = stages_done == len(training.stages)
+        summary["stages"] = f"{stages_done} done" + ("" if is_complete else ", 1 begun")
     else:
         algorithm = get(described, "row") or get(config, "algorithm") or "unknown"
         summary["algorithm"] = str(algorithm)
@@ -166,8 +177,9 @@ def _summary(training: TrainingRecord) -> dict[str, str]:
 def results_table(training: TrainingRecord) -> Table:
     """Return the table that a training ends with: what came out after each round, or some updates."""
     evaluated = training.evaluated()
-    times = sorted({evaluation.at for row in evaluated.values() for evaluation in row})
-
+    times = set()
+    for evaluations in evaluated.values():
+        times.update(evaluation.time for evaluation in evaluations)
     # Where all splits have tasks of one kind, the title says it once for all columns.
     title = "Evaluations"
     kinds = training.evaluated_tasks()
@@ -180,16 +192,17 @@ def results_table(training: TrainingRecord) -> Table:
     columns: dict[str, dict[int, str]] = {}
     for split, evaluations in evaluated.items():
         name = f"{split}, {kinds[split]}" if kinds.get(split) else split
-        columns[f"success, {name}"] = {row.at: str(row.rate) for row in evaluations}
+        columns[f"success, {name}"] = {row.time: str(row.rate) for row in evaluations}
         columns[f"score, {name}"] = {
-            row.at: f"{row.score:.3f}" for row in evaluations if row.score is not None
+            row.time: f"{row.score:.3f}" for row in evaluations if row.score is not None
         }
     columns |= _rollout_columns(training, times)
     columns = {head: cells for head, cells in columns.items() if {*cells.values()} - {_NOTHING}}
 
     rows: list[tuple[object, ...]] = []
-    for time in times:
-        rows.append((time, *(cells.get(time, _NOTHING) for cells in columns.values())))
+    for time in sorted(times):
+        cells_at_time = [cells.get(time, _NOTHING) for cells in columns.values()]
+        rows.append((time, *cells_at_time))
 
     unit = "update" if training.tests else "round"
     note = (
@@ -197,32 +210,34 @@ def results_table(training: TrainingRecord) -> Table:
         "standard error. The best of several evaluations is better than it would be again."
     )
     if not training.evaluations() and not training.tests:  # a baseline's only evaluation
-        rows = [(get(training.described, "method"), *row[1:]) for row in rows]
+        method = get(training.described, "method")
+        rows = [(method, *row[1:]) for row in rows]
         unit = "method"
         note = "Success with 95 % intervals."
     return Table(title, (unit, *columns), tuple(rows), note)
 
 
-def _rollout_columns(training: TrainingRecord, times: Sequence[int]) -> dict[str, dict[int, str]]:
+def _rollout_columns(training: TrainingRecord, times: set[int]) -> dict[str, dict[int, str]]:
     """Return the columns beside success: of rollouts, of predictions and of the gate, by their heads."""
     columns: dict[str, dict[int, str]] = {}
-    successes = zip(*training.curve("success", 100), strict=True)
-    columns["success, rollouts"] = {
-        int(time): f"{success:.1f} %" for time, success in successes if time in times
-    }
+
+    # Rollouts are played at every update, evaluations at a few: only the latter have a line.
+    successes = columns.setdefault("success, rollouts", {})
+    for update, success in zip(*training.curve("success", 100), strict=True):
+        if update in times:
+            successes[int(update)] = f"{success:.1f} %"
 
     for name, label in (("frozen", "frozen"), ("on_policy", "on-policy")):
-        columns[f"Delta-F1 of changes, {label}"] = {
-            round_number: _score(get(evaluation, "world_model", name, "nonempty"))
-            for round_number, evaluation in training.evaluations()
-        }
+        scores = columns.setdefault(f"Delta-F1 of changes, {label}", {})
+        for round_number, evaluation in training.evaluations():
+            scored = get(evaluation, "world_model", name, "nonempty")
+            scores[round_number] = _score(scored)
 
     adopted = _Column("predictions adopted", "gates/adoption/run", "gates/agreement/n")
-    columns[adopted.head] = {
-        round_number: _cell(rollouts, adopted)
-        for round_number, rollouts in training.rollouts()
-        if round_number in times
-    }
+    shares = columns.setdefault(adopted.head, {})
+    for round_number, rollouts in training.rollouts():
+        if round_number in times:
+            shares[round_number] = _cell(rollouts, adopted)
     return columns
 
 
@@ -415,6 +430,7 @@ def _phase(name: str) -> tuple[str, str]:
 
 
 def fault_table(training: TrainingRecord) -> Table:
+    """Return what failed: episodes by kind of error, and what stages could not play, read or score."""
     rows: list[tuple[object, ...]] = []
     for fault in training.faults:
         message = f"{fault.kind}: {fault.first}"
@@ -433,6 +449,7 @@ def fault_table(training: TrainingRecord) -> Table:
 
 def _failures(stage_result: Mapping[str, Any]) -> Iterator[tuple[str, float | None, float | None]]:
     """Yield what may have failed in a stage, how often it did, and of how many."""
+    # Of revisions, n counts those that could be played; of branches, the failed ones are in it.
     failed = number(stage_result, "revisions", "failed")
     played = number(stage_result, "revisions", "n")
     yield "decisions whose branches failed", failed, (played or 0) + (failed or 0)
@@ -565,11 +582,8 @@ _MOST_FURTHER = 24  # plots of measures that are not known here
 
 def plots_of(training: TrainingRecord) -> dict[str, list[Plot]]:
     """Return the plots of each section; a measure of updates that is not known here has one too."""
-    known = {"update", *(column.path for curves in _CURVES for column in curves.columns)}
-    names = dict.fromkeys(str(name) for line in training.updates for name in line)
-    others = [name for name in names if name not in known and training.curve(name)[0]]
     further = []
-    for name in others[:_MOST_FURTHER]:
+    for name in _further_measures(training)[:_MOST_FURTHER]:
         further.append(_Curves.of("Further measures", name, "", {name: name}))
 
     records_by_source: dict[str, Sequence[tuple[int, object]]] = {
@@ -585,6 +599,19 @@ def plots_of(training: TrainingRecord) -> dict[str, list[Plot]]:
         section_plots = plots.setdefault(curves.section, [])
         section_plots += _plot(curves.title, unit, curves.ylabel, series)
     return plots
+
+
+def _further_measures(training: TrainingRecord) -> list[str]:
+    """Return the measures of updates that no curve of this page is made for, such as a user's own."""
+    curves_made = {"update"}
+    for curves in _CURVES:
+        curves_made.update(column.path for column in curves.columns)
+
+    # A dict keeps the order in which the updates name them.
+    names: dict[str, None] = {}
+    for line in training.updates:
+        names |= dict.fromkeys(map(str, line))
+    return [name for name in names if name not in curves_made and training.curve(name)[0]]
 
 
 def _numbers(records: Sequence[tuple[int, object]], column: _Column) -> Series | None:
@@ -613,9 +640,9 @@ def _success_plots(training: TrainingRecord) -> list[Plot]:
         rate_points: list[Point] = []
         for row in evaluations:
             rate = row.rate
-            rate_points.append((row.at, 100 * rate.value, 100 * rate.low, 100 * rate.high))
+            rate_points.append((row.time, 100 * rate.value, 100 * rate.low, 100 * rate.high))
         rates.append(_series(name, rate_points))
-        scores.append(_series(name, [(row.at, row.score) for row in evaluations]))
+        scores.append(_series(name, [(row.time, row.score) for row in evaluations]))
 
     unit = "update" if training.tests else "round"
     plots = _plot("Success of evaluations, with 95 % intervals", unit, "% of episodes", rates)
@@ -695,18 +722,22 @@ def _series(name: str, points: Iterable[Point]) -> Series | None:
 
 def _plot(title: str, xlabel: str, ylabel: str, series: Iterable[Series | None]) -> list[Plot]:
     """Return a plot of the series that there are, in a list; an empty list where there are none."""
-    drawn = tuple(one_series for one_series in series if one_series is not None)
-    if not drawn:
+    curves = tuple(curve for curve in series if curve is not None)
+    if not curves:
         return []
 
+    # Rounds are few and whole: each is labeled, and none has a label such as 0.5 between two.
     labels = None
-    if xlabel == "round":  # of which there are few
-        rounds = {x for one_series in drawn for x in one_series.x}
+    if xlabel == "round":
+        rounds: set[float] = set()
+        for curve in curves:
+            rounds.update(curve.x)
         labels = tuple(f"{x:.0f}" for x in sorted(rounds))
 
+    # No share is above the whole, and shares that hardly differ must look so: see tables.py.
     full = None
     if ylabel.startswith(("%", "Delta-F1")):
         full = 100.0
     elif ylabel in _SHARES:
         full = 1.0
-    return [Plot(title, xlabel, ylabel, drawn, labels=labels, full=full)]
+    return [Plot(title, xlabel, ylabel, curves, labels=labels, full=full)]
