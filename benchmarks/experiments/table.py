@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from statistics import fmean
 from string import ascii_lowercase
 from typing import Literal, NamedTuple
@@ -44,9 +45,10 @@ def number(value: float, unit: str) -> str:
     if 0 < abs(value) < 0.001 and unit not in DIGITS:
         return f"{value:.1e}"
 
-    written = f"{value:,.{_decimals(value, unit)}f}"
-    is_zero = float(written.replace(",", "")) == 0
-    return written.lstrip("-") if is_zero else written
+    # A small loss would be printed as -0.0.
+    text = f"{value:,.{_decimals(value, unit)}f}"
+    is_zero = float(text.replace(",", "")) == 0
+    return text.lstrip("-") if is_zero else text
 
 
 def _decimals(value: float, unit: str) -> int:
@@ -163,6 +165,7 @@ def label(text: str) -> Entry:
 
 
 def entry(cell: Cell, unit: str, best: bool = False, marks: tuple[str, ...] = ()) -> Entry:
+    """Return a cell as it is written: a number, a text, "failed", or a dash for what was not run."""
     spread = ""
     if cell.value is not None:
         mean = number(cell.value, unit)
@@ -177,9 +180,10 @@ def entry(cell: Cell, unit: str, best: bool = False, marks: tuple[str, ...] = ()
 def head(column: Column, columns: Sequence[Column]) -> str:
     """Return what stands above a column: its label, and its unit where units differ."""
     name = one_line(column.label, _LABEL)
-    units = {other.unit for other in columns if not other.average}
-    unit = "" if column.average else column.unit
-    return f"{name} ({unit})" if unit and unit != "share" and len(units) > 1 else name
+    if column.average or column.unit in ("", "share"):
+        return name
+    units = {column.unit for column in columns if not column.average}
+    return f"{name} ({column.unit})" if len(units) > 1 else name
 
 
 def with_unit(column: Column) -> str:
@@ -220,8 +224,12 @@ class Usual:
 
 def usual(texts: Iterable[str]) -> str:
     """Return the most frequent text, the first of equally frequent ones; "" for nothing."""
-    counts = Counter(text for text in texts if text)
+    counts = Counter(filter(None, texts))
     return max(counts, key=lambda text: counts[text], default="")
+
+
+def _usual_count(cells: Sequence[Cell]) -> str:
+    return usual(measured.n for measured in cells)
 
 
 def measured_table(experiment: Experiment, rows: Iterable[ResultRow]) -> Table | None:
@@ -231,12 +239,13 @@ def measured_table(experiment: Experiment, rows: Iterable[ResultRow]) -> Table |
     if not backbones:
         return None
 
-    all_lines = [line for block in backbones for line in block.lines]
+    all_lines = list(chain.from_iterable(block.lines for block in backbones))
     cells_by_column = list(zip(*(line.cells for line in all_lines), strict=True))
-    cells = [measured for column in cells_by_column for measured in column]
+    cells = list(chain.from_iterable(cells_by_column))
     with_value = [measured for measured in cells if measured.value is not None]
 
-    usual_counts = tuple(usual(measured.n for measured in column) for column in cells_by_column)
+    # What is the same in most cells is said once, and each other cell has a footnote.
+    usual_counts = tuple(map(_usual_count, cells_by_column))
     usual_seeds = usual(measured.seed_names for measured in with_value)
     usual_cell = Usual(usual_counts, usual_seeds)
 
@@ -258,7 +267,7 @@ def measured_table(experiment: Experiment, rows: Iterable[ResultRow]) -> Table |
         head=("method", *(head(column, columns) for column in columns)),
         blocks=blocks,
         counts=usual_counts if any(usual_counts) else (),
-        notes=tuple(note for note in notes if note),
+        notes=tuple(filter(None, notes)),
         footnotes=footnotes.written(),
         texts=1 if with_value else 1 + len(columns),
     )
@@ -266,9 +275,10 @@ def measured_table(experiment: Experiment, rows: Iterable[ResultRow]) -> Table |
 
 def _cells_of_backbones(experiment: Experiment, rows: Sequence[ResultRow]) -> list[BackboneCells]:
     """Return the cells of each language model with which anything was run."""
-    run = dict.fromkeys(row.backbone for row in rows if not only_says_why(row))
+    # A model that was only left out has no block of dashes.
+    run_backbones = dict.fromkeys(row.backbone for row in rows if not only_says_why(row))
     backbones = []
-    for backbone in run:
+    for backbone in run_backbones:
         lines = cells_of_methods(experiment, [row for row in rows if row.backbone == backbone])
         if lines:
             backbones.append(BackboneCells(backbone, lines))
@@ -279,6 +289,7 @@ def _block(
     cells: BackboneCells, columns: Sequence[Column], usual_cell: Usual, footnotes: Footnotes
 ) -> Block:
     """Return the rows of a language model, the best of each column marked, a rule between groups."""
+    # The best is found among methods with one language model: other models are no fair comparison.
     best_lines = []
     for column_index, column in enumerate(columns):
         column_cells = [line.cells[column_index] for line in cells.lines]
@@ -352,7 +363,8 @@ def differences_table(experiment: Experiment, rows: Iterable[ResultRow]) -> Tabl
     column = experiment.columns[0]
     blocks = []
     for backbone in dict.fromkeys(row.backbone for row in all_rows):
-        lines = cells_of_methods(experiment, [row for row in all_rows if row.backbone == backbone])
+        backbone_rows = [row for row in all_rows if row.backbone == backbone]
+        lines = cells_of_methods(experiment, backbone_rows)
         values_by_method = {}
         for method, cells in lines:
             # A cell without a value has seeds all the same, and then no values.
@@ -378,13 +390,15 @@ def _differences(
     compared: Sequence[str], values_by_method: Mapping[str, Mapping[int | None, float]]
 ) -> Iterator[Row]:
     """Yield a method's difference from each of those that share a seed with it."""
-    name, *others = compared
+    name, *baselines = compared
     values = values_by_method.get(name, {})
-    for other in others:
-        other_values = values_by_method.get(other, {})
-        gains = [
-            value - other_values[seed] for seed, value in values.items() if seed in other_values
-        ]
+    for baseline in baselines:
+        # What a seed decides for both, such as weights and tasks, drops out of their difference.
+        baseline_values = values_by_method.get(baseline, {})
+        gains = []
+        for seed, value in values.items():
+            if seed in baseline_values:
+                gains.append(value - baseline_values[seed])
         if not gains:
             continue
 
@@ -396,13 +410,13 @@ def _differences(
             half_width = f"{(high - low) / 2:.1f}"
 
         texts = (
-            f"{name} against {other}",
+            f"{name} against {baseline}",
             f"{fmean(gains):+.1f}",
             interval_text,
             half_width,
             str(len(gains)),
         )
-        yield Row(tuple(map(Entry, texts)), rule=other == others[0])
+        yield Row(tuple(map(Entry, texts)), rule=baseline == baselines[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,11 +435,11 @@ def values(table: Table, columns: Sequence[Column]) -> Iterator[Value]:
     for block in table.blocks:
         for row in block.rows:
             method = row.name if block.name is None else f"{row.name}, {block.name}"
-            for column, written in zip(columns, row.entries[1:], strict=True):
-                measured = written.cell
+            for column, column_entry in zip(columns, row.entries[1:], strict=True):
+                measured = column_entry.cell
                 if measured is not None and (measured.rows or measured.value is not None):
                     interval_text = interval(measured, column.unit)
-                    yield Value(written, measured, method, column, interval_text)
+                    yield Value(column_entry, measured, method, column, interval_text)
 
 
 # Figures: the same cells, as points of curves or as bars.
@@ -470,17 +484,22 @@ def panels(experiment: Experiment, rows: Iterable[ResultRow]) -> tuple[Panel, ..
 
     A column of averages stands for those that it is the mean of.
     """
+    # Curves and bars stand in the definition's order, whatever order jobs ended in.
     all_rows = list(rows)
     methods = methods_of(experiment, all_rows)
     method_names = list(methods)
     all_rows.sort(key=lambda row: method_names.index(row.method))
 
-    averages = [column for column in experiment.columns if column.average]
+    averaged: set[Column] = set()
+    for column in experiment.columns:
+        if column.average:
+            averaged |= set(experiment.averaged(column))
     columns_by_unit: dict[str, list[Column]] = {}
     for column in experiment.columns:
-        if not any(column in experiment.averaged(mean) for mean in averages):
+        if column not in averaged:
             columns_by_unit.setdefault(column.unit, []).append(column)
 
+    # Bars of few methods in many columns would be as many small panels: they share one.
     is_category = experiment.axis is not None and experiment.axis.over == "category"
     groups: list[list[Column]] = []
     for columns in columns_by_unit.values():
@@ -509,6 +528,7 @@ class _Placement:
     several_backbones: bool
 
     def curve_name(self, row: ResultRow) -> str:
+        """Return the curve, or the color of bars, that a row belongs to."""
         method = self.methods[row.method]
         name: str | None
         if len(self.columns) > 1:
@@ -529,14 +549,26 @@ class _Placement:
         return name
 
     def x(self, column: Column, row: ResultRow) -> float | None:
+        """Return where a row stands; bars stand at 0, 1, ..., by column or by method."""
         if len(self.columns) > 1:
             return float(self.columns.index(column))
         if self.bars:
             return float(self.labels.index(row.method))
         return _x_of(row, self.methods)
 
+    def points_by_curve(
+        self, drawn: Iterable[ColumnRow]
+    ) -> dict[str, dict[float | None, list[ColumnRow]]]:
+        """Return by the names of curves, and then by x, the rows that make one point."""
+        curves: dict[str, dict[float | None, list[ColumnRow]]] = {}
+        for column, row in drawn:
+            points = curves.setdefault(self.curve_name(row), {})
+            points.setdefault(self.x(column, row), []).append((column, row))
+        return curves
+
 
 def _x_of(row: ResultRow, methods: Mapping[str, Method]) -> float | None:
+    """Return a row's own x, as of a point over rounds, else that of its method."""
     return methods[row.method].x if row.x is None else row.x
 
 
@@ -550,19 +582,16 @@ def _panel(
     axis = experiment.axis
     first = columns[0]
     parts = experiment.averaged(first) if first.average else columns
-    drawn: list[ColumnRow] = []
-    for column in parts:
-        drawn += [(column, row) for row in rows if shows(experiment, column, row)]
-    drawn_rows = [row for _, row in drawn]
+    drawn = _drawn_rows(experiment, parts, rows)
 
     # Without an x there is nothing to draw a line over: each method is a bar.
-    without_x = all(_x_of(row, methods) is None for row in drawn_rows)
+    without_x = all(_x_of(row, methods) is None for _, row in drawn)
     bars = axis is None or axis.over == "category" or without_x
     labels: tuple[str, ...] = ()
     if len(columns) > 1:
         labels = tuple(column.label for column in columns)
     elif bars:
-        labels = tuple(dict.fromkeys(row.method for row in drawn_rows))
+        labels = tuple(dict.fromkeys(row.method for _, row in drawn))
 
     placement = _Placement(
         experiment=experiment,
@@ -570,14 +599,12 @@ def _panel(
         methods=methods,
         bars=bars,
         labels=labels,
-        several_backbones=len({row.backbone for row in drawn_rows if row.value is not None}) > 1,
+        several_backbones=len({row.backbone for _, row in drawn if row.value is not None}) > 1,
     )
-    points_by_curve: dict[str, dict[float | None, list[ColumnRow]]] = {}
-    for column, row in drawn:
-        points = points_by_curve.setdefault(placement.curve_name(row), {})
-        points.setdefault(placement.x(column, row), []).append((column, row))
+    points_by_curve = placement.points_by_curve(drawn)
 
-    xs = [x for points in points_by_curve.values() for x in points]
+    # On an axis of logarithms 0 has no place.
+    xs = chain.from_iterable(points_by_curve.values())
     is_positive = all(x is None or x > 0 for x in xs)
     averaged = parts if first.average else ()
     return Panel(
@@ -587,25 +614,37 @@ def _panel(
         labels=labels,
         axis="" if axis is None or bars else axis.label,
         log=axis is not None and axis.log and not bars and is_positive,
-        tasks=_tasks_of(drawn_rows)[0],
+        tasks=_tasks_of(row for _, row in drawn)[0],
     )
+
+
+def _drawn_rows(
+    experiment: Experiment, columns: Sequence[Column], rows: Sequence[ResultRow]
+) -> list[ColumnRow]:
+    """Return the rows that columns show, column by column."""
+    drawn: list[ColumnRow] = []
+    for column in columns:
+        for row in rows:
+            if shows(experiment, column, row):
+                drawn.append((column, row))
+    return drawn
 
 
 def _curve(
     name: str, points: Mapping[float | None, Sequence[ColumnRow]], averaged: Sequence[Column]
 ) -> Curve:
     """Return a curve, its points with a value from left to right."""
-    drawn = []
+    with_value = []
     lost = []
     for x, column_rows in points.items():
         measured = _cell_at(column_rows, averaged)
         if measured.value is None:
             lost.append((x, measured))
         elif x is not None:
-            drawn.append((x, measured))
+            with_value.append((x, measured))
 
-    drawn.sort(key=lambda point: point[0])
-    return Curve(name=name, points=tuple(drawn), lost=tuple(lost))
+    with_value.sort(key=lambda point: point[0])
+    return Curve(name=name, points=tuple(with_value), lost=tuple(lost))
 
 
 def _cell_at(column_rows: Sequence[ColumnRow], averaged: Sequence[Column]) -> Cell:
@@ -668,10 +707,10 @@ def _telling_points(curve: Curve, better: str | None) -> list[tuple[float, Cell]
 def _bar_table(panel: Panel) -> Table:
     """Return a line for each label and a column for each color of bars."""
     footnotes = Footnotes()
-    sizes = [measured.measured for curve in panel.curves for _, measured in curve.points]
-    usual_size = usual(sizes)
+    all_points = chain.from_iterable(curve.points for curve in panel.curves)
+    usual_size = usual(measured.measured for _, measured in all_points)
 
-    def written(bar: Cell | None) -> Entry:
+    def bar_entry(bar: Cell | None) -> Entry:
         if bar is None:
             return Entry("–")
         remarks = bar.remarks
@@ -682,8 +721,8 @@ def _bar_table(panel: Panel) -> Table:
     bars_by_curve = [dict((*curve.lost, *curve.points)) for curve in panel.curves]
     rows = []
     for position, name in enumerate(panel.labels):
-        bars = [written(bars.get(position)) for bars in bars_by_curve]
-        rows.append(Row((label(name), *bars)))
+        entries = [bar_entry(bars.get(position)) for bars in bars_by_curve]
+        rows.append(Row((label(name), *entries)))
 
     note = f"Each value: {usual_size}, unless a footnote says otherwise."
     return Table(
