@@ -108,7 +108,8 @@ def run_experiments(  # noqa: PLR0913 one session: each comes from an option
         return True
 
     planned_seeds = sorted({cell.seed for cell in planned.cells})
-    _remember(out, scale.name, [definition.id for definition in experiments], planned_seeds)
+    ids = [definition.id for definition in experiments]
+    _remember(out, scale.name, ids, planned_seeds)
 
     # A job of the scale paper needs whole GPUs; a cluster has its own queue.
     default_workers = 1 if scale.name == "paper" else os.cpu_count() or 1
@@ -185,15 +186,18 @@ def _show_plan(planned: Plan, paths: Paths, words: Mapping[str, Sequence[Sequenc
 def _progress(jobs: int) -> Callable[[str, Job, str], None]:
     """Return a listener that prints a line for each job that begins or ends."""
     start = time.monotonic()
-    ended = 0
+    ended_jobs = 0
 
     def show(event: str, job: Job, why: str) -> None:
-        nonlocal ended
-        ended += event != "begun"
+        nonlocal ended_jobs
+        if event != "begun":
+            ended_jobs += 1
+        # Jobs that an earlier session ran are counted, not listed.
         if why == "before":
             return
+
         seconds = time.monotonic() - start
-        print(f"{seconds:8.1f} s  [{ended}/{jobs}] {event}: {job.id}", flush=True)
+        print(f"{seconds:8.1f} s  [{ended_jobs}/{jobs}] {event}: {job.id}", flush=True)
         if event == "failed":
             print(f"            {why[:500]}", flush=True)
 
@@ -205,7 +209,8 @@ def _known_plan(results: Path) -> dict[str, Any]:
     path = results / PLAN
     try:
         record: dict[str, Any] = json.loads(path.read_bytes())
-        # Raises where a part is missing or of another kind.
+        # A plan that is damaged is told here, and not where its parts are read: this raises where one is
+        # missing or of another kind.
         _ = [record["scale"] + "", *record["experiments"], *record["seeds"]]
         return record
     except FileNotFoundError:
@@ -218,17 +223,19 @@ def _known_plan(results: Path) -> dict[str, Any]:
 
 def _remember(out: Path, scale: str, names: Sequence[str], seeds: Sequence[int]) -> None:
     """Write down what this folder holds, with what it held before."""
-    known = _known_plan(out) if (out / PLAN).is_file() else {"scale": scale}
-    if known["scale"] != scale:
+    # Rows of two scales would stand in the same cells.
+    earlier = _known_plan(out) if (out / PLAN).is_file() else {"scale": scale}
+    if earlier["scale"] != scale:
         raise OptionError(
-            f"expected a folder of scale {scale}, found one of scale {known['scale']} at {out}; give "
+            f"expected a folder of scale {scale}, found one of scale {earlier['scale']} at {out}; give "
             "another --out"
         )
-    all_names = {*known.get("experiments", ()), *names}
+
+    all_names = {*earlier.get("experiments", ()), *names}
     record = {
         "scale": scale,
         "experiments": [name for name in experiment_ids() if name in all_names],
-        "seeds": sorted({*known.get("seeds", ()), *seeds}),
+        "seeds": sorted({*earlier.get("seeds", ()), *seeds}),
     }
     write_result(out / PLAN, {**record, **circumstances()})
 
@@ -237,19 +244,21 @@ def _report(
     results: Path, experiments: Sequence[Experiment], formats: Sequence[str], out: Path
 ) -> None:
     """Collect rows anew where the jobs are, print the tables, and write the reports."""
-    known = _known_plan(results)
-    scale = scale_named(known["scale"])
+    earlier = _known_plan(results)
+    scale = scale_named(earlier["scale"])
+    # Rows are made anew each time, since this version may read more from what jobs wrote. A folder that
+    # was published has rows alone.
     if (results / "jobs").is_dir():
-        known_experiments = [experiment(name) for name in known["experiments"]]
-        planned = plan(known_experiments, scale, known["seeds"])
-        rows = collect(planned, known_experiments, Paths(results.resolve()))
+        all_experiments = list(map(experiment, earlier["experiments"]))
+        planned = plan(all_experiments, scale, earlier["seeds"])
+        rows = collect(planned, all_experiments, Paths(results.resolve()))
         write_rows(results / ROWS, _with_kept(rows, results))
 
     tables = results_of(read_rows(results / ROWS), experiments)
     print_results(tables)
 
-    about = (("scale", f"{scale.name}: {scale.about}"), *tables.about)
-    tables = replace(tables, about=about, notes=scale.notes)
+    scale_line = ("scale", f"{scale.name}: {scale.about}")
+    tables = replace(tables, about=(scale_line, *tables.about), notes=scale.notes)
     writers = [partial(write_report, tables, results, out, name) for name in dict.fromkeys(formats)]
     print("\n".join(dict.fromkeys(map(report_line, writers))))
 
@@ -279,7 +288,7 @@ def _left(planned: Plan, out: Path) -> Plan:
         cell for cell in planned.cells if (cell.experiment, cell.method.name, cell.job) not in ran
     ]
 
-    # The list grows while it is read: what a job needs is left too, and what that needs.
+    # What a job needs is left too, and what that needs: the list grows while it is read.
     names = [cell.job for cell in cells if cell.job is not None]
     for name in names:
         names += planned.jobs[name].needs.values()
