@@ -77,8 +77,11 @@ class KnowledgeBase:
     def __init__(self, entries: Iterable[Knowledge] = (), encoder: str | None = None):
         self.encoder = encoder
         self._entries = list(entries)
-        made = TransformerEncoder(encoder, device="auto") if encoder else None
-        self._coder: Encoder = made or _BagOfWords(())
+        self._coder: Encoder = _BagOfWords(())
+        if encoder:
+            self._coder = TransformerEncoder(encoder, device="auto")
+
+        # States recur often, so each distinct text is encoded once and entries refer to its row.
         self._vectors: NDArray[Any] = np.zeros((0, 0))  # of each distinct text, the oldest first
         self._rows: NDArray[np.intp] = np.zeros(0, np.intp)  # which of them each entry has
 
@@ -102,7 +105,11 @@ class KnowledgeBase:
             return []
         self._encode()
         similarity = self._vectors @ self._coder.encode([knowledge], "query")[0]
-        order = np.argsort(-similarity.astype(np.float64).round(6)[self._rows], kind="stable")
+
+        # Rounded, so that noise in the last digits never decides which of two equals comes first;
+        # a stable sort then leaves the older one in front.
+        entry_similarity = similarity.astype(np.float64).round(6)[self._rows]
+        order = np.argsort(-entry_similarity, kind="stable")
         return [self._entries[index] for index in order[:k]]
 
     def save(self, path: Path) -> None:
@@ -138,52 +145,71 @@ class KnowledgeBase:
         base = cls((), encoder)
         for query, _ in chain.from_iterable(map(transitions_of, trajectories)):
             text = state_text(query.env_id, query.goal, query.history, query.state)
-            base.add(Knowledge(text, query.history[-1].action or "", query.action))
+            previous_action = query.history[-1].action or ""  # the first observation has none
+            base.add(Knowledge(text, previous_action, query.action))
         return base
 
     def _encode(self) -> None:
         """Encode the texts that are new; with bags of words all, whose weights changed."""
-        if len(self._rows) < len(self._entries):
-            texts = [entry.knowledge for entry in self._entries]
-            row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-            self._rows = np.array([row_of[text] for text in texts])
-            if self.encoder is None:
-                self._coder, self._vectors = _BagOfWords(texts), np.zeros((0, 0))
-            known = self._vectors if len(self._vectors) else self._coder.encode([], "query")
-            new = self._coder.encode(list(row_of)[len(known) :], "query")
-            self._vectors = np.concatenate([known, new])
+        if len(self._rows) == len(self._entries):
+            return
+
+        texts = [entry.knowledge for entry in self._entries]
+        row_by_text = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+        self._rows = np.array([row_by_text[text] for text in texts])
+        if self.encoder is None:
+            self._coder = _BagOfWords(texts)
+            self._vectors = np.zeros((0, 0))
+
+        # An encoder says only by encoding how wide its vectors are, also where there are none.
+        old_vectors = self._vectors
+        if len(old_vectors) == 0:
+            old_vectors = self._coder.encode([], "query")
+        new_texts = list(row_by_text)[len(old_vectors) :]
+        new_vectors = self._coder.encode(new_texts, "query")
+        self._vectors = np.concatenate([old_vectors, new_vectors])
 
     def _digest(self) -> str:
+        """Return a digest of all texts, by which a file of vectors proves to be theirs."""
         texts = json.dumps([entry.knowledge for entry in self._entries])
         return hashlib.sha256(texts.encode("ascii")).hexdigest()
 
     def _save_vectors(self, file: Path) -> None:
-        if self.encoder is not None and self._entries:
-            self._encode()
-            with replacing_file(file) as out:
-                np.savez(out, encoder=self.encoder, texts=self._digest(), vectors=self._vectors)
+        """Write an encoder's vectors; those of bags of words change with each text that is added."""
+        if self.encoder is None or not self._entries:
+            return
+        self._encode()
+        with replacing_file(file) as out:
+            np.savez(out, encoder=self.encoder, texts=self._digest(), vectors=self._vectors)
 
     def _load_vectors(self, file: Path) -> None:
+        """Read the vectors of a file, and check that this encoder would make the same."""
         remedy = "remove that file; it is made again where an encoder is set"
         try:
-            with np.load(file) as found:
-                made, texts, vectors = (found[key] for key in ("encoder", "texts", "vectors"))
-            if str(texts) != self._digest():
+            with np.load(file) as archive:
+                encoder = str(archive["encoder"])
+                digest = str(archive["texts"])
+                vectors = archive["vectors"]
+            if digest != self._digest():
                 raise ValueError("those of other texts")
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise DataCorrupt(f"expected vectors in {file}, found: {error}; {remedy}") from error
-        now = vectors[:0]
-        if str(made) == self.encoder:  # in name: it may have been trained since
-            now = self._coder.encode([self._entries[0].knowledge], "query")
-        if now.shape != vectors[:1].shape or now[0] @ vectors[0] < _SAME:
+
+        # The same name is not enough: a folder's model may have been trained since. So the first
+        # text is encoded again, and compared.
+        sample = vectors[:0]
+        if encoder == self.encoder:
+            sample = self._coder.encode([self._entries[0].knowledge], "query")
+        if sample.shape != vectors[:1].shape or sample[0] @ vectors[0] < _SAME:
             raise OptionError(
-                f"expected the encoder {str(made)!r:.200}, as it was when it made {file}, found "
+                f"expected the encoder {encoder!r:.200}, as it was when it made {file}, found "
                 f"{self.encoder!r:.200}; set encoder to that one, or {remedy}"
             )
         self._vectors = vectors
 
 
 def _entry(record: dict[str, Any]) -> Knowledge:
+    """Return the entry of a line of JSON."""
     values = [record[key] for key in Knowledge._fields]
     if not all(isinstance(value, str) for value in values):
         raise TypeError("a value is no text")
@@ -197,53 +223,78 @@ class _BagOfWords:
 
     def __init__(self, texts: Sequence[str]):
         bags = [set(_WORD.findall(text.lower())) for text in texts]
-        shared = sorted(Counter(chain.from_iterable(bags)).items())
-        self._weights = {
-            word: (column, math.log((1 + len(texts)) / (1 + count)) + 1)
-            for column, (word, count) in enumerate(shared)
-        }
+        texts_with_word = Counter(chain.from_iterable(bags))
+
+        # Columns in the order of the words: the order of sets differs between processes, and with
+        # it the last digits of sums.
+        self._weights = {}
+        for column, (word, count) in enumerate(sorted(texts_with_word.items())):
+            rarity = math.log((1 + len(texts)) / (1 + count)) + 1
+            self._weights[word] = (column, rarity)
 
     def encode(self, texts: Sequence[str], side: Side) -> Vectors:
-        found = np.zeros((len(texts), len(self._weights)), np.float32)
+        vectors = np.zeros((len(texts), len(self._weights)), np.float32)
         for row, text in enumerate(texts):
             for word in filter(self._weights.__contains__, _WORD.findall(text.lower())):
                 column, weight = self._weights[word]
-                found[row, column] += weight
-        found /= np.linalg.norm(found, axis=1, keepdims=True).clip(1)  # less is none: it is 0
-        return found
+                vectors[row, column] += weight
+
+        # A known word weighs 1 or more. A norm below 1 is thus 0: a text without a known word, whose
+        # vector stays 0.
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True).clip(1)
+        return vectors
 
 
 def verb_of(action: str) -> str:
     """Return the first word of an action, in lower case: of ``search[pen]`` it is ``search``."""
-    found = _WORD.search(action)
-    return "" if found is None else found[0].lower()
+    word = _WORD.search(action)
+    return "" if word is None else word[0].lower()
 
 
 def next_verbs(neighbours: Sequence[Knowledge], previous_action: str) -> dict[str, float]:
     """Return how the next verb is distributed among neighbours with the same verb before."""
-    before = verb_of(previous_action)
-    same = Counter(verb_of(n.action) for n in neighbours if verb_of(n.previous_action) == before)
-    total = sum(same.values())
-    return {verb: count / total for verb, count in sorted(same.items())}
+    previous_verb = verb_of(previous_action)
+    counts: Counter[str] = Counter()
+    for neighbour in neighbours:
+        if verb_of(neighbour.previous_action) == previous_verb:
+            counts[verb_of(neighbour.action)] += 1
+
+    total = counts.total()
+    return {verb: count / total for verb, count in sorted(counts.items())}
 
 
-def mixed_verbs(agent: dict[str, float], known: dict[str, float], gamma: float) -> dict[str, float]:
-    """Return ``gamma * P_agent + (1 - gamma) * P_know`` over the agent's verbs."""
-    own = normalized(agent, agent)
-    base = normalized(known, agent)
-    if not base:
-        return own or dict.fromkeys(agent, 1 / len(agent)) if agent else {}
-    if not own:
-        return base
-    return {verb: gamma * own[verb] + (1 - gamma) * base[verb] for verb in agent}
+def mixed_verbs(
+    agent_verbs: dict[str, float], base_verbs: dict[str, float], gamma: float
+) -> dict[str, float]:
+    """Return ``gamma * P_agent + (1 - gamma) * P_know`` over the agent's verbs.
+
+    Where one of the two says nothing of these verbs the other decides; where neither does, all are
+    equal.
+    """
+    agent_shares = normalized(agent_verbs, agent_verbs)
+    base_shares = normalized(base_verbs, agent_verbs)
+    if agent_shares and base_shares:
+        mixed = {}
+        for verb in agent_verbs:
+            mixed[verb] = gamma * agent_shares[verb] + (1 - gamma) * base_shares[verb]
+        return mixed
+
+    equal_shares = {verb: 1 / len(agent_verbs) for verb in agent_verbs}
+    return base_shares or agent_shares or equal_shares
 
 
 def normalized(values: dict[str, float], verbs: Iterable[str]) -> dict[str, float]:
     """Return values over some verbs with the sum 1; empty where they have none."""
-    found = {verb: values.get(verb, 0.0) for verb in verbs}
-    found = {verb: value if 0 < value < math.inf else 0.0 for verb, value in found.items()}
-    total = sum(found.values())
-    return {verb: value / total for verb, value in found.items()} if total > 0 else {}
+    positive = dict.fromkeys(verbs, 0.0)
+    for verb in positive:
+        value = values.get(verb, 0.0)
+        if 0 < value < math.inf:  # a model may give nan or inf: such a verb counts as impossible
+            positive[verb] = value
+
+    total = sum(positive.values())
+    if total <= 0:
+        return {}
+    return {verb: value / total for verb, value in positive.items()}
 
 
 def task_request(view: View, config: WKMConfig) -> Generate:
@@ -260,10 +311,19 @@ def state_request(view: View, config: WKMConfig) -> Generate:
 def _knowledge_request(
     view: View, config: WKMConfig, kind: str, tokens: int, **slots: str
 ) -> Generate:
+    """Return a question to the knowledge model, which has an adapter of its own or none."""
     messages = ask_apart(view, config, f"wkm_{kind}", tokens, **slots)
-    how: dict[str, Any] = {"temperature": config.knowledge_temperature, "top_p": 1.0}
-    asked = ask_text(view, config, messages, f"{kind} knowledge", tokens, **how)
-    return replace(asked, adapter=config.knowledge_adapter)
+    request = ask_text(
+        view,
+        config,
+        messages,
+        f"{kind} knowledge",
+        tokens,
+        temperature=config.knowledge_temperature,
+        top_p=1.0,
+    )
+    # Not through `ask_text`, for which no adapter means that of the agent.
+    return replace(request, adapter=config.knowledge_adapter)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,40 +413,44 @@ class WKMAgent:
         knowledge = yield from self._task_knowledge(view)
         messages = acting_prompt(view, self.config, replies, knowledge)
         verbs = self._verbs(view)
+
+        # State knowledge goes to the knowledge base alone, never into the agent's prompt, as
+        # published.
         state, lead = yield from self._state_and_thought(view, messages, bool(verbs))
         neighbours = self.knowledge.retrieve(state, self.config.neighbours)
-        previous = view.history[-1].action or ""
-        known = next_verbs(neighbours, previous)
+        base_verbs = next_verbs(neighbours, view.history[-1].action or "")
         notes: dict[str, Any] = {
             "state_knowledge": state,
             "neighbours": len(neighbours),
-            "known_verbs": _rounded(known),
+            "known_verbs": _rounded(base_verbs),
         }
-        if not verbs:
+        if not verbs:  # an open action space and an empty base: the agent alone decides
             draft = yield from draft_action(view, self.config, messages)
             replies[view.step] = draft.shown
             return Decision(draft.action, notes=notes | draft.notes() | {"gamma": 1.0})
-        mixed, how = yield from self._choose_verb(messages, lead, verbs, known)
+
+        mixed, verb_notes = yield from self._choose_verb(messages, lead, verbs, base_verbs)
         verb = max(verbs, key=lambda option: mixed[option])
         action = yield from self._complete(view, messages, lead, verb)
         replies[view.step] = f"{lead}Action: {action}"
         decoding = self.config.decoding if view.admissible_actions else "free"
-        return Decision(action, notes=notes | how | {"verb": verb, "decoding": decoding})
+        return Decision(action, notes=notes | verb_notes | {"verb": verb, "decoding": decoding})
 
     def _verbs(self, view: View) -> tuple[str, ...]:
+        """Return the verbs that an action may begin with, each once, in an order that never varies."""
         if view.admissible_actions:
-            found = [verb_of(action) for action in view.admissible_actions]
+            verbs = [verb_of(action) for action in view.admissible_actions]
         else:
-            found = sorted({verb_of(entry.action) for entry in self.knowledge})
-        return tuple(dict.fromkeys(verb for verb in found if verb))
+            verbs = sorted({verb_of(entry.action) for entry in self.knowledge})
+        return tuple(dict.fromkeys(verb for verb in verbs if verb))
 
     def _task_knowledge(self, view: View) -> Generator[Request, Reply, str]:
         """Return the task knowledge; written once and then remembered."""
         if not self.config.task_knowledge:
             return ""
         if "task_knowledge" not in view.memory:
-            said: Completion = yield task_request(view, self.config)
-            view.memory["task_knowledge"] = without_thoughts(said.text)
+            reply: Completion = yield task_request(view, self.config)
+            view.memory["task_knowledge"] = without_thoughts(reply.text)
         return str(view.memory["task_knowledge"])
 
     def _state_and_thought(
@@ -394,19 +458,24 @@ class WKMAgent:
     ) -> Generator[Request, Reply, tuple[str, str]]:
         """Return the state knowledge, and, if it is to think, what the agent says before its action."""
         config = self.config
-        asked: list[Generate] = []
+
+        # Neither text needs the other, so both are asked for in one batch.
+        requests: list[Generate] = []
         if config.state_knowledge == "lm":
-            asked.append(state_request(view, config))
+            requests.append(state_request(view, config))
         if thinks and config.prompts == "standard":
             stop = ("Action:", *STOP)
-            asked.append(ask_text(view, config, messages, "thought", config.draft_tokens, stop))
-        said: list[Completion] = (yield asked) if asked else []
-        texts = [without_thoughts(completion.text).strip() for completion in said]
+            requests.append(ask_text(view, config, messages, "thought", config.draft_tokens, stop))
+        replies: list[Completion] = []
+        if requests:
+            replies = yield requests
+
+        texts = [without_thoughts(reply.text).strip() for reply in replies]
         if config.state_knowledge == "lm":
             state = texts.pop(0)
         else:
             state = state_text(view.env_id, view.goal, view.history, view.facts)
-        lead = texts[0] + "\n" if texts and texts[0] else ""
+        lead = f"{texts[0]}\n" if texts and texts[0] else ""
         return state, lead
 
     def _choose_verb(
@@ -414,49 +483,63 @@ class WKMAgent:
         messages: tuple[Message, ...],
         lead: str,
         verbs: Sequence[str],
-        known: dict[str, float],
+        base_verbs: dict[str, float],
     ) -> Generator[Request, Reply, tuple[dict[str, float], dict[str, Any]]]:
-        words = tuple(f" {verb}" for verb in verbs)
-        thinking = self.config.asks_to_think
-        prefix = f"{lead}Action:"
-        asked = NextWord(messages, words, prefix, self.config.adapter, "verb", thinking)
-        found: WordProbabilities = yield asked
-        agent = dict(zip(verbs, found.probabilities, strict=True))
-        mixed = mixed_verbs(agent, known, self.config.gamma)
-        useful = any(known.get(verb) for verb in verbs)
+        """Return how probable each verb is to agent and knowledge base together, and notes on it."""
+        request = NextWord(
+            messages,
+            tuple(f" {verb}" for verb in verbs),
+            f"{lead}Action:",
+            self.config.adapter,
+            "verb",
+            self.config.asks_to_think,
+        )
+        reply: WordProbabilities = yield request
+        agent_verbs = dict(zip(verbs, reply.probabilities, strict=True))
+        mixed = mixed_verbs(agent_verbs, base_verbs, self.config.gamma)
+
+        # Where the base says nothing of these verbs the agent decided alone: that is gamma = 1.
+        base_counts = any(base_verbs.get(verb) for verb in verbs)
         return mixed, {
-            "agent_verbs": _rounded(normalized(agent, verbs)),
+            "agent_verbs": _rounded(normalized(agent_verbs, verbs)),
             "mixed_verbs": _rounded(mixed),
-            "gamma": self.config.gamma if useful else 1.0,
+            "gamma": self.config.gamma if base_counts else 1.0,
         }
 
     def _complete(
         self, view: View, messages: tuple[Message, ...], lead: str, verb: str
     ) -> Generator[Request, Reply, str]:
+        """Return the action that the agent makes of a verb."""
         config = self.config
         if config.decoding != "free" and view.admissible_actions:
             actions = [text for text in view.admissible_actions if verb_of(text) == verb]
-            chosen = yield from choose_action(
+            action, _ = yield from choose_action(
                 view, config, messages, f"{lead}Action:", actions=actions, purpose="action"
             )
-            return chosen[0]
+            return action
+
         prefix = f"{lead}Action: {verb}"
-        said: Completion = yield ask_text(
+        reply: Completion = yield ask_text(
             view, config, messages, "action", config.draft_tokens, ("\n",), prefix
         )
-        action = parse_action(said.text)
-        if action is None or verb_of(action) != verb:
-            line = said.text.partition("\n")[0].rstrip()
+
+        # A model may go on after the verb, or begin its reply anew with a label and the verb. Where
+        # it goes on without the blank after the verb, that is put back.
+        written_action = parse_action(reply.text)
+        if written_action is None or verb_of(written_action) != verb:
+            line = reply.text.partition("\n")[0].rstrip()
             gap = " " if line[:1].isalnum() else ""
-            action = clean_action(f"{verb}{gap}{line}") or verb
-        listed = meant_action(action, view.admissible_actions or ())
-        return action if listed is None else listed.action
+            written_action = clean_action(f"{verb}{gap}{line}") or verb
+        listed = meant_action(written_action, view.admissible_actions or ())
+        return written_action if listed is None else listed.action
 
 
 def acting_prompt(
     view: View, config: WKMConfig, replies: Mapping[int, str] | None = None, knowledge: str = ""
 ) -> tuple[Message, ...]:
     r"""Return the conversation that asks for an action, with what is known of the task in it."""
+    # Twice its tokens: read again as a text, what was written may have more tokens than when it
+    # was written.
     limit = min(2 * config.task_tokens, config.max_length // 4)
     text = cut_text(knowledge.strip(), limit, view.count_tokens)
     system = prompt_of(config, "wkm_agent", knowledge=text)[-1].content if text else ""
