@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..vector import vector_of
+from . import kinds as kinds  # those that `WebEnv` chooses from
 from .canonicalizer import WebCanonicalizer
 from .env import WebEnv
 from .live import KeyNodeReport, gaia_correct, key_node_report, read_tasks

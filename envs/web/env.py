@@ -1,4 +1,7 @@
-"""`WebEnv`: web pages as text, on generated sites and on live ones."""
+"""`WebEnv`: web pages as text. What its kinds share, and the choice between them.
+
+The kinds are in `comap.envs.web.kinds`: generated sites, MiniWoB++, and the tasks of a file.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -21,21 +24,18 @@ from .browser import HEIGHT, WIDTH
 from .canonicalizer import WebCanonicalizer, admissible_of, narrate
 from .chromium import Chromium
 from .engine import Effect, Engine
-from .judge import Judge
 from .lines import REFUSED, ROOT, Tree, read_page, write_answer, write_tree
-from .live import FILES, Acted, LiveTask, TaskFile, open_tasks
-from .live_chromium import LiveChromium, check_live
-from .miniwob import MiniWob, task_of
-from .miniwob import panel_of as tasks_of_miniwob
-from .sites import HOSTS
-from .tasks import SPLITS, Task, load, panel_of
+from .live import FILES, LiveTask
+from .tasks import Task
 from .twin import Twin
 
-BENCHMARKS = ("embedded", "miniwob", "webvoyager", "mind2web-live", "gaia-web")
+BENCHMARKS = ("embedded", "miniwob", *FILES)
 ENGINES = ("auto", "twin", "chromium")
 OBSERVATIONS = ("page", "viewport")
 DIALECTS = ("comap", "webevolver")
 _FOCUSED = ("checkbox", "radio", "combobox", "textbox", "searchbox")
+
+AnyTask = TypeVar("AnyTask", Task, LiveTask)
 
 
 class Progress(NamedTuple):
@@ -51,29 +51,37 @@ class Progress(NamedTuple):
     focus: int = 0  # the number of the line that has it; 0 for none
 
 
-def _only_for_files(benchmark: str) -> str:
-    files = ", ".join(map(repr, FILES))
-    return (
-        f"tasks, judge and allowed_hosts are for benchmark={files}, found benchmark={benchmark!r}; "
-        "leave them out"
-    )
-
-
 def _briefing_of(benchmark: str, dialect: str) -> Briefing:
     """Return what a language model is told, with the changes that options make in it."""
     changes = [option for option in (benchmark, dialect) if option in ("miniwob", "webevolver")]
     return Briefing.of_package(__package__ or "", *changes)
 
 
-def _site_names(sites: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of sites that were asked for; one alone may be given as a text."""
-    names = (sites,) if isinstance(sites, str) else sites
-    if not isinstance(names, list | tuple) or not all(type(name) is str for name in names):
-        raise OptionError(f"sites must be names, as in sites=['shop'], not {sites!r:.200}")
-    return tuple(names)
+class _MadeByBenchmark:
+    """Makes of ``WebEnv(benchmark=...)`` an environment of the kind that plays the benchmark.
+
+    It is a class of its own, behind `WebEnv`, since `inspect.signature` of a class that defines
+    ``__new__`` itself is that of ``__new__``; that of `WebEnv` says which options there are.
+    """
+
+    benchmarks: ClassVar[tuple[str, ...]] = BENCHMARKS
+    _kinds: ClassVar[dict[str, type[Any]]] = {}
+
+    def __init_subclass__(cls, *, benchmarks: tuple[str, ...] = (), **others: Any) -> None:
+        super().__init_subclass__(**others)
+        if benchmarks:
+            cls.benchmarks = benchmarks
+            cls._kinds.update(dict.fromkeys(benchmarks, cls))
+
+    def __new__(cls, *, benchmark: str = "embedded", **options: Any) -> Self:
+        if cls is not WebEnv:  # a kind itself was asked for, or is unpickled
+            return super().__new__(cls)
+        check_choice("benchmark", benchmark, BENCHMARKS)
+        kind: type[Self] = cls._kinds[benchmark]
+        return super().__new__(kind)
 
 
-class WebEnv(TextEnv):
+class WebEnv(_MadeByBenchmark, TextEnv, Generic[AnyTask]):
     """Web pages as their accessibility trees, and actions on their lines, as in WebEvolver.
 
     ## Description
@@ -88,6 +96,9 @@ class WebEnv(TextEnv):
 
     ``benchmark="miniwob"`` has the 130 pages of MiniWoB++, with their own scripts, in Chromium. Time is
     virtual: each action takes a second. What only scripts listen at has a line with the role ``clickable``.
+
+    Generated sites, MiniWoB++ and tasks of files have a subclass each; ``WebEnv(benchmark=...)`` makes an
+    environment of the right one.
 
     ## Action Space
     ``Unicode``: any text. ``click [7]``, ``type [7] [words] [1]`` (1 presses Enter), ``select [7]
@@ -232,8 +243,16 @@ class WebEnv(TextEnv):
     env_id = "comap/Web-v0"
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 1}  # noqa: RUF012
     info_extras: ClassVar[Mapping[str, Any]] = MappingProxyType(
-        {"url": "", "title": "", "answer": None, "key_nodes": (), "refused": "", "verdict": ""}
-        | {"dialogs": (), "screenshot": None}
+        {
+            "url": "",
+            "title": "",
+            "answer": None,
+            "key_nodes": (),
+            "refused": "",
+            "verdict": "",
+            "dialogs": (),
+            "screenshot": None,
+        }
     )
     info_kept: ClassVar[tuple[str, ...]] = ("verdict", "screenshot")
     local_options: ClassVar[frozenset[str]] = frozenset(
@@ -243,6 +262,11 @@ class WebEnv(TextEnv):
     state_text = staticmethod(narrate)
     briefing = Briefing.of_package(__package__ or "")
 
+    _engine: Engine
+    _panel: Panel
+
+    # A kind takes the options that are its own, chooses an engine, and passes the others on. So the
+    # options of one kind alone arrive here only where another kind was given them.
     def __init__(  # noqa: PLR0913 options of the environment, as gymnasium.make passes them
         self,
         *,
@@ -262,65 +286,88 @@ class WebEnv(TextEnv):
         **common: Any,
     ):
         super().__init__(**common)
-        check_choice("benchmark", benchmark, BENCHMARKS)
+        self._settings = self._checked_settings(benchmark, engine, observation, dialect)
+        self._refuse_others_options(level, sites, tasks, judge, allowed_hosts)
+        self.briefing = _briefing_of(benchmark, dialect)
+        self.canonicalizer = WebCanonicalizer()
+        self._suggests = True
+        self._viewport = observation == "viewport"
+        self._browser_options: dict[str, Any] = {
+            "browser": browser,
+            "pictures": self.render_mode == "rgb_array",
+            "sandbox": sandbox,
+            "viewport": self._viewport,
+        }
+        self._wanted: AnyTask | None = None
+        self._progress = Progress()
+        self._page = ""
+        self._tab = ""
+
+    def _checked_settings(
+        self, benchmark: str, engine: str, observation: str, dialect: str
+    ) -> dict[str, str]:
+        """Return the settings of all kinds, in the order that records have them in."""
+        check_choice("benchmark", benchmark, self.benchmarks)
         check_choice("engine", engine, ENGINES)
         check_choice("observation", observation, OBSERVATIONS)
         check_choice("dialect", dialect, DIALECTS)
-        if benchmark != "embedded" and (level is not None or sites):
+        return {
+            "benchmark": benchmark,
+            "engine": engine,
+            "observation": observation,
+            "dialect": dialect,
+        }
+
+    def _refuse_others_options(
+        self,
+        level: int | None,
+        sites: Sequence[str],
+        tasks: str | os.PathLike[str] | None,
+        judge: Any,
+        allowed_hosts: Sequence[str],
+    ) -> None:
+        """Raise `OptionError` where an option was given that only another kind has."""
+        benchmark = self._settings["benchmark"]
+        if level is not None or sites:
             raise OptionError(
                 f"level and sites are for benchmark='embedded', found benchmark={benchmark!r}; leave "
                 "them out"
             )
-        if benchmark not in FILES and not (tasks is None and judge is None and not allowed_hosts):
-            raise OptionError(_only_for_files(benchmark))
-        self._judge = judge if judge is None or isinstance(judge, Judge) else Judge(judge)
-        self._file: TaskFile | None = None
-        if benchmark in FILES:
-            check_choice("the web's split", split, SPLITS)
-            self._file = open_tasks(benchmark, data_dir, tasks, split)
-        is_live = self._file is not None and not self._file.hosts <= set(HOSTS)
-        miniwob, pictures = benchmark == "miniwob", self.render_mode == "rgb_array"
-        self._viewport = observation == "viewport"
-        needs = {"benchmark='miniwob'": miniwob, "a live site": is_live}
-        needs |= {"render_mode='rgb_array'": pictures, "observation='viewport'": self._viewport}
-        browsed = [option for option, chosen in needs.items() if chosen]
-        if engine == "auto":
-            engine = "chromium" if browsed else "twin"
-        if browsed and engine != "chromium":
+        if tasks is not None or judge is not None or allowed_hosts:
+            files = ", ".join(map(repr, FILES))
             raise OptionError(
-                f"{browsed[0]} needs a browser, found engine={engine!r}, which has no layout, scripts, "
+                f"tasks, judge and allowed_hosts are for benchmark={files}, found "
+                f"benchmark={benchmark!r}; leave them out"
+            )
+
+    def _settle_engine(self, need: str = "") -> None:
+        """Settle which engine plays: a browser wherever an option needs one, else the twin.
+
+        Args:
+            need: What of the kind itself needs a browser, for the error; empty for nothing.
+        """
+        needs = [need] if need else []
+        if self._browser_options["pictures"]:
+            needs.append("render_mode='rgb_array'")
+        if self._viewport:
+            needs.append("observation='viewport'")
+
+        engine = self._settings["engine"]
+        if engine == "auto":
+            engine = "chromium" if needs else "twin"
+        if needs and engine != "chromium":
+            raise OptionError(
+                f"{needs[0]} needs a browser, found engine={engine!r}, which has no layout, scripts, "
                 "pictures or network; use engine='chromium'"
             )
-        if self._file is not None and is_live:
-            check_live(self._file.hosts, allowed_hosts, sandbox)
-        self.briefing = _briefing_of(benchmark, dialect)
-        self._settings = {"benchmark": benchmark, "engine": engine, "observation": observation}
-        self._settings["dialect"] = dialect
-        if self._file is None:
-            names = _site_names(sites)
-            self._panel = tasks_of_miniwob(split) if miniwob else panel_of(split, level, names)
-        else:
-            self._panel = Panel.of(self._file.tasks, split, SPLITS)
-            self._settings["tasks"] = self._file.sha256
-            self._settings["judge"] = "none" if self._judge is None else self._judge.name
-        self._own_limit = self._limit
-        browser_options = (browser, pictures, sandbox, self._viewport)
-        self._engine: Engine
-        if is_live:
-            self._settings["allowed_hosts"] = " ".join(sorted(allowed_hosts))
-            self._engine = LiveChromium(allowed_hosts, *browser_options)
-        elif miniwob:
-            self._engine = MiniWob(*browser_options)
-        elif engine == "chromium":
-            self._engine = Chromium(*browser_options)
-        else:
-            self._engine = Twin()
-            self.metadata = TextEnv.metadata
-        self.canonicalizer = WebCanonicalizer()
-        self._wanted: Task | LiveTask | None = None
-        self._progress = Progress()
-        self._page = self._tab = ""
-        self._suggests = not is_live
+        self._settings["engine"] = engine
+
+    def _create_engine(self) -> Engine:
+        """Return the engine that was settled on, for pages of the generated sites."""
+        if self._settings["engine"] == "chromium":
+            return Chromium(**self._browser_options)
+        self.metadata = TextEnv.metadata  # the twin has no pictures
+        return Twin()
 
     @property
     def tasks(self) -> Panel:
@@ -328,7 +375,7 @@ class WebEnv(TextEnv):
         return self._panel
 
     @property
-    def wanted(self) -> Task | LiveTask:
+    def wanted(self) -> AnyTask:
         """The task with its answer and its plan. For checks, not for agents or world models."""
         if self._wanted is None:
             self._refuse_step()
@@ -345,8 +392,12 @@ class WebEnv(TextEnv):
 
     def fingerprint(self) -> dict[str, str]:
         """Return what must agree for two results to be comparable: the browser's version, too."""
+        fingerprint = super().fingerprint()
         version = getattr(self._engine, "version", "")
-        return super().fingerprint() | ({"browser": version.partition(".")[0]} if version else {})
+        if version:
+            # Browsers renew themselves every few weeks: minor versions count as the same.
+            fingerprint["browser"] = version.partition(".")[0]
+        return fingerprint
 
     def close(self) -> None:
         """Let go of the page in the browser; the browser stays for others until Python ends."""
@@ -356,6 +407,7 @@ class WebEnv(TextEnv):
         """Return the page as a picture, an array of height, width and 3 colors; or the text."""
         if self.render_mode != "rgb_array":
             return super().render()
+
         with needs_extra("web", "render_mode='rgb_array'"):
             from PIL import Image
         picture = getattr(self._engine, "picture", "")
@@ -363,48 +415,9 @@ class WebEnv(TextEnv):
             return np.zeros((HEIGHT, WIDTH, 3), np.uint8)
         return np.asarray(Image.open(BytesIO(b64decode(picture))).convert("RGB"))
 
-    def expert_action(self) -> str | None:
-        """Return the next action of the plan, or the way back to it; None after the end."""
-        if not self._running or not isinstance(self._wanted, Task):
-            return None
-        task, progress = self._wanted, self._progress
-        if not task.plan:
-            return None
-        if progress.astray:
-            return str(Move("goto", text=task.urls[task.fresh[progress.next]]))
-        move = read_action(task.plan[progress.next])
-        if move is not None and isinstance(self._engine, Chromium):
-            move = self._engine.toward(move)
-        return str(move)
-
-    def goal_reached(self, state: State) -> bool | None:
-        """Return whether the facts say that the task is solved; None where only the sites know."""
-        task = self.wanted
-        if isinstance(task, LiveTask) or not task.plan:
-            return None  # the page's own script or a judge knows
-        if ("done",) not in state.facts:
-            return False
-        given = next(
-            (fact[1] for fact in state.facts if fact[0] == "answer" and len(fact) == 2), ""
-        )
-        required = (node for node in task.nodes if node.required)
-        if not task.answers(given):
-            return False
-        known = task.evidence <= state.facts and all(node.met_by(state) for node in required)
-        return True if known else None
-
     def ended(self, state: State) -> bool:
         """Return whether the facts say that ``stop`` was done."""
         return ("done",) in state.facts
-
-    def score_of(self, state: State) -> float | None:
-        """Return the share of key nodes that the facts say were met; 1 if the task is solved."""
-        task = self.wanted
-        if isinstance(task, LiveTask) or not task.plan:
-            return None
-        if self.goal_reached(state):
-            return 1.0
-        return task.partial(sum(node.met_by(state) for node in task.nodes))
 
     def admissible_of(self, state: State) -> tuple[str, ...] | None:
         """Return the actions that the belief suggests, by names."""
@@ -413,58 +426,81 @@ class WebEnv(TextEnv):
     def extras(self, observation: str = "") -> dict[str, Any]:
         """Return address, title and answer, as an observation shows them."""
         extras = super().extras()
-        shown = read_page(observation)
-        if shown is not None:
-            titles = (line.name for line in shown.lines if line.role == ROOT)
-            extras |= {"url": shown.url, "title": next(titles, ""), "answer": shown.answer}
+        page = read_page(observation)
+        if page is not None:
+            titles = (line.name for line in page.lines if line.role == ROOT)
+            extras["url"] = page.url
+            extras["title"] = next(titles, "")
+            extras["answer"] = page.answer
         return extras
 
-    def _open(self, task: str) -> tuple[str, str, Outcome]:
-        self._wanted = None
-        wanted = self._load_task(task)
-        start = wanted.draft.start
-        if isinstance(wanted, LiveTask) and isinstance(self._engine, LiveChromium):
-            start = wanted.url
-        self._engine.open(wanted.world, start)
-        self._wanted = wanted
-        met = wanted.meets(frozenset(), self._engine.url, Effect())
-        self._progress, self._tab = Progress(met), ""
-        goal = self._engine.goal if isinstance(self._engine, MiniWob) else wanted.draft.goal
-        return wanted.split, goal, self._outcome_now(False)
+    # What a kind writes.
 
-    def _load_task(self, task: str) -> Task | LiveTask:
-        if isinstance(self._engine, MiniWob):
-            return task_of(task)
-        if self._file is None:
-            return load(task)
-        if task not in self._file.tasks:
-            raise self._panel.missing(task)
-        found = self._file.tasks[task]
-        limits = [limit for limit in (self._own_limit, found.limit) if limit is not None]
-        self._limit = min(limits) if limits else None
-        return found
+    def _load_task(self, task: str) -> AnyTask:
+        """Return a task by its id; raise `TaskNotFound` where there is none."""
+        raise NotImplementedError
+
+    def _judged(self, observation: str, invalid: bool) -> Outcome:
+        """Return the outcome of the last action: what is seen, and what the episode is worth by now."""
+        raise NotImplementedError
+
+    def _start_of(self, task: AnyTask) -> str:
+        """Return the address that the engine opens first."""
+        return task.draft.start
+
+    def _goal_of(self, task: AnyTask) -> str:
+        """Return the task in words, after its first page was opened."""
+        return task.draft.goal
+
+    def _score_before(self, move: Move) -> None:
+        """Score what counts on the page before an action is taken; nothing, but for tasks of files."""
+
+    def _followed(self, named: str, changed: bool) -> Progress:
+        """Return the progress with where the expert's plan stands; without a plan, as it is."""
+        return self._progress
+
+    # What the kinds share.
+
+    def _open(self, task: str) -> tuple[str, str, Outcome]:
+        self._wanted = None  # until its first page is open there is nothing to play
+        wanted = self._load_task(task)
+        self._engine.open(wanted.world, self._start_of(wanted))
+        self._wanted = wanted
+
+        # The first page may meet key nodes itself.
+        met = wanted.meets(frozenset(), self._engine.url, Effect())
+        self._progress = Progress(met)
+        self._tab = ""
+        return wanted.split, self._goal_of(wanted), self._outcome_now(False)
 
     def _act(self, action: str) -> Outcome:
         move, reason = self._read(action)
         if move is None:
             self._progress = self._progress._replace(refused=reason)
             return self._outcome_now(True)
-        if isinstance(self.wanted, LiveTask):
-            self._progress = self._scored(self.wanted, move)
+
+        self._score_before(move)
         if move.verb == "stop":
             self._progress = self._progress._replace(answer=move.text, refused="")
             return self._outcome_now(False)
+
+        # What the action's line is called, and what may change, are asked while the page is there.
         named = self._named(move)
-        before = self._engine.states, self._page
-        focus = self._focus_after(move)
+        states_before = self._engine.states
+        page_before = self._page
+        focus_after = self._focus_after(move)
+
         effect = self._engine.act(move)
         met = self.wanted.meets(self._progress.met, self._engine.url, effect)
         self._progress = self._progress._replace(met=met, refused=effect.refused)
         if not effect.refused:
-            self._progress = self._progress._replace(focus=focus())
+            self._progress = self._progress._replace(focus=focus_after())
         outcome = self._outcome_now(bool(effect.refused))
-        changed = before[0] is not self._engine.states or before[1] != self._page
-        changed = changed and not effect.refused and move.verb != "scroll"
+
+        # Scrolling changes what is shown and nothing else: the expert's plan goes on after it. Engines
+        # replace the states of the sites whenever a request changes them, so identity is enough.
+        is_other = states_before is not self._engine.states or page_before != self._page
+        changed = is_other and not effect.refused and move.verb != "scroll"
         self._progress = self._followed(named, changed)
         return outcome
 
@@ -475,25 +511,42 @@ class WebEnv(TextEnv):
             return None, "no action can be read of it"
         if self._settings["dialect"] == "comap":
             return move, ""
-        numbers, number = self._tree().numbers, move.target.number
-        if number > len(numbers):
-            return None, f"there is no line [{number}], only {len(numbers)}"
-        target = move.target._replace(number=numbers[number - 1] if number else 0)
+
+        # Upstream's tree has fewer lines than the engine's page: its numbers are translated.
+        engine_numbers = self._tree().numbers
+        number = move.target.number
+        if number > len(engine_numbers):
+            return None, f"there is no line [{number}], only {len(engine_numbers)}"
+        engine_number = engine_numbers[number - 1] if number else 0
+        target = move.target._replace(number=engine_number)
         return move._replace(target=target, enter=True), ""  # upstream always presses Enter
 
     def _focus_after(self, move: Move) -> Callable[[], int]:
         """Return what says, after an action, which line has the focus; a page that is loaded has none."""
-        engine, before = self._engine, self._progress.focus
+        engine = self._engine
+        focus_before = self._progress.focus
         if self._viewport and isinstance(engine, Chromium):
             return lambda: engine.focus  # scrolling gives all lines other numbers
-        states, url = engine.states, engine.url
         if self._settings["dialect"] == "comap" or move.verb in ("scroll", "wait", "select"):
-            return lambda: before
-        line, number = line_of(self._page, move.target)
+            return lambda: focus_before  # the dialect comap shows no focus
+
         # Enter loads a page from all fields but a textarea; the back button does nothing at the start.
-        fields = ("textbox",) if move.verb == "type" else _FOCUSED
-        after = before if move.verb == "goback" else number if line and line.role in fields else 0
-        return lambda: after if (self._engine.states is states and self._engine.url == url) else 0
+        states_before = engine.states
+        url_before = engine.url
+        line, number = line_of(self._page, move.target)
+        roles = ("textbox",) if move.verb == "type" else _FOCUSED
+        if move.verb == "goback":
+            focus = focus_before
+        elif line is not None and line.role in roles:
+            focus = number
+        else:
+            focus = 0
+
+        def focus_unless_loaded() -> int:
+            is_same_page = engine.states is states_before and engine.url == url_before
+            return focus if is_same_page else 0
+
+        return focus_unless_loaded
 
     def _tree(self) -> Tree:
         return write_tree(self._page, self._tab, self._progress.focus)
@@ -503,69 +556,31 @@ class WebEnv(TextEnv):
         self._page = self._engine.text()
         if self._settings["dialect"] == "comap":
             return self._page
-        first, _ = line_of(self._page, Target(1))
-        self._tab = self._tab or (first.name if first else "")
-        return REFUSED if invalid else self._tree().text
 
-    def _scored(self, task: LiveTask, move: Move) -> Progress:
-        """Return the progress with what the page before an action, and its target, are worth."""
-        line, at = line_of(self._page, move.target)
-        seen = self._engine if isinstance(self._engine, Chromium) else None
-        url = f"http://{self._engine.url}" if seen is None else seen.address
-        value = move.text if move.verb in ("type", "select") else line.name if line else ""
-        acted = Acted(url, at, value, None if seen is None else seen.chain)
-        scores, progress = task.scored(self._progress.scores, acted, self._judge), self._progress
-        said = task.unscored(self._judge is not None, seen is not None)
-        if move.verb == "stop":
-            pages = [turn.observation for turn in self._turns]
-            said = task.verdict(move.text, pages, self._judge) or said
-        return progress._replace(
-            scores=scores,
-            verdict=said,
-            met=frozenset(index for index, score in enumerate(scores) if score == 1),
-        )
+        # Upstream's tab has the title of the page that was opened first, and never renews it.
+        if not self._tab:
+            root, _ = line_of(self._page, Target(1))
+            self._tab = "" if root is None else root.name
+        return REFUSED if invalid else self._tree().text
 
     def _named(self, move: Move) -> str:
         """Return an action's canonical form with the name of its line in the place of the number."""
-        line, _ = line_of(self._page, move.target) if move.target.number else (None, 0)
-        if line is not None:
-            move = move._replace(target=Target(role=line.role, name=line.name))
+        if move.target.number:
+            line, _ = line_of(self._page, move.target)
+            if line is not None:
+                move = move._replace(target=Target(role=line.role, name=line.name))
         return canonical(str(move))
 
-    def _followed(self, named: str, changed: bool) -> Progress:
-        """Return where the expert's plan stands after an action."""
-        task, progress = self.wanted, self._progress
-        if isinstance(task, LiveTask) or not task.plan:
-            return progress
-        if progress.astray:
-            fresh = task.fresh[progress.next]
-            back = self._engine.url == task.urls[fresh] and named.startswith(("goto", "restart"))
-            return progress._replace(next=fresh, astray=False) if back else progress
-        if named == canonical(task.plan[progress.next]):
-            return progress._replace(next=progress.next + 1) if changed else progress
-        return progress._replace(astray=changed)
-
     def _outcome_now(self, invalid: bool) -> Outcome:
-        answer, task = self._progress.answer, self.wanted
-        shown = self._show(invalid) if answer is None else write_answer(answer)
-        if isinstance(self._engine, MiniWob):
-            reward = min(max(0.0, self._engine.verdict or 0.0), 1.0)
-            ended = self._engine.verdict is not None or answer is not None
-            return Outcome(shown, reward, reward, reward > 0, ended, invalid)
-        if isinstance(task, LiveTask):
-            score = task.share(self._progress.scores, self._progress.verdict)
-            solved, ended = score == 1, answer is not None or score == 1
-            return Outcome(shown, float(solved), score, solved, ended, invalid)
-        score = task.partial(len(self._progress.met))
-        if answer is None:
-            return Outcome(shown, score=score, invalid=invalid)
-        solved = task.solved(self._engine.states, self._progress.met, answer)
-        return Outcome(shown, float(solved), 1.0 if solved else score, solved, True)
+        answer = self._progress.answer
+        observation = self._show(invalid) if answer is None else write_answer(answer)
+        return self._judged(observation, invalid)
 
     def _info(self) -> dict[str, Any]:
         info = super()._info()
         info["key_nodes"] = tuple(sorted(self._progress.met))
-        info["refused"], info["verdict"] = self._progress.refused, self._progress.verdict
+        info["refused"] = self._progress.refused
+        info["verdict"] = self._progress.verdict
         info["dialogs"] = self._engine.dialogs
         if picture := getattr(self._engine, "picture", ""):
             info["screenshot"] = {"jpeg": picture}

@@ -56,8 +56,8 @@ class LiveChromium(Chromium):
 
     scripted = True
 
-    def __init__(self, hosts: Sequence[str], *options: Any) -> None:
-        super().__init__(*options)
+    def __init__(self, hosts: Sequence[str], **options: Any) -> None:
+        super().__init__(**options)
         self.hosts = tuple(hosts)
         self._threads, self._waiting = ThreadPoolExecutor(_THREADS), set[object]()
 

@@ -118,8 +118,8 @@ class MiniWob(Chromium):
 
     scripted = listens = True
 
-    def __init__(self, *options: Any) -> None:
-        super().__init__(*options)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self._root = _root()
         self.goal = ""
         self.verdict: float | None = None

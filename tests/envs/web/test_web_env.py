@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import pickle
 import random
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -10,6 +13,7 @@ import pytest
 
 from comap.envs.panel import evenly
 from comap.envs.web.env import WebEnv
+from comap.envs.web.kinds import GeneratedWebEnv, LiveWebEnv, MiniWobEnv
 from comap.errors import OptionError
 from comap.facts import State, diff
 from comap.metrics import delta_f1
@@ -41,6 +45,31 @@ def make(**options: Any) -> Any:
 def test_wrong_options(options: dict[str, Any], said: str) -> None:
     with pytest.raises(OptionError, match=said):
         WebEnv(**options)
+
+
+def test_one_door_makes_the_kind_that_plays_a_benchmark(tmp_path: Path, browser: str) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text('{"id": "1", "ques": "What is it?", "web": "http://shop.test/"}')
+    for kind, options in (
+        (GeneratedWebEnv, {"split": "test"}),
+        (MiniWobEnv, {"benchmark": "miniwob", "browser": browser}),
+        (LiveWebEnv, {"benchmark": "webvoyager", "tasks": tasks}),
+    ):
+        env = make(**options)
+        assert type(env) is type(WebEnv(**options)) is type(kind(**options)) is kind
+        assert env.spec.kwargs == options and env.spec.entry_point == "comap.envs.web:WebEnv"
+        copied = pickle.loads(pickle.dumps(env))
+        assert type(copied) is kind and copied.fingerprint() == env.fingerprint()
+        env.close()
+    with pytest.raises(OptionError, match="known: .miniwob."):
+        MiniWobEnv(benchmark="embedded")
+
+
+def test_the_class_says_which_options_all_kinds_have() -> None:
+    options = set(inspect.signature(WebEnv).parameters)
+    for kind in (GeneratedWebEnv, MiniWobEnv, LiveWebEnv):
+        assert set(inspect.signature(kind).parameters) - {"options"} <= options
+    assert WebEnv.takes("split") and not WebEnv.takes("expert")
 
 
 def test_refusals_are_told_and_show_the_same_page() -> None:
