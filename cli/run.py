@@ -71,8 +71,8 @@ SHIPPED_WORLD = "shipped:wm"
 """The name of the world model that comap ships; as a world model, ``shipped`` alone means it."""
 
 _SHIPPED_AGENT = "shipped:agent"
-_OWN = ("tiny", "shipped", _SHIPPED_AGENT, SHIPPED_WORLD)
-_WORLDS = ("noisy", "null", "oracle", "retrieval", *_OWN)
+_BUILT_IN = ("tiny", "shipped", _SHIPPED_AGENT, SHIPPED_WORLD)
+_WORLDS = ("noisy", "null", "oracle", "retrieval", *_BUILT_IN)
 _IN_PYTHON = {
     "language": "name the language model itself, as for --model: --world-model Qwen/Qwen3-4B",
     "cached": "name the world model, and add --world-model-cache query",
@@ -131,10 +131,14 @@ class ModelOptions(EnvOptions):
     """Number of tasks to fit the world model retrieval on."""
 
     def kind_of_world(self) -> str | None:
-        """Return which world model was asked for; what it is made of is recorded elsewhere."""
+        """Return which world model the options name, in the words of a run's record.
+
+        A language model is ``given``: its name and settings are recorded elsewhere.
+        """
         spec = self.world_model
-        if _is_own(spec):
-            return " ".join([str(spec), *(f"{k}={v}" for k, v in self.world_model_option.items())])
+        if _is_class_name(spec):
+            options = [f"{name}={value}" for name, value in self.world_model_option.items()]
+            return " ".join([str(spec), *options])
         if spec == "retrieval":
             seed = getattr(self, "seed", 0)
             return f"retrieval, fitted on {self.fit_tasks} tasks of train, seed {seed}"
@@ -148,46 +152,54 @@ class Models:
     """
 
     def __init__(self, options: ModelOptions, folder: Path, environments: Environments, seed: int):
-        self._options, self._folder, self._seed = options, folder.absolute(), seed
+        self._options = options
+        self._folder = folder.absolute()
         self._environments = environments
-        self._made: dict[str, LanguageModel] = {}
+        self._seed = seed
+        self._models: dict[str, LanguageModel] = {}
 
     def __call__(self, spec: str) -> LanguageModel:
-        if spec not in self._made:
-            self._made[spec] = self._make(spec)
-        return self._made[spec]
+        if spec not in self._models:
+            self._models[spec] = self._make(spec)
+        return self._models[spec]
 
     def world_model(self) -> AnyWorldModel:
         """Return the world model that the options name, or the config that makes one."""
-        options, spec = self._options, self._options.world_model
-        made: AnyWorldModel = spec
-        if spec is None or spec in ("oracle", "null"):
-            pass
-        elif spec == "noisy":
-            noisy = {"id": spec, "error_rate": options.error_rate, "seed": self._seed}
-            made = {**noisy, **options.world_model_option}
-        elif _is_own(spec):
-            made = {"id": spec, **options.world_model_option}
-        elif spec == "retrieval":
-            made = self._retrieval()
-        elif spec.endswith(".jsonl") and not spec.startswith("replay:"):
-            made = RetrievalWorldModel(spec)
-        else:
-            made = self._language_world_model(spec)
-        key = options.world_model_cache
-        if key is None or made is None:
-            return made
-        if not isinstance(made, str | Mapping):
-            return CachedWorldModel(made, key=key)
-        return {"id": "cached", "model": made, "key": key}
+        model = self._uncached_world_model()
+        key = self._options.world_model_cache
+        if key is None or model is None:
+            return model
+        if not isinstance(model, str | Mapping):
+            return CachedWorldModel(model, key=key)
+        return {"id": "cached", "model": model, "key": key}
 
     def check_servers(self) -> None:
         """Ask each server once, so that a wrong address, key or name is known before any play."""
-        for lm in self._made.values():
+        for lm in self._models.values():
             if isinstance(lm, OpenAILanguageModel):
                 lm.check_server()
 
+    def _uncached_world_model(self) -> AnyWorldModel:
+        options = self._options
+        spec = options.world_model
+        if spec is None or spec in ("oracle", "null"):
+            return spec
+
+        # A config instead of a model: one that belongs to an episode is made for each of them anew.
+        if spec == "noisy":
+            config = {"id": spec, "error_rate": options.error_rate, "seed": self._seed}
+            return {**config, **options.world_model_option}
+        if _is_class_name(spec):
+            return {"id": spec, **options.world_model_option}
+
+        if spec == "retrieval":
+            return self._retrieval()
+        if spec.endswith(".jsonl") and not spec.startswith("replay:"):
+            return RetrievalWorldModel(spec)
+        return self._language_world_model(spec)
+
     def _language_world_model(self, spec: str) -> LanguageWorldModel:
+        """Return a language model that is prompted to predict, with the settings that hold for it."""
         options = self._options
         if options.base_url is None:
             if spec in _IN_PYTHON and not Path(spec).exists():
@@ -203,79 +215,101 @@ class Models:
         }
         if options.prompts is not None:
             named["prompt_folder"] = str(options.prompts)
-        trained = shipped_models().settings["world_model"] if spec == SHIPPED_WORLD else {}
-        chosen = {name: value for name, value in named.items() if value is not None}
+        named = {name: value for name, value in named.items() if value is not None}
+
+        # The later ones win: what the run was begun with, how the model was trained, what is named.
         limits = _limits_of_before(self._folder, "world_model", ("max_length", "max_new_tokens"))
-        chosen = {**limits, **trained, **chosen, **options.world_model_option}
+        trained = shipped_models().settings["world_model"] if spec == SHIPPED_WORLD else {}
+        settings = {**limits, **trained, **named, **options.world_model_option}
+
         lm = self(spec)
         try:
-            model = LanguageWorldModel(lm, **chosen)
+            model = LanguageWorldModel(lm, **settings)
         except TypeError as error:
             raise OptionError(
-                f"expected options of a language world model, found {chosen!r:.200}: {error}"
+                f"expected options of a language world model, found {settings!r:.200}: {error}"
             ) from error
         check_adapter(lm, model.adapter)
         return model
 
     def _make(self, spec: str) -> LanguageModel:
+        """Load a language model, with those of the options that are about it."""
         options = self._options
         is_main = options.model in (None, spec)  # what the options of models are about
         is_bare = (
-            spec not in _OWN and kind_of(spec) == "local" and not Path(spec).expanduser().exists()
+            spec not in _BUILT_IN
+            and kind_of(spec) == "local"
+            and not Path(spec).expanduser().exists()
         )
+
+        # A bare name of a world model may be another model of the same server.
         base_url = options.base_url if is_main or is_bare else None
         if base_url is None:
-            _check_name(spec, _OWN, "model")
+            _check_name(spec, _BUILT_IN, "model")
             if is_bare and not spec.startswith((".", "/", "~")):
                 print(f"loading {spec} from the hub, where it is not on this machine", flush=True)
         hush()
+
         settings: dict[str, Any] = {}
         if is_main or kind_of(spec, base_url) == kind_of(str(options.model), options.base_url):
             settings = {"device": options.device, "dtype": options.dtype, **options.model_option}
+
+        # With two models the world model's adapter goes to the world model, and all others to the agent's.
         adapters = dict(options.adapter)
         if options.model is not None and options.world_model not in (None, options.model):
-            own = options.world_model_adapter  # the world model's own goes to that
-            adapters = {n: path for n, path in adapters.items() if (n == own) != is_main}
+            adapter_of_world = options.world_model_adapter
+            adapters = {
+                name: folder
+                for name, folder in adapters.items()
+                if (name == adapter_of_world) != is_main
+            }
         return create_language_model(
             spec, base_url=base_url, build_tiny=self._tiny, adapters=adapters or None, **settings
         )
 
     def _tiny(self) -> Path:
-        size, env_id = self._options.tiny_parameters, self._environments.env_id
-        return tiny_folder(self._folder / "model", env_id, parameters=size, seed=self._seed)
+        folder = self._folder / "model"
+        parameters = self._options.tiny_parameters
+        env_id = self._environments.env_id
+        return tiny_folder(folder, env_id, parameters=parameters, seed=self._seed)
 
     def _retrieval(self) -> RetrievalWorldModel:
         """Return a retrieval model fitted on an expert's and a random agent's episodes."""
-        path, train = self._folder / "retrieval.jsonl", partial(self._environments, "train")
+        # A run that is resumed goes on with the model that it was begun with.
+        path = self._folder / "retrieval.jsonl"
         if path.exists():
             return RetrievalWorldModel(path)
-        with closing(train()) as env:
+
+        make_env = partial(self._environments, "train")
+        with closing(make_env()) as env:
             tasks = evenly(env.get_wrapper_attr("tasks").ids, self._options.fit_tasks)
+
+        # The expert shows what actions do that lead to goals, and the random agent what others do.
         model = RetrievalWorldModel()
         for agent in (ExpertAgent(), RandomAgent(self._seed, mixed=0.1)):
-            for trajectory in run_episodes(train, agent, tasks, concurrency=1):
+            for trajectory in run_episodes(make_env, agent, tasks, concurrency=1):
                 model.fit(transitions_of(trajectory))
         model.save(path)
         return model
 
 
 def _note(text: str) -> None:
-    """Say in a line what does not stop a run, but should be known."""
+    """Print a line about what does not stop a run, but should be known."""
     print(f"comap: {text}", file=sys.stderr, flush=True)
 
 
-def _is_own(spec: str | None) -> bool:
+def _is_class_name(spec: str | None) -> bool:
     """Return whether a text names a class of the user's own: MODULE:CLASS."""
-    own = re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", spec or "") is not None
-    return own and not str(spec).startswith(("shipped:", "replay:"))
+    has_its_form = re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", spec or "") is not None
+    return has_its_form and not str(spec).startswith(("shipped:", "replay:"))
 
 
-def _check_name(spec: str, known: tuple[str, ...], what: str) -> None:
+def _check_name(spec: str, names: tuple[str, ...], kind: str) -> None:
     """Refuse what looks like a misspelled name before it is looked for on the hub."""
-    close = difflib.get_close_matches(spec, known, n=1, cutoff=0.75)
-    if close and spec not in known and not Path(spec).exists():
+    similar_names = difflib.get_close_matches(spec, names, n=1, cutoff=0.75)
+    if similar_names and spec not in names and not Path(spec).exists():
         raise OptionError(
-            f"there is no {what} {spec!r}; did you mean {close[0]!r}? (a folder of this name: "
+            f"there is no {kind} {spec!r}; did you mean {similar_names[0]!r}? (a folder of this name: "
             f"./{spec})"
         )
 
@@ -407,47 +441,53 @@ class Play(ModelOptions):
         from ..trainers.tracking import check_tracker, tracked
 
         check_tracker(self.report_to)
-        play, out = self._workers(), self.folder
-        prepared, about = self.prepared(), circumstances(PACKAGES)
+        workers = self._workers()
+        prepared = self.prepared()
+        about = circumstances(PACKAGES)
+        out = self.folder
+
+        # What should be known before it is waited for: other versions, the oracle, the calls of a step.
         note = version_note(out, about)
         if note:
             _note(note)
-        described = prepared.describe()
-        about_tasks, world_model = described["tasks"], described["world_model_in_words"] or ""
+        description = prepared.describe()
+        world_model = description["world_model_in_words"] or ""
         if NOT_TO_REPORT in world_model:
             print(f"world model: {world_model}", flush=True)
-        followed = self.options() | {  # what a tracker shows beside the curves
-            "tasks played": tasks_in_words(about_tasks["number"], about_tasks["generated"]),
-            "world model asked": world_model or "none",
-        }
         calls = getattr(prepared.agent, "calls_per_step", None)
         if callable(calls):
             print(f"a step of {self.agent} takes {calls()}", flush=True)
-        kept = env_class(self.env).engine_pool(self.concurrency)
+
+        about |= {"data_dir": self.data_dir, "workers": self.workers, "options": self.options()}
+        number = description["tasks"]["number"]
+        tracked_settings = self.options() | {  # what a tracker shows beside the curves
+            "tasks played": tasks_in_words(number, description["tasks"]["generated"]),
+            "world model asked": world_model or "none",
+        }
         with (
-            kept,
-            run_progress(len(prepared.items)) as shown,
-            tracked(shown.show, self.report_to, out, followed) as tell,
+            env_class(self.env).engine_pool(self.concurrency),
+            run_progress(len(prepared.items)) as progress,
+            tracked(progress.show, self.report_to, out, tracked_settings) as report,
         ):
             summary = run_to(
                 out,
-                replace(prepared, on_step=shown.step, on_work=shown.work, on_note=_note),
+                replace(prepared, on_step=progress.step, on_work=progress.work, on_note=_note),
                 concurrency=self.concurrency,
                 overlap=self.overlap,
                 retry_failed=self.retry_failed,
-                about=about
-                | {"data_dir": self.data_dir, "workers": self.workers, "options": self.options()},
-                play=play,
-                on_start=lambda done: tell({"event": "known", "result": {"updates": done}}),
-                on_done=lambda trials: tell({"event": "played", "trials": trials}),
+                about=about,
+                play=workers,
+                on_start=lambda count: report({"event": "known", "result": {"updates": count}}),
+                on_done=lambda trials: report({"event": "played", "trials": trials}),
             )
-            tell({"event": "done", "stage": "run", "result": summary})
+            report({"event": "done", "stage": "run", "result": summary})
+
         print()
-        played = ", ".join(filter(None, (self.env, prepared.config["split"])))
-        title = f"{self.agent} on {played}: {played_tasks(summary)}"
+        env_and_split = ", ".join(filter(None, (self.env, prepared.config["split"])))
+        title = f"{self.agent} on {env_and_split}: {played_tasks(summary)}"
         print_table(summary_table(title, summary))
-        if play is not None and play.restarts:
-            print(f"\n{play.restarts} workers were lost and replaced")
+        if workers is not None and workers.restarts:
+            print(f"\n{workers.restarts} workers were lost and replaced")
         if share_unread(summary) >= _MANY_UNREAD:
             print(f"\n{unread_replies(summary)}; {advice(prepared.agent, prepared.lm)}")
         for line in cut_replies(summary, settings_of(prepared.agent)):
@@ -455,23 +495,25 @@ class Play(ModelOptions):
         if failures(summary):
             print(f"\n{failures(summary)}\n{remedy(summary)}")
         print(f"\nrun: {out} (to look at it: comap view {shlex.quote(str(out))})")
+
+        # Some failed episodes are results; where all failed, nothing was measured.
         return 3 if sum(summary["errors"].values()) == len(prepared.items) else 0
 
     def prepared(self) -> Run:
-        """Return what is run: environment, tasks, agent and models."""
+        """Return what is run: environment, tasks, agent and models.
+
+        What is cheap to check comes first: a mistake is reported before a model is loaded. Workers on
+        Ray call this too, each for models of its own.
+        """
         from ..agents.run import Run
 
-        check_number("--seed", self.seed, 0)
-        for name in _COUNTS:
-            value, option = getattr(self, name), flag(name)
-            if value is not None:
-                check_number(option, value)
-            if name in ("horizon", "real_every") and value is not None and not self.imagined:
-                raise OptionError(f"{option} is about imagined episodes; add --imagined")
-        cls, chosen = env_class(self.env), self._with_shipped()
-        agent, agent_config = chosen._agent()
-        if chosen.model is None:
+        self._check_counts()
+        cls = env_class(self.env)
+        completed = self._with_shipped()
+        agent, agent_config = completed._agent()
+        if completed.model is None:
             check_capabilities(agent, None)
+
         split = self.split or next(reversed(cls.test_splits), None)
         options = self.env_options(split="--split")
         if self.max_episode_steps is not None:
@@ -480,71 +522,100 @@ class Play(ModelOptions):
         make_env = partial(environments, split)
         with closing(make_env()) as env:
             env.get_wrapper_attr("check_engine")()
-            known = self._tasks(env)
-        tasks = evenly(known, self.episodes)
-        if self.episodes is not None and self.episodes > len(known):
+            available_tasks = self._tasks(env)
+        tasks = evenly(available_tasks, self.episodes)
+        if self.episodes is not None and self.episodes > len(available_tasks):
             print(
-                f"there are {len(known):,} tasks, not {self.episodes:,}: all are played", flush=True
+                f"there are {len(available_tasks):,} tasks, not {self.episodes:,}: all are played",
+                flush=True,
             )
         check_out(self.folder)
-        models = Models(chosen, self.folder, environments, self.seed)
-        asks = agent_options(self.agent) is not None or _is_own(self.agent)
-        lm = models(chosen.model) if chosen.model is not None and asks else None
+
+        models = Models(completed, self.folder, environments, self.seed)
+        lm = None
+        calls_model = agent_options(self.agent) is not None or _is_class_name(self.agent)
+        if completed.model is not None and calls_model:
+            lm = models(completed.model)
         check_capabilities(agent, lm)
         world_model = models.world_model()
-        kind = chosen.kind_of_world()
+        world_model_kind = completed.kind_of_world()
         if world_model is None and not self.imagined and asks_world_model(agent):
-            world_model = kind = "oracle"
+            world_model = "oracle"
+            world_model_kind = "oracle"
+
+        # A run that has ended is shown again without its servers.
         if self.retry_failed or not (self.folder / SUMMARY).exists():
             models.check_servers()
-        played: MakeEnv = make_env
+
+        # In imagined episodes the agent asks the model that imagines them.
+        make_played_env: MakeEnv = make_env
         if self.imagined:
-            if world_model is None:
-                raise OptionError(
-                    "--imagined needs a world model to imagine with; add --world-model"
-                )
-            imagining = world_model
-            if isinstance(imagining, Mapping):  # one for all episodes, unless it belongs to one
-                made = create_world_model(imagining)
-                imagining = imagining if is_grounded(made) else made
-
-            def imagined() -> ImaginedEnv:
-                return ImaginedEnv(make_env(), imagining, self.horizon, self.real_every)
-
-            played, world_model = imagined, None
+            make_played_env = self._imagining(make_env, world_model)
+            world_model = None
+        recorded_options = {name: value for name, value in options.items() if name != "data_dir"}
         return Run(
-            make_env=played,
+            make_env=make_played_env,
             agent=agent,
             tasks=tasks,
             lm=lm,
             world_model=world_model,
             seed=self.seed,
             seeds=self.seeds,
-            keep=self._kept(len(tasks)),
+            keep=self._recorded_parts(len(tasks)),
             config={
                 "env": self.env,
                 "split": split,
-                "env_options": {k: v for k, v in options.items() if k != "data_dir"},
+                "env_options": recorded_options,
                 "agent": agent_config,
-                "world_model": kind,
+                "world_model": world_model_kind,
             },
         )
 
-    def _kept(self, tasks: int) -> Keep:
+    def _check_counts(self) -> None:
+        check_number("--seed", self.seed, 0)
+        for name in _COUNTS:
+            count = getattr(self, name)
+            option = flag(name)
+            if count is not None:
+                check_number(option, count)
+            if name in ("horizon", "real_every") and count is not None and not self.imagined:
+                raise OptionError(f"{option} is about imagined episodes; add --imagined")
+
+    def _imagining(self, make_env: MakeEnv, world_model: AnyWorldModel) -> MakeEnv:
+        """Return what makes environments whose steps a world model imagines."""
+        if world_model is None:
+            raise OptionError("--imagined needs a world model to imagine with; add --world-model")
+
+        # One model serves all episodes, unless it belongs to one: then each makes its own of the config.
+        model = world_model
+        if isinstance(world_model, Mapping):
+            created = create_world_model(world_model)
+            if not is_grounded(created):
+                model = created
+
+        def make_imagined_env() -> ImaginedEnv:
+            return ImaginedEnv(make_env(), model, self.horizon, self.real_every)
+
+        return make_imagined_env
+
+    def _recorded_parts(self, tasks: int) -> Keep:
         """Return what is recorded of calls; what a run was begun with, it is resumed with."""
         if self.keep != "auto":
             return self.keep
         if (self.folder / RUN).exists():
-            kept: Keep = read_run(self.folder / RUN).get("keep", "replies")
-            return kept
+            parts: Keep = read_run(self.folder / RUN).get("keep", "replies")
+            return parts
         return "prompts" if tasks <= _SMALL else "replies"
 
     def _with_shipped(self) -> Play:
         """Return the same with the models that comap ships where none were named."""
-        model, world = self.model, self.world_model
-        world = SHIPPED_WORLD if world == "shipped" else world
+        world_model = self.world_model
+        if world_model == "shipped":
+            world_model = SHIPPED_WORLD
         if self.base_url is not None:  # the server may have a model called shipped
-            return replace(self, world_model=world)
+            return replace(self, world_model=world_model)
+
+        model = self.model
         if model is not None:
             model = full_name(model) or model
         elif agent_options(self.agent) is not None and self.env in SHIPPED:
@@ -557,50 +628,69 @@ class Play(ModelOptions):
                     "generated tasks; --model for yours)",
                     flush=True,
                 )
-        if model == _SHIPPED_AGENT and self.agent == "comap" and world is None:
-            world = SHIPPED_WORLD
-        return replace(self, model=model, world_model=world)
+
+        # The pair comes from one training of CoMap.
+        if model == _SHIPPED_AGENT and self.agent == "comap" and world_model is None:
+            world_model = SHIPPED_WORLD
+        return replace(self, model=model, world_model=world_model)
 
     def _agent(self) -> tuple[Agent, dict[str, Any]]:
-        asks = agent_options(self.agent) is not None
-        chosen: dict[str, Any] = {}
+        """Return the agent, and those of its settings that a run records and compares."""
+        config_class = agent_options(self.agent)
+        calls_model = config_class is not None
+
+        settings: dict[str, Any] = {}
         if self.model == _SHIPPED_AGENT:  # it plays as it was trained, whatever the agent
-            settings = shipped_models().settings["agent"]
+            trained = shipped_models().settings["agent"]
             if self.agent == "comap":
-                chosen = {**settings}
-            elif asks and self.agent != "paw":  # which has prompts of its own
-                chosen = {name: value for name, value in settings.items() if name in _SHARED}
-        if asks and self.prompts is not None:
-            chosen["prompt_folder"] = str(self.prompts)
-        chosen |= {**self.config, **self.agent_option}
-        if asks or self.agent == "random":
-            chosen.setdefault("seed", self.seed)
-        made = agent_options(self.agent)
-        followed = () if made is None else tuple(made().follows_model())
-        limits = _limits_of_before(self.folder, "agent", followed)
-        agent = create_agent(self.agent, **{**limits, **chosen})
-        recorded = {name: value for name, value in chosen.items() if name != "prompt_folder"}
+                settings = {**trained}
+            elif calls_model and self.agent != "paw":  # which has prompts of its own
+                settings = {name: value for name, value in trained.items() if name in _SHARED}
+
+        if calls_model and self.prompts is not None:
+            settings["prompt_folder"] = str(self.prompts)
+        settings |= {**self.config, **self.agent_option}
+        if calls_model or self.agent == "random":
+            settings.setdefault("seed", self.seed)
+
+        # Limits that follow from the model are not settings: a resumed run takes those of its record.
+        names_of_limits: tuple[str, ...] = ()
+        if config_class is not None:
+            names_of_limits = tuple(config_class().follows_model())
+        limits = _limits_of_before(self.folder, "agent", names_of_limits)
+        agent = create_agent(self.agent, **{**limits, **settings})
+
+        # The folder of prompts is of this machine; the prompts themselves are recorded.
+        recorded = {name: value for name, value in settings.items() if name != "prompt_folder"}
         return agent, recorded
 
     def _tasks(self, env: gymnasium.Env[str, str]) -> Sequence[str]:
-        known: tuple[str, ...] = env.get_wrapper_attr("tasks").ids
+        """Return the tasks to choose from: those that are named, or listed in a file, or all."""
+        available_tasks: tuple[str, ...] = env.get_wrapper_attr("tasks").ids
         tasks = list(self.tasks)
         if len(tasks) == 1 and Path(tasks[0]).is_file():
-            try:
-                lines = Path(tasks[0]).read_text("utf-8").splitlines()
-            except UnicodeDecodeError as error:
-                raise OptionError(
-                    f"expected a task on each line of {tasks[0]}, in UTF-8, found the byte "
-                    f"0x{error.object[error.start]:02x} that is none; save the file as UTF-8"
-                ) from error
-            tasks = [line.strip() for line in lines if line.strip()]
-            if not tasks:
-                raise DataNotFound(f"expected a task on each line of {self.tasks[0]}, found none")
-        elif len(tasks) == 1 and Path(tasks[0]).suffix and tasks[0] not in known:
+            tasks = self._listed_tasks(Path(tasks[0]))
+        elif len(tasks) == 1 and Path(tasks[0]).suffix and tasks[0] not in available_tasks:
             raise DataNotFound(f"expected task ids or a file of them, found no {tasks[0]!r:.80}")
-        for task in sorted(set(tasks) - set(known)):
+
+        for task in sorted(set(tasks) - set(available_tasks)):
             env.reset(options={"task": task})  # says what is wrong with it
-        return tasks or known
+        return tasks or available_tasks
+
+    def _listed_tasks(self, file: Path) -> list[str]:
+        """Read the ids of a file, one on each line."""
+        try:
+            lines = file.read_text("utf-8").splitlines()
+        except UnicodeDecodeError as error:
+            raise OptionError(
+                f"expected a task on each line of {self.tasks[0]}, in UTF-8, found the byte "
+                f"0x{error.object[error.start]:02x} that is none; save the file as UTF-8"
+            ) from error
+
+        tasks = [line.strip() for line in lines if line.strip()]
+        if not tasks:
+            raise DataNotFound(f"expected a task on each line of {self.tasks[0]}, found none")
+        return tasks
 
     def _workers(self) -> RayPool | None:
         """Return the workers that are asked for; None for this process."""
@@ -610,8 +700,9 @@ class Play(ModelOptions):
             if self.ray_address is not None:
                 raise OptionError("--ray-address is about workers on Ray; add --workers ray:N")
             return None
-        found = re.fullmatch(r"ray:([1-9]\d{0,4})", self.workers)
-        if found is None:
+
+        number = re.fullmatch(r"ray:([1-9]\d{0,4})", self.workers)
+        if number is None:
             raise OptionError(
                 f"expected --workers ray:N, with a number of at least 1, found {self.workers!r:.80}"
             )
@@ -619,9 +710,14 @@ class Play(ModelOptions):
             raise OptionError(f"--worker-gpus must be at least 0, not {self.worker_gpus:g}")
         if find_spec("ray") is None:
             raise MissingExtra.of("ray", "playing on Ray")
-        there = replace(self, out=self.folder.absolute())
+
+        # Workers have another working directory.
+        command = replace(self, out=self.folder.absolute())
         return RayPool(
-            int(found[1]), address=self.ray_address, prepare=there.prepared, gpus=self.worker_gpus
+            int(number[1]),
+            address=self.ray_address,
+            prepare=command.prepared,
+            gpus=self.worker_gpus,
         )
 
 
@@ -630,12 +726,16 @@ def _limits_of_before(folder: Path, part: str, names: Sequence[str]) -> dict[str
 
     They followed from the model then: a run that has ended is shown again without asking its server.
     """
-    known: Any = {}
+    if not (folder / RUN).exists():
+        return {}
+
+    recorded: Any = None
     with suppress(DataCorrupt):  # of another command; who goes on with it is told
-        record = read_run(folder / RUN) if (folder / RUN).exists() else {}
-        known = record.get(part) or (record.get("imagined") or {}).get(part)
-    found = known if isinstance(known, Mapping) else {}
-    return {name: found[name] for name in names if type(found.get(name)) is int}
+        record = read_run(folder / RUN)
+        recorded = record.get(part) or (record.get("imagined") or {}).get(part)
+    if not isinstance(recorded, Mapping):
+        return {}
+    return {name: recorded[name] for name in names if type(recorded.get(name)) is int}
 
 
 def check_out(out: Path | None, *, is_file: bool = False) -> None:
@@ -644,9 +744,11 @@ def check_out(out: Path | None, *, is_file: bool = False) -> None:
         return
     if is_file and out.is_dir():
         raise OptionError(f"--out is a file, but {out} is a folder; name a file in it")
-    whole = out.absolute()
-    folders = whole.parents if is_file else (whole, *whole.parents)
-    nearest = next(one for one in folders if one.exists())
+
+    # Folders that are missing are made: the nearest that there is must allow it.
+    path = out.absolute()
+    folders = path.parents if is_file else (path, *path.parents)
+    nearest = next(folder for folder in folders if folder.exists())
     if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
         raise OptionError(
             f"expected to write {out}, found that {nearest} is no folder that one may write in; give "
@@ -680,8 +782,9 @@ class View(Command):
 
         check_out(self.out, is_file=True)
         page = view_run(self.runs, self.out, self.episodes)
-        opened = self.open and show(page)
-        hint = "" if opened or not self.open else " (no display: open it yourself)"
+        hint = ""
+        if self.open and not show(page):
+            hint = " (no display: open it yourself)"
         print(f"page: {page}{hint}")
         return 0
 
@@ -732,17 +835,17 @@ class Verify(Command):
         check_out(self.out, is_file=True)
         for env_id in self.env:
             registered(env_id)
-        folders: dict[str, str] = {}  # of each environment; that of "" is for all others
-        for text in self.data_dir:
-            name, equals, folder = text.partition("=")
-            folders |= {name: folder} if equals and name.startswith("comap/") else {"": text}
-        if lacking := [folder for folder in folders.values() if not Path(folder).is_dir()]:
-            raise DataNotFound(f"expected folders as --data-dir, found none at {lacking[0]}")
+
         result = verify(
-            str(self.results), sample=sample, seed=self.seed, data=folders, options=self.env_option
+            str(self.results),
+            sample=sample,
+            seed=self.seed,
+            data=self._data_folders(),
+            options=self.env_option,
         )
         if self.out is not None:
             write_result(self.out, result)
+
         print_table(verify_table(result))
         print()
         for line in explained(result):
@@ -751,4 +854,22 @@ class Verify(Command):
         print(f"episodes: {counts or 'none'}; steps compared: {result['steps']:,}")
         if self.out is not None:
             print(f"result: {self.out}")
-        return 0 if result["agree"] else 1 if result["differ"] else 3
+
+        if result["agree"]:
+            return 0
+        return 1 if result["differ"] else 3
+
+    def _data_folders(self) -> dict[str, str]:
+        """Return the folder of data of each environment; that of ``""`` is for all others."""
+        folders: dict[str, str] = {}
+        for text in self.data_dir:
+            env_id, equals, folder = text.partition("=")
+            if equals and env_id.startswith("comap/"):
+                folders[env_id] = folder
+            else:  # a folder's name may have a "=" too
+                folders[""] = text
+
+        for folder in folders.values():
+            if not Path(folder).is_dir():
+                raise DataNotFound(f"expected folders as --data-dir, found none at {folder}")
+        return folders
