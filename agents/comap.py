@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 from ..envs import canonical_action
 from ..errors import LanguageModelError, OptionError
 from ..facts import Delta
-from ..lm import Completion, Encode, Encoding, Message, NextWord, Score
+from ..lm import Completion, Encode, Encoding, Message, NextWord, Score, WordProbabilities
 from ..lm.prompts import cut_text
 from ..lm.thoughts import is_thinking, without_thoughts
 from ..settings import NonNegativeInt, PositiveInt, Share
@@ -57,42 +57,61 @@ class Piece(NamedTuple):
 
     completion: Completion
     start: int
+    """where the part begins in the completion"""
     size: int
-    at: int
+    offset: int
+    """where the part begins in the text"""
 
 
 def logprobs_of_span(pieces: Sequence[Piece], start: int, end: int) -> tuple[float, ...] | None:
-    found: list[float] = []
+    """Return the log-probabilities of the tokens that wrote a span; None where some are unknown."""
+    span_logprobs: list[float] = []
     covered = 0
-    for completion, begin, size, at in pieces:
-        low, high = max(start, at), min(end, at + size)
+    for completion, piece_start, size, offset in pieces:
+        low = max(start, offset)
+        high = min(end, offset + size)
         if low >= high:
             continue
-        part = _logprobs_between(completion, begin + low - at, begin + high - at)
-        if part is None:
+
+        shift = piece_start - offset
+        piece_logprobs = _logprobs_between(completion, low + shift, high + shift)
+        if piece_logprobs is None:
             return None
-        found += part
+        span_logprobs += piece_logprobs
         covered += high - low
-    return tuple(found) if covered == end - start > 0 else None
+
+    # A confidence of a part of the action would be too high: all of it, or nothing.
+    is_complete = covered == end - start > 0
+    return tuple(span_logprobs) if is_complete else None
 
 
 def _logprobs_between(completion: Completion, start: int, end: int) -> list[float] | None:
     """Return the log-probabilities of the tokens that wrote a part of a completion's text."""
-    tokens, logprobs = completion.tokens, completion.logprobs
+    tokens = completion.tokens
+    logprobs = completion.logprobs
     if tokens is None or logprobs is None or len(tokens) != len(logprobs):
         return None
+
+    # The tokens may write more than the text, which backends trim. Where the text stands in them
+    # twice it is not clear which of the two it is.
     generated = "".join(tokens)
-    shift = 0 if generated.startswith(completion.text) else generated.find(completion.text)
-    if shift < 0 or (shift and shift != generated.rfind(completion.text)):  # not clear where it is
-        return None
-    start, end = start + shift, end + shift
-    ends = list(accumulate(map(len, tokens)))
-    return [
-        logprob
-        for token, until, logprob in zip(tokens, ends, logprobs, strict=True)
+    shift = 0
+    if not generated.startswith(completion.text):
+        shift = generated.find(completion.text)
+        if shift < 0 or shift != generated.rfind(completion.text):
+            return None
+
+    start += shift
+    end += shift
+    part_logprobs = []
+    token_ends = accumulate(map(len, tokens))
+    for token, token_end, logprob in zip(tokens, token_ends, logprobs, strict=True):
+        token_start = token_end - len(token)
         # An empty token began a character that a later one completes.
-        if until - len(token) < end and (until > start or (until == start and not token))
-    ]
+        begins_character = token_end == start and not token
+        if token_start < end and (token_end > start or begins_character):
+            part_logprobs.append(logprob)
+    return part_logprobs
 
 
 def action_gate(p: float, q: float, same: bool, tau_p: float = 0.5, tau_q: float = 0.6) -> bool:
@@ -120,9 +139,15 @@ def agreement(
     """Return the F1 of the signed fact changes that two predictions make (CoMap, Figure 2)."""
     if not (student_parsed and teacher_parsed):
         return 0.0
+
+    # Signed: a fact that one adds and the other removes is no agreement.
     shared = len(student.added & teacher.added) + len(student.removed & teacher.removed)
-    sizes = [len(delta.added) + len(delta.removed) for delta in (student, teacher)]
-    return 2 * shared / sum(sizes) if sum(sizes) else 1.0
+    student_size = len(student.added) + len(student.removed)
+    teacher_size = len(teacher.added) + len(teacher.removed)
+    total = student_size + teacher_size
+    if total == 0:
+        return 1.0  # both say that nothing changes, and so they agree (the paper leaves it open)
+    return 2 * shared / total
 
 
 def world_state_gate(
@@ -134,9 +159,8 @@ def world_state_gate(
     tau: float = 0.6,
 ) -> WorldStateGate:
     """Return whether a student's prediction is reliable enough: ``r >= tau`` (CoMap, Figure 2)."""
-    parsed = {"student_parsed": student_parsed, "teacher_parsed": teacher_parsed}
-    value = agreement(student, teacher, **parsed)
-    return WorldStateGate(value, value >= tau)
+    f1 = agreement(student, teacher, student_parsed=student_parsed, teacher_parsed=teacher_parsed)
+    return WorldStateGate(f1, f1 >= tau)
 
 
 StateGate: TypeAlias = Callable[..., WorldStateGate]
@@ -157,21 +181,27 @@ class Reflected:
     """A reply in reflect mode."""
 
     text: str
-    head: str
-    said: Reflection
+    lead: str
+    """what stands before its final action, as far as the label"""
+    reflection: Reflection
     logprobs: tuple[float, ...] | None = None
+    """of the final action's tokens, where they are known"""
 
     @classmethod
     def of(
         cls, text: str, pieces: Sequence[Piece] = (), admissible: Sequence[str] | None = None
     ) -> Reflected:
-        """Read a reply; its head is what stands before its final action, as far as the label."""
-        said, written = parse_reflection(text, admissible), find_final_action(text, admissible)
-        if written is None:
-            return cls(text, "", said)
-        head = text[: written.start].rstrip(_BEFORE_ACTION)
-        logprobs = logprobs_of_span(pieces, written.start, written.end)
-        return cls(text, head, said, logprobs)
+        """Read a reply of which `pieces` were written by completions."""
+        reflection = parse_reflection(text, admissible)
+        final = find_final_action(text, admissible)
+        if final is None:
+            return cls(text, "", reflection)
+
+        # Without the blank and the quotes before the action: to be scored it is set behind the
+        # label as " action", the way it is taken.
+        lead = text[: final.start].rstrip(_BEFORE_ACTION)
+        logprobs = logprobs_of_span(pieces, final.start, final.end)
+        return cls(text, lead, reflection, logprobs)
 
 
 def _written(
@@ -179,28 +209,36 @@ def _written(
 ) -> Generator[Request, Reply, Reflected]:
     """Ask for the lines of a reflection as free text (CoMap, Figure 10)."""
     lead = _LEADS[config.prompts] if config.form == "given" else ""
-    said: Completion = yield ask_text(
+    reply: Completion = yield ask_text(
         view, config, messages, "reflect", config.reflect_tokens, STOP, lead
     )
-    text = f"{lead}{said.text}".strip()
-    start = 0 if lead else said.text.find(text)
-    first = Piece(said, start, len(text) - len(lead), at=len(lead))
+    text = f"{lead}{reply.text}".strip()
+    start = 0 if lead else reply.text.find(text)
+    first_piece = Piece(reply, start, len(text) - len(lead), offset=len(lead))
+
+    # Only a reply that was cut short before the end of its final action is worth going on with.
+    # Without a decision (p_source="verbal") or within a think block, that action would not be taken.
     span = final_action_span(text)
-    complete = span is not None and span[1] < len(text)  # more follows the final action
-    whole = said.finish != "length" or complete
-    undecided = config.p_source == "verbal" and parse_reflection(text).decision is None
-    if whole or not config.final_tokens or undecided or is_thinking(text):  # it would not be taken
-        return Reflected.of(text, (first,), view.admissible_actions)
-    head = text
-    if span is None:
-        before, _, last = text.rpartition("\n")
-        cut = last and _LABEL.startswith(last)  # the label itself was cut
-        head = f"{before if cut else text}\n{_LABEL}".lstrip("\n")
-    more: Completion = yield ask_text(
-        view, config, messages, "reflect: final action", config.final_tokens, ("\n",), head
+    is_action_whole = span is not None and span[1] < len(text)  # more follows the final action
+    is_whole = reply.finish != "length" or is_action_whole
+    is_undecided = config.p_source == "verbal" and parse_reflection(text).decision is None
+    if is_whole or not config.final_tokens or is_undecided or is_thinking(text):
+        return Reflected.of(text, (first_piece,), view.admissible_actions)
+
+    beginning = text if span is not None else _with_label(text)
+    completion: Completion = yield ask_text(
+        view, config, messages, "reflect: final action", config.final_tokens, ("\n",), beginning
     )
-    rest = Piece(more, 0, len(more.text), at=len(head))
-    return Reflected.of(head + more.text, (first, rest), view.admissible_actions)
+    rest = Piece(completion, 0, len(completion.text), offset=len(beginning))
+    return Reflected.of(beginning + completion.text, (first_piece, rest), view.admissible_actions)
+
+
+def _with_label(text: str) -> str:
+    """Return a reply with the final action's label at its end, also where it was cut within it."""
+    before, _, last_line = text.rpartition("\n")
+    if last_line and _LABEL.startswith(last_line):
+        text = before
+    return f"{text}\n{_LABEL}".lstrip("\n")
 
 
 def _chosen(
@@ -209,77 +247,124 @@ def _chosen(
     """Ask for a reflection in parts, the final action out of the admissible ones."""
     if config.prompts == "standard":
         stop = (_LABEL, *STOP)
-        asked = ask_text(view, config, messages, "reflect", config.reflect_tokens, stop)
-        analysis: Completion = yield replace(asked, purpose="reflect: analysis")
+        # Renamed after it was made, so that its seed is that of a reflection in free text.
+        request = ask_text(view, config, messages, "reflect", config.reflect_tokens, stop)
+        reply: Completion = yield replace(request, purpose="reflect: analysis")
         # Read again as a text, what was written may have more tokens than when it was written.
-        written = without_thoughts(analysis.text).strip()
-        lead = cut_text(written, config.reflect_tokens, view.count_tokens)
+        analysis = without_thoughts(reply.text).strip()
+        analysis = cut_text(analysis, config.reflect_tokens, view.count_tokens)
     else:
-        prefix, purpose = "Decision:", "reflect: decision"
         decision, _ = yield from choose_action(
-            view, config, messages, prefix, actions=_DECISIONS, purpose=purpose, ended=False
+            view,
+            config,
+            messages,
+            "Decision:",
+            actions=_DECISIONS,
+            purpose="reflect: decision",
+            ended=False,
         )
-        lead = f"Decision: {decision}"
-    head = f"{lead}\n{_LABEL}" if lead else _LABEL
+        analysis = f"Decision: {decision}"
+
+    lead = f"{analysis}\n{_LABEL}" if analysis else _LABEL
     action, _ = yield from choose_action(
-        view, config, messages, head, purpose="reflect: final action"
+        view, config, messages, lead, purpose="reflect: final action"
     )
-    text, said = f"{head} {action}", replace(parse_reflection(lead), action=action)
+    text = f"{lead} {action}"
+    reflection = replace(parse_reflection(analysis), action=action)
+
+    # The probability is the last line of the form (CoMap, Figure 10), so it is asked for last.
     if config.p_source == "verbal":
-        line = f"{text}\nRevise Probability:"
+        beginning = f"{text}\nRevise Probability:"
         number: Completion = yield ask_text(
-            view, config, messages, "reflect: probability", _NUMBER_TOKENS, ("\n",), line
+            view, config, messages, "reflect: probability", _NUMBER_TOKENS, ("\n",), beginning
         )
-        text = line + number.text
-        stated = parse_reflection(f"Revise Probability:{number.text}").probability
-        said = replace(said, probability=stated)
-    return Reflected(text, head, said)
+        text = beginning + number.text
+        probability = parse_reflection(f"Revise Probability:{number.text}").probability
+        reflection = replace(reflection, probability=probability)
+    return Reflected(text, lead, reflection)
 
 
 def weigh(
     config: CoMapConfig, messages: Sequence[Message], reply: Reflected, p: float | None
 ) -> Generator[Request, Reply, tuple[float, float]]:
     """Return ``p``, how probable a revision is, and ``q``, how sure the final action is."""
-    requests: list[Any] = []
-    said, prompt = reply.said, tuple(messages)
-    if p is None and config.p_source == "verbalizer":
-        prefix = f"Reflection: {said.text}\nDecision:" if said.text else "Decision:"
-        words, purpose = (" REVISE", " KEEP"), "reflect: probability"
-        asked = NextWord(prompt, words, prefix, config.adapter, purpose, config.asks_to_think)
-        requests.append(asked)
-    known = reply.logprobs
-    if said.action is not None and config.q_source != "proxy" and known is None:
-        texts, purpose = (f" {said.action}",), "reflect: confidence"
-        thinking = config.asks_to_think
-        requests.append(Score(prompt, texts, reply.head, False, config.adapter, purpose, thinking))
-    found = list((yield requests) if requests else ())
-    if p is None and config.p_source == "verbalizer":
-        revise, keep = found.pop(0).probabilities
-        total = revise + keep
-        if not math.isfinite(total) or revise < 0 or keep < 0:
-            raise LanguageModelError(f"expected two probabilities, found {revise!r} and {keep!r}")
-        p = revise / total if total > 0 else 0.0  # neither word is possible: nothing says revise
+    reflection = reply.reflection
+    prompt = tuple(messages)
+
+    # Both questions need passes over the same prompt, so they go into one batch.
+    requests: list[NextWord | Score] = []
+    verbalizes = p is None and config.p_source == "verbalizer"
+    if verbalizes:
+        requests.append(_decision_request(config, prompt, reflection))
+    needs_scores = config.q_source != "proxy" and reply.logprobs is None
+    if needs_scores and reflection.action is not None:
+        request = Score(
+            prompt,
+            (f" {reflection.action}",),
+            reply.lead,
+            False,
+            config.adapter,
+            "reflect: confidence",
+            config.asks_to_think,
+        )
+        requests.append(request)
+    answers: list[Any] = []
+    if requests:
+        answers = list((yield requests))
+
+    if verbalizes:
+        p = _revise_share(answers.pop(0))
     elif p is None:
-        p = stated_probability(said)
-    if said.action is None:
+        p = stated_probability(reflection)
+
+    # Of a reply that cannot be read q is 0, which keeps the draft. The proxy, and its 0.7 for a reply
+    # without a decision, are the authors' code, which says that no token's confidence was exposed to it.
+    if reflection.action is None:
         return p, 0.0
     if config.q_source == "proxy":
-        return p, 1.0 if said.decision is not None else 0.7
-    return p, token_confidence(found[0].logprobs[0] if known is None else known, config.q_source)
+        return p, 1.0 if reflection.decision is not None else 0.7
+    logprobs = reply.logprobs
+    if logprobs is None:
+        logprobs = answers[0].logprobs[0]
+    return p, token_confidence(logprobs, config.q_source)
 
 
-def stated_probability(said: Reflection) -> float:
+def _decision_request(
+    config: CoMapConfig, prompt: tuple[Message, ...], reflection: Reflection
+) -> NextWord:
+    """Return the question which of the two decisions follows the analysis that a reply gave."""
+    prefix = f"Reflection: {reflection.text}\nDecision:" if reflection.text else "Decision:"
+    return NextWord(
+        prompt,
+        (" REVISE", " KEEP"),
+        prefix,
+        config.adapter,
+        "reflect: probability",
+        config.asks_to_think,
+    )
+
+
+def _revise_share(reply: WordProbabilities) -> float:
+    """Return P(REVISE) / (P(REVISE) + P(KEEP))."""
+    revise, keep = reply.probabilities
+    total = revise + keep
+    if not math.isfinite(total) or revise < 0 or keep < 0:
+        raise LanguageModelError(f"expected two probabilities, found {revise!r} and {keep!r}")
+    return revise / total if total > 0 else 0.0  # neither word is possible: nothing says revise
+
+
+def stated_probability(reflection: Reflection) -> float:
     """Return ``p`` as a reply states it in words (``p_source="verbal"``).
 
     The authors' code reads the number alone, and takes 1 where there is none and an action can be read.
     That opens the gate on ``KEEP``; so here a decision must be readable, and without a number only
     REVISE is worth 1.
     """
-    if said.decision is None:
+    if reflection.decision is None:
         return 0.0
-    if said.probability is not None:
-        return said.probability
-    return float(said.decision == "REVISE" and said.action is not None)
+    if reflection.probability is not None:
+        return reflection.probability
+    return float(reflection.decision == "REVISE" and reflection.action is not None)
 
 
 def token_confidence(logprobs: Sequence[float], source: str = "token_geo_mean") -> float:
@@ -288,8 +373,13 @@ def token_confidence(logprobs: Sequence[float], source: str = "token_geo_mean") 
         return 0.0
     if any(math.isnan(value) for value in logprobs):
         raise LanguageModelError("expected log-probabilities of an action's tokens, found nan")
-    known = [min(value, 0.0) for value in logprobs]  # rounding may leave a hair above
-    return math.exp(min(known) if source == "min_token" else math.fsum(known) / len(known))
+
+    # The paper has no formula for q. A mean over the tokens, not their product: a long action is
+    # not less sure for its length.
+    bounded = [min(value, 0.0) for value in logprobs]  # rounding may leave a hair above
+    if source == "min_token":
+        return math.exp(min(bounded))
+    return math.exp(math.fsum(bounded) / len(bounded))
 
 
 class LookAhead(NamedTuple):
@@ -303,7 +393,8 @@ class LookAhead(NamedTuple):
 def step_notes(
     draft: Draft, path: GatePath, shown: str, future: str = "", reply: Reflected | None = None
 ) -> dict[str, Any]:
-    said = None if reply is None else reply.said
+    """Return the notes of a step, before the gate has said anything; all have the same keys."""
+    reflection = Reflection() if reply is None else reply.reflection
     return {
         "path": path.value,
         "decoding": draft.decoding,
@@ -312,9 +403,9 @@ def step_notes(
         "draft_response": draft.text,
         "predicted_next_state": future or None,
         "reflect_response": None if reply is None else reply.text,
-        "reflection_text": said and said.text,
-        "decision": said and said.decision,
-        "ref_action": said and said.action,
+        "reflection_text": reflection.text,
+        "decision": reflection.decision,
+        "ref_action": reflection.action,
         "p": None,
         "p_source": None,
         "q": None,
@@ -377,12 +468,17 @@ class CoMapConfig(AgentConfig):
             >>> CoMapConfig().resolved(head=False).p_source
             'verbal'
         """
-        p, q = self.p_source, self.q_source
-        if q == "auto":
-            q = "proxy" if p == "auto" and not head else "token_geo_mean"
-        if p == "auto":
-            p = "head" if head else "verbal"
-        return replace(self, p_source=p, q_source=q)
+        p_source = self.p_source
+        q_source = self.q_source
+
+        # Where nothing is set and there is no head, any model must do: then both are read from the
+        # reply's words, as in the authors' code.
+        if q_source == "auto":
+            any_model = p_source == "auto" and not head
+            q_source = "proxy" if any_model else "token_geo_mean"
+        if p_source == "auto":
+            p_source = "head" if head else "verbal"
+        return replace(self, p_source=p_source, q_source=q_source)
 
     def required_capabilities(self) -> frozenset[str]:
         """Return which of `comap.lm.CAPABILITIES` a language model must have for these settings.
@@ -393,12 +489,17 @@ class CoMapConfig(AgentConfig):
             >>> sorted(CoMapConfig(q_source="min_token").required_capabilities())
             ['generate', 'prefix', 'prefix|tokens', 'score|tokens']
         """
-        free = self.decoding == "free"
-        words = {"words", "prefix"} if self.p_source == "verbalizer" else set()
-        score = {"score|tokens", "prefix|tokens"} if free else {"score", "prefix"}
-        prefix = {"prefix"} if free and self.final_tokens else set()
-        score = set() if self.q_source == "proxy" else score
-        return super().required_capabilities() | words | score | prefix
+        is_free = self.decoding == "free"
+        capabilities = set(super().required_capabilities())
+        if self.p_source == "verbalizer":
+            capabilities |= {"words", "prefix"}
+
+        # Of an action in free text the tokens' own log-probabilities will do; a chosen one is scored.
+        if self.q_source != "proxy":
+            capabilities |= {"score|tokens", "prefix|tokens"} if is_free else {"score", "prefix"}
+        if is_free and self.final_tokens:  # a reflection that was cut short is continued
+            capabilities.add("prefix")
+        return frozenset(capabilities)
 
 
 class CoMapAgent:
@@ -451,7 +552,8 @@ class CoMapAgent:
         *,
         gate: ActionGate = action_gate,
     ):
-        self.config, self.gate = (config or CoMapConfig()).resolved(head is not None), gate
+        self.config = (config or CoMapConfig()).resolved(head is not None)
+        self.gate = gate
         self.head = RefinementHead.load(head) if isinstance(head, str | Path) else head
 
     @property
@@ -461,21 +563,36 @@ class CoMapAgent:
 
     def check_settings(self) -> None:
         """Raise `OptionError` if the gate could never open: p or q cannot be above its threshold."""
-        constant = self.config.p_source == "head" and self.head is None
-        p, tau_p, tau_q = 0.5 if constant else 1.0, self.config.tau_p, self.config.tau_q
-        known = self.config.action_gate and self.gate is action_gate
-        if known and not action_gate(p, 1.0, False, tau_p, tau_q):
-            why = "p_source='head' without a head, so p is always 0.5" if constant else "1 at most"
-            remedy = ", give head=FILE, or leave p_source out" if constant else ""
+        tau_p = self.config.tau_p
+        tau_q = self.config.tau_q
+        if self._has_constant_p():
+            highest_p = 0.5
+            reason = "p_source='head' without a head, so p is always 0.5"
+            remedy = ", give head=FILE, or leave p_source out"
+        else:
+            highest_p = 1.0
+            reason = "1 at most"
+            remedy = ""
+
+        # The inequalities are strict: a threshold of 1 already closes the gate for good. A gate of the
+        # user's own is not judged.
+        uses_our_gate = self.config.action_gate and self.gate is action_gate
+        if uses_our_gate and not action_gate(highest_p, 1.0, False, tau_p, tau_q):
             raise OptionError(
                 f"expected a gate that can open (p above tau_p={tau_p}, q above tau_q={tau_q}), found "
-                f"{why}; CoMap would act as ReAct does: lower the threshold{remedy}"
+                f"{reason}; CoMap would act as ReAct does: lower the threshold{remedy}"
             )
+
+    def _has_constant_p(self) -> bool:
+        """Return whether p is always 0.5: a head is to compute it, and there is none."""
+        return self.config.p_source == "head" and self.head is None
 
     def required_capabilities(self) -> frozenset[str]:
         """Return which of `comap.lm.CAPABILITIES` the language model must have."""
-        reads = self.config.p_source == "head" and self.head is not None
-        return self.config.required_capabilities() | ({"encode"} if reads else set())
+        capabilities = self.config.required_capabilities()
+        if self.config.p_source == "head" and self.head is not None:
+            capabilities |= {"encode"}
+        return capabilities
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Draft, look ahead, reflect and choose; the notes record all of it."""
@@ -504,7 +621,8 @@ class CoMapAgent:
         action: str = verdict["exec_action"]
 
         # What later prompts show of this step: its last thought and the action that was taken.
-        thought = first_line((reflection and reflection.said.text) or draft.thought or "")
+        analysis = reflection.reflection.text if reflection is not None else None
+        thought = first_line(analysis or draft.thought or "")
         shown = f"Thought: {thought}\nAction: {action}" if thought else f"Action: {action}"
         replies[view.step] = shown
 
@@ -552,20 +670,21 @@ class CoMapAgent:
     def _early_probability(
         self, messages: tuple[Message, ...]
     ) -> Generator[Request, Reply, float | None]:
+        """Return p by the head, which reads the prompt alone; None where p comes from elsewhere."""
         if self.config.p_source != "head":
             return None
         if self.head is None:
             return 0.5
-        asked = Encode(
+        request = Encode(
             messages,
             adapter=self.config.adapter,
             purpose="reflect: state",
             thinking=self.config.asks_to_think,
         )
-        state: Encoding = yield asked
+        state: Encoding = yield request
         return self.head.probability(state.vector)
 
-    def _revised(self, said: Reflection) -> str | None:
+    def _revised(self, reflection: Reflection) -> str | None:
         """Return the action that a reflection wants in place of the draft.
 
         Where the model states p in words, its decision is a part of that: one to keep the draft, or one
@@ -573,28 +692,35 @@ class CoMapAgent:
         revision is.
         """
         decides = self.config.p_source == "verbal"
-        return None if decides and said.decision != "REVISE" else said.action
+        return None if decides and reflection.decision != "REVISE" else reflection.action
 
     def _verdict(
         self, view: View, draft: Draft, reply: Reflected | None, p: float | None, q: float | None
     ) -> dict[str, Any]:
         """Return which action is taken and what each part of the gate says, as notes."""
         config = self.config
-        revised = None if reply is None else self._revised(reply.said)
-        same = revised is None or canonical_action(view.env_id, revised) == canonical_action(
-            view.env_id, draft.action
-        )
-        known_p, known_q = p or 0.0, q or 0.0
-        opens = self.gate(known_p, known_q, same, config.tau_p, config.tau_q)
-        opens = revised is not None and (opens or not config.action_gate)
-        parts = {"p": known_p > config.tau_p, "q": known_q > config.tau_q, "changed": not same}
-        constant = config.p_source == "head" and self.head is None
+        revised = None if reply is None else self._revised(reply.reflection)
+
+        # Another wording of the draft is no other action: Canon(a_ref) != Canon(a_draft).
+        is_same = True
+        if revised is not None:
+            plain_draft = canonical_action(view.env_id, draft.action)
+            is_same = canonical_action(view.env_id, revised) == plain_draft
+
+        gate_p = p or 0.0
+        gate_q = q or 0.0
+        opens = self.gate(gate_p, gate_q, is_same, config.tau_p, config.tau_q)
+        takes_revised = revised is not None and (opens or not config.action_gate)
         return {
             "p": p if p is None else round(p, _DIGITS),
-            "p_source": "constant" if constant else config.p_source,
+            "p_source": "constant" if self._has_constant_p() else config.p_source,
             "q": q if q is None else round(q, _DIGITS),
             "q_source": config.q_source,
-            "gate": opens,
-            "gate_parts": parts,
-            "exec_action": revised if opens else draft.action,
+            "gate": takes_revised,
+            "gate_parts": {
+                "p": gate_p > config.tau_p,
+                "q": gate_q > config.tau_q,
+                "changed": not is_same,
+            },
+            "exec_action": revised if takes_revised else draft.action,
         }
