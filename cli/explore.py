@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, fields
 from importlib import metadata
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import docstring_parser
 import gymnasium
@@ -63,28 +63,37 @@ _WORLD_MODELS = {
 
 def print_names(title: str, rows: Iterable[tuple[str, str]]) -> None:
     """Print names and what they mean, in two columns."""
-    known = list(rows)
-    width = max((len(name) for name, _ in known if len(name) <= 26), default=0) + 4
+    all_rows = list(rows)
+
+    # A long name sticks out: it must not push all texts to the right.
+    width = max((len(name) for name, _ in all_rows if len(name) <= 26), default=0) + 4
+    indent = " " * width
+
     print(f"\n{title}:")
-    for name, text in known:
-        begin, indent = f"  {name:<{width - 2}}", " " * width
+    for name, text in all_rows:
+        begin = f"  {name:<{width - 2}}"
         print(textwrap.fill(text, 100, initial_indent=begin, subsequent_indent=indent))
 
 
-def _summary(made: type[Any]) -> str:
-    return paragraphs(made.__doc__).partition("\n\n")[0].replace("`", "")
+def _summary(cls: type[Any]) -> str:
+    return paragraphs(cls.__doc__).partition("\n\n")[0].replace("`", "")
 
 
-def _options_of(made: type[Any]) -> Iterator[tuple[str, str]]:
+def _options_of(cls: type[Any]) -> Iterator[tuple[str, str]]:
     """Yield the options of a class's constructor, with their help and defaults."""
-    described_as = {
-        one.arg_name: " ".join((one.description or "").replace("`", "").split())
-        for one in docstring_parser.parse(made.__doc__ or "").params
-    }
-    for name, part in inspect.signature(made).parameters.items():
-        if part.kind is not part.VAR_KEYWORD and name != "config":
-            default = "" if part.default is part.empty else f" (default: {part.default!r})"
-            yield name, described_as.get(name, "") + default
+    help_texts = {}
+    for documented in docstring_parser.parse(cls.__doc__ or "").params:
+        description = (documented.description or "").replace("`", "")
+        help_texts[documented.arg_name] = " ".join(description.split())
+
+    for name, parameter in inspect.signature(cls).parameters.items():
+        # Settings are listed on their own, and names of further options are not known.
+        if name == "config" or parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        help_text = help_texts.get(name, "")
+        if parameter.default is not parameter.empty:
+            help_text += f" (default: {parameter.default!r})"
+        yield name, help_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,32 +111,47 @@ class Envs(Command):
             print_names("environments", ((name, _summary(env_class(name))) for name in ids))
             print("\nto describe one: comap envs ID")
             return 0
-        cls, env_id = env_class(self.env), registered(self.env)
+
+        cls = env_class(self.env)
+        env_id = registered(self.env)
         print(f"{env_id}: {_summary(cls)}")
-        make = Environments(self.env)
-        with closing(make(None)) as env:
+
+        make_env = Environments(self.env)
+        with closing(make_env(None)) as env:
             panel = env.get_wrapper_attr("tasks")
-            print_names("splits", self._splits(make, cls, panel))
+            print_names("splits", self._splits(make_env, cls, panel))
             options = {**dict(_options_of(cls)), **dict(_options_of(TextEnv))}
             print_names("options, for --env-option NAME=VALUE or gymnasium.make", options.items())
-            folder = data_path(env_name(env_id))
-            sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
-            found = f"{len(sizes):,} files, {sum(sizes) / 1e6:,.1f} MB" if sizes else "none"
-            print(f"\ndata in {folder}: {found}\n")
+            self._print_data(env_id)
             observation, info = env.reset(seed=0)
+
         print(f"a task: {info['task']}\ngoal: {info['goal']}\n\n{observation}")
         split = f" --split {info['split']}" if cls.takes("split") else ""
         print(f"\nto play it: comap play --env {self.env}{split}")
         return 0
 
     @staticmethod
-    def _splits(make: Environments, cls: type[TextEnv], panel: Any) -> Iterator[tuple[str, str]]:
-        for split in panel.splits if cls.takes("split") else ():
-            with closing(make(split)) as env:
-                text = f"{len(env.get_wrapper_attr('tasks')):,} tasks"
-            yield split, text + (" (for tests)" if split in cls.test_splits else "")
+    def _splits(
+        make_env: Environments, cls: type[TextEnv], panel: Any
+    ) -> Iterator[tuple[str, str]]:
+        """Yield the splits, and how many tasks each has."""
         if not cls.takes("split"):
             yield panel.split, f"{len(panel):,} tasks"
+            return
+
+        for split in panel.splits:
+            with closing(make_env(split)) as env:
+                text = f"{len(env.get_wrapper_attr('tasks')):,} tasks"
+            if split in cls.test_splits:
+                text += " (for tests)"
+            yield split, text
+
+    @staticmethod
+    def _print_data(env_id: str) -> None:
+        folder = data_path(env_name(env_id))
+        sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+        amount = f"{len(sizes):,} files, {sum(sizes) / 1e6:,.1f} MB" if sizes else "none"
+        print(f"\ndata in {folder}: {amount}\n")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,16 +168,22 @@ class Agents(Command):
             print_names("agents", ((name, _summary(agent_class(name))) for name in sorted(AGENTS)))
             print("\nto describe one: comap agents NAME; your own: comap run --agent MODULE:CLASS")
             return 0
-        made, settings = agent_class(self.agent), agent_options(self.agent)
-        print(f"{self.agent}: {_summary(made)}")
-        if settings is not None:
-            names = {part.name: f"{Play.prefix}{part.name}" for part in fields(Play)}
-            rows = [
-                (flag(names.get(path[-1], path[-1])), described(text, hint, value))
-                for path, hint, text, value in leaves(settings())
-            ]
+
+        cls = agent_class(self.agent)
+        print(f"{self.agent}: {_summary(cls)}")
+
+        settings_class = agent_options(self.agent)
+        if settings_class is not None:
+            # As in the help of comap run: a setting with the name of an option bears a prefix.
+            prefixed_names = {part.name: f"{Play.prefix}{part.name}" for part in fields(Play)}
+            rows = []
+            for path, hint, help_text, default in leaves(settings_class()):
+                name = prefixed_names.get(path[-1], path[-1])
+                rows.append((flag(name), described(help_text, hint, default)))
             print_names(f"settings, options of comap run --agent {self.agent}", rows)
-        if options := list(_options_of(made)):
+
+        options = list(_options_of(cls))
+        if options:
             print_names("options, for --agent-option NAME=VALUE", options)
         return 0
 
@@ -163,8 +193,9 @@ class Models(Command):
     """List the language models and the world models that commands take."""
 
     def run(self) -> int:
-        known = {name: text.format(envs=", ".join(SHIPPED)) for name, text in _MODELS.items()}
-        print_names("language models, for --model", known.items())
+        envs = ", ".join(SHIPPED)
+        language_models = {name: text.format(envs=envs) for name, text in _MODELS.items()}
+        print_names("language models, for --model", language_models.items())
         print_names("world models, for --world-model", _WORLD_MODELS.items())
         return 0
 
@@ -176,72 +207,107 @@ class Doctor(Command):
     example: ClassVar[str] = "comap doctor"
 
     def run(self) -> int:
-        rows = [*self._versions(), *self._extras(), *self._data(), *self._machine()]
-        for has, name, found in rows:
-            print(f"{'ok' if has else '--'}  {name:<22}{found}")
-        lacking = sum(not has for has, _, _ in rows)
-        print(f"\n{len(rows) - lacking} found, {lacking} lacking; install only what you need")
+        checks = [*self._versions(), *self._extras(), *self._data(), *self._machine()]
+        for check in checks:
+            mark = "ok" if check.is_present else "--"
+            print(f"{mark}  {check.name:<22}{check.finding}")
+
+        present = sum(check.is_present for check in checks)
+        lacking = len(checks) - present
+        print(f"\n{present} found, {lacking} lacking; install only what you need")
         return 0
 
     @staticmethod
-    def _versions() -> Iterator[tuple[bool, str, str]]:
-        yield True, "Python", f"{platform.python_version()}, {sys.executable}"
-        yield True, "comap", __version__
+    def _versions() -> Iterator[_Check]:
+        yield _Check(True, "Python", f"{platform.python_version()}, {sys.executable}")
+        yield _Check(True, "comap", __version__)
         for name in _VERSIONS:
-            yield version(name) is not None, name, version(name) or "not installed; see the extras"
+            installed = version(name)
+            yield _Check(installed is not None, name, installed or "not installed; see the extras")
 
     @staticmethod
-    def _extras() -> Iterator[tuple[bool, str, str]]:
+    def _extras() -> Iterator[_Check]:
+        """Check the packages of each extra, as the installed distribution lists them."""
+        requirements: Iterable[str] = ()
+        if version(DISTRIBUTION):  # not where comap is imported from a checkout
+            requirements = metadata.requires(DISTRIBUTION) or ()
+
+        # Such as: accelerate>=1.0; extra == "train"
         packages: dict[str, list[str]] = {}
-        for text in metadata.requires(DISTRIBUTION) or () if version(DISTRIBUTION) else ():
-            found = re.search(r"""extra == ["']([\w-]+)["']""", text)
-            if found and found[1] not in _DEVELOPMENT:
-                packages.setdefault(found[1], []).append(re.split(r"[^\w.-]", text)[0])
+        for requirement in requirements:
+            extra_marker = re.search(r"""extra == ["']([\w-]+)["']""", requirement)
+            if extra_marker and extra_marker[1] not in _DEVELOPMENT:
+                package = re.split(r"[^\w.-]", requirement)[0]
+                packages.setdefault(extra_marker[1], []).append(package)
+
         for extra, names in packages.items():
             missing = [name for name in names if version(name) is None]
-            lacks = f"lacks {', '.join(missing)}; run: {install_command(extra)}"
-            yield not missing, f"extra {extra}", lacks if missing else ", ".join(names)
+            finding = ", ".join(names)
+            if missing:
+                finding = f"lacks {', '.join(missing)}; run: {install_command(extra)}"
+            yield _Check(not missing, f"extra {extra}", finding)
 
     @staticmethod
-    def _data() -> Iterator[tuple[bool, str, str]]:
+    def _data() -> Iterator[_Check]:
+        """Check the official data; environments that generate all of their tasks need none."""
         from ..envs.data import catalogue, is_installed
 
         for env_id in gymnasium.registry:
             name = env_name(env_id)
-            if env_id.startswith("comap/") and name in _GET:
-                folder = data_path(name)
-                has = is_installed(name) if name in catalogue() else folder.is_dir()
-                lacking = f"not in {folder}; {_GET[name]}"
-                yield has, f"data {name}", str(folder) if has else lacking
+            if not env_id.startswith("comap/") or name not in _GET:
+                continue
+
+            folder = data_path(name)
+            is_present = is_installed(name) if name in catalogue() else folder.is_dir()
+            finding = str(folder) if is_present else f"not in {folder}; {_GET[name]}"
+            yield _Check(is_present, f"data {name}", finding)
 
     @staticmethod
-    def _machine() -> Iterator[tuple[bool, str, str]]:
+    def _machine() -> Iterator[_Check]:
+        """Check Java, which ScienceWorld's simulator needs, the GPU, and the browser of comap view."""
         from ..benchmarks.view import has_display
         from ..envs.scienceworld.simulator import find_java
 
         try:
             java = find_java()
-            yield True, "Java", f"{java.version}, {java.executable}"
+            yield _Check(True, "Java", f"{java.version}, {java.executable}")
         except CoMapError as error:
-            yield False, "Java", str(error)
+            yield _Check(False, "Java", str(error))
+
         yield _gpu()
+
+        # Without a display there may be a browser for the terminal: it shows none of the pages.
         browser = ""
-        with suppress(webbrowser.Error):
-            browser = getattr(webbrowser.get(), "name", "") if has_display() else ""
+        if has_display():
+            with suppress(webbrowser.Error):
+                browser = getattr(webbrowser.get(), "name", "")
         advice = "none, or no display; copy the pages of comap view to another machine"
-        yield bool(browser), "browser", browser or advice
+        yield _Check(bool(browser), "browser", browser or advice)
 
 
-def _gpu() -> tuple[bool, str, str]:
+class _Check(NamedTuple):
+    """What was looked for on this machine, and what there is."""
+
+    is_present: bool
+    name: str
+    finding: str
+
+
+def _gpu() -> _Check:
+    """Check for a GPU by the driver's own program: importing torch takes seconds."""
     program = shutil.which("nvidia-smi")
     if program is None:
-        return False, "GPU", "no NVIDIA driver; models run on the CPU"
+        return _Check(False, "GPU", "no NVIDIA driver; models run on the CPU")
+
     query = [program, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
     try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
+        # A driver that hangs would stop the whole check.
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return False, "GPU", f"{program} does not answer ({error}); check the driver"
-    found = "; ".join((done.stdout + done.stderr).strip().splitlines())
+        return _Check(False, "GPU", f"{program} does not answer ({error}); check the driver")
+
+    gpus = "; ".join((answer.stdout + answer.stderr).strip().splitlines())
     if "+cpu" in (version("torch") or ""):
-        return False, "GPU", f"{found}, but torch is built for the CPU; install torch with CUDA"
-    return done.returncode == 0, "GPU", found
+        finding = f"{gpus}, but torch is built for the CPU; install torch with CUDA"
+        return _Check(False, "GPU", finding)
+    return _Check(answer.returncode == 0, "GPU", gpus)
