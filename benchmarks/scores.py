@@ -31,6 +31,7 @@ from ..trainers.evaluation import (
     scores_of,
     tasks_of_transitions,
 )
+from ..trainers.results import to_json
 from ..worldmodel import Transition, WorldModel
 from .answers import CHECKER, Answers, is_blank
 from .display import Display
@@ -332,7 +333,7 @@ class WorldModelScoring:
             "benchmark": "world model",
             **self._about,
             "complete": len(self.scored) == len(self._transitions),
-            "scores": scores_of(self.scored),
+            "scores": to_json(scores_of(self.scored)),
             "predictions": [_prediction_data(row) for row in self.scored],
             **circumstances(("gymnasium", "numpy", "torch", "transformers", "openai")),
         }

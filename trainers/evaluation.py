@@ -7,7 +7,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,9 +18,22 @@ from ..envs.generated import is_generated
 from ..errors import DataCorrupt, DataNotFound
 from ..facts import State
 from ..jsonl import replacing_file
-from ..metrics import delta_f1_report, histogram, pass_at_k, success_rate
+from ..metrics import PredicateScore, delta_f1_report, histogram, pass_at_k, success_rate
 from ..trajectory import Call, Step, Trajectory, Turn
 from ..worldmodel import Prediction, Query, Transition, WorldModel, ask, transitions_of
+from .results import (
+    DepthScore,
+    Distribution,
+    EvaluationResult,
+    ForeseenRefusals,
+    GateReport,
+    GroupScore,
+    PredictionReport,
+    Refusals,
+    Share,
+    Truthfulness,
+    Unparsed,
+)
 
 _FORMAT = "comap-transitions-1"
 
@@ -185,7 +198,7 @@ def score_transitions(
     canonicalizer: Canonicalizer,
     *,
     batch: int = 256,
-) -> dict[str, Any]:
+) -> PredictionReport:
     """Return how well a world model predicts transitions, by Delta-F1."""
     rows: list[ScoredTransition] = []
     for rows_of_batch in scored_in_parts(model, transitions, canonicalizer, batch):
@@ -206,7 +219,7 @@ def scored_in_parts(
         ]
 
 
-def scores_of(scored: Sequence[ScoredTransition]) -> dict[str, Any]:
+def scores_of(scored: Sequence[ScoredTransition]) -> PredictionReport:
     """Return how well transitions were predicted, by Delta-F1."""
     # Where the truth cannot be read, nothing can be compared.
     rows = [row for row in scored if row.beliefs.real.parsed]
@@ -215,22 +228,27 @@ def scores_of(scored: Sequence[ScoredTransition]) -> dict[str, Any]:
 
     by_predicate = {}
     for predicate, score in report.by_predicate.items():
-        by_predicate[predicate] = {key: _rounded(value) for key, value in asdict(score).items()}
+        by_predicate[predicate] = PredicateScore(
+            precision=_rounded(score.precision),
+            recall=_rounded(score.recall),
+            f1=_rounded(score.f1),
+            support=score.support,
+        )
 
-    return {
-        "transitions": len(scored),
-        "fingerprint": fingerprint([row.transition for row in scored]),
-        "n": len(rows),
-        "dropped": len(scored) - len(rows),
-        "parse_failure_rate": _rounded(report.parse_failure_rate) if rows else None,
-        "no_op_share": _rounded(report.no_op_share) if rows else None,
-        "refusals": _refusals(rows),
-        "all": _group(rows),
-        "nonempty": _group(nonempty),
-        "predictable": _group([row for row in rows if row.predictable is True]),
-        "unpredictable": _group([row for row in rows if row.predictable is False]),
-        "by_predicate": by_predicate,
-    }
+    return PredictionReport(
+        transitions=len(scored),
+        fingerprint=fingerprint([row.transition for row in scored]),
+        n=len(rows),
+        dropped=len(scored) - len(rows),
+        parse_failure_rate=_rounded(report.parse_failure_rate) if rows else None,
+        no_op_share=_rounded(report.no_op_share) if rows else None,
+        refusals=_refusals(rows),
+        all=_group(rows),
+        nonempty=_group(nonempty),
+        predictable=_group([row for row in rows if row.predictable is True]),
+        unpredictable=_group([row for row in rows if row.predictable is False]),
+        by_predicate=by_predicate,
+    )
 
 
 def _score(
@@ -247,21 +265,22 @@ def _score(
     return ScoredTransition(transition, prediction, beliefs, same_text, predictable)
 
 
-def _group(rows: Sequence[ScoredTransition]) -> dict[str, Any]:
+def _group(rows: Sequence[ScoredTransition]) -> GroupScore:
     """Return the scores of some transitions, in percent, and their number."""
+    if not rows:
+        return GroupScore(0, None, None, None, None)
     report = delta_f1_report(row.beliefs for row in rows)
-    n = len(rows)
-    values = {
-        "delta_f1": report.mean,
-        "stderr": report.stderr,
-        "exact_change": report.exact_share,
-        "exact_text": sum(row.same_text for row in rows) / max(n, 1),
-    }
-    percent = {key: round(100 * value, 4) if n else None for key, value in values.items()}
-    return {"n": n, **percent}
+    same_texts = sum(row.same_text for row in rows)
+    return GroupScore(
+        n=len(rows),
+        delta_f1=round(100 * report.mean, 4),
+        stderr=round(100 * report.stderr, 4),
+        exact_change=round(100 * report.exact_share, 4),
+        exact_text=round(100 * (same_texts / len(rows)), 4),
+    )
 
 
-def _refusals(rows: Sequence[ScoredTransition]) -> dict[str, float | int | None]:
+def _refusals(rows: Sequence[ScoredTransition]) -> Refusals:
     """Return precision and recall, in percent, of the predictions that nothing changes."""
     foreseen = 0
     real = 0
@@ -273,12 +292,12 @@ def _refusals(rows: Sequence[ScoredTransition]) -> dict[str, float | int | None]
         foreseen += is_foreseen
         real += is_real
         both += is_foreseen and is_real
-    return {
-        "foreseen": foreseen,
-        "precision": 100 * both / foreseen if foreseen else None,
-        "real": real,
-        "recall": 100 * both / real if real else None,
-    }
+    return Refusals(
+        foreseen=foreseen,
+        precision=100 * both / foreseen if foreseen else None,
+        real=real,
+        recall=100 * both / real if real else None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +331,7 @@ def score_depths(
     depth: int = 7,
     last: int = 4,
     batch: int = 256,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, DepthScore]:
     """Return the Delta-F1 of a world model's predictions of several real actions, by their number.
 
     From `n` real states on, each prediction follows the model's own, as in an imagined episode; changes
@@ -347,11 +366,11 @@ def score_depths(
     for at_depth, rows in sorted(beliefs_at_depth.items()):
         name = f">={last}" if at_depth == last else str(at_depth)
         delta_f1 = round(100 * delta_f1_report(rows).mean, 4)
-        report[name] = {"delta_f1": delta_f1, "n": len(rows)}
+        report[name] = DepthScore(delta_f1, len(rows))
     return report
 
 
-def gate_report(trajectories: Iterable[Trajectory]) -> dict[str, Any]:
+def gate_report(trajectories: Iterable[Trajectory]) -> GateReport:
     """Return how often and on what the gates of a CoMap agent's episodes opened, from the steps' notes."""
     steps: list[Step] = []
     for trajectory in trajectories:
@@ -361,36 +380,36 @@ def gate_report(trajectories: Iterable[Trajectory]) -> dict[str, Any]:
     gate_parts = [step.notes.get("gate_parts") or {} for step in reflected]
     agreements = _numbers(steps, "agreement")
     adoption = {str(tau): _share([agreement >= tau for agreement in agreements]) for tau in _TAUS}
-    return {
-        "steps": len(steps),
-        "paths": _counts(steps, "path"),
-        "context_sources": _counts(steps, "context_source"),
-        "agreement": _distribution(agreements),
-        "adoption": adoption | {"run": _share(_flags(steps, "wm_gate"))},
-        **_truthfulness(steps),
-        "p": _distribution(_numbers(steps, "p")),
-        "q": _distribution(_numbers(steps, "q")),
-        "opened": _share(_flags(reflected, "gate")),
-        "changed": _share([parts.get("changed") is True for parts in gate_parts]),
-        "unparsed": {
-            "drafts": _share([not flag for flag in _flags(steps, "draft_parsed")]),
-            "reflections": _share([step.notes.get("ref_action") is None for step in reflected]),
-            "students": _share([not flag for flag in _flags(steps, "canon_ok_student")]),
-            "teachers": _share([not flag for flag in _flags(steps, "canon_ok_teacher")]),
-        },
-        "invalid_actions": _share([step.invalid_action for step in steps]),
-    }
+    return GateReport(
+        steps=len(steps),
+        paths=_counts(steps, "path"),
+        context_sources=_counts(steps, "context_source"),
+        agreement=_distribution(agreements),
+        adoption=adoption | {"run": _share(_flags(steps, "wm_gate"))},
+        truth=_truthfulness(steps),
+        p=_distribution(_numbers(steps, "p")),
+        q=_distribution(_numbers(steps, "q")),
+        opened=_share(_flags(reflected, "gate")),
+        changed=_share([parts.get("changed") is True for parts in gate_parts]),
+        unparsed=Unparsed(
+            drafts=_share([not flag for flag in _flags(steps, "draft_parsed")]),
+            reflections=_share([step.notes.get("ref_action") is None for step in reflected]),
+            students=_share([not flag for flag in _flags(steps, "canon_ok_student")]),
+            teachers=_share([not flag for flag in _flags(steps, "canon_ok_teacher")]),
+        ),
+        invalid_actions=_share([step.invalid_action for step in steps]),
+    )
 
 
-def _truthfulness(steps: Sequence[Step]) -> dict[str, Any]:
-    """Return how student, teacher and gate compare with the real next state; nothing without probes.
+def _truthfulness(steps: Sequence[Step]) -> Truthfulness | None:
+    """Return how student, teacher and gate compare with the real next state; None without probes.
 
     A prediction is right where it changes the same facts. Refusals are of drafts that the environment
     would refuse, foreseen where the student predicts a refusal.
     """
     probed = [step.notes for step in steps if step.notes.get("env_next_of_draft") is not None]
     if not probed:
-        return {}
+        return None
 
     # The gate is right to open where the student's prediction is.
     right_where_opened = []
@@ -408,17 +427,17 @@ def _truthfulness(steps: Sequence[Step]) -> dict[str, Any]:
         if is_real:
             foreseen_where_real.append(is_foreseen)
 
-    return {
-        "student_f1": _distribution(_numbers(steps, "student_f1")),
-        "teacher_f1": _distribution(_numbers(steps, "teacher_f1")),
-        "gate_precision": {"n": len(right_where_opened), "value": _share(right_where_opened)},
-        "foreseen_refusals": {
-            "n": len(real_where_foreseen),
-            "precision": _share(real_where_foreseen),
-            "real": len(foreseen_where_real),
-            "recall": _share(foreseen_where_real),
-        },
-    }
+    return Truthfulness(
+        student_f1=_distribution(_numbers(steps, "student_f1")),
+        teacher_f1=_distribution(_numbers(steps, "teacher_f1")),
+        gate_precision=Share(len(right_where_opened), _share(right_where_opened)),
+        foreseen_refusals=ForeseenRefusals(
+            n=len(real_where_foreseen),
+            precision=_share(real_where_foreseen),
+            real=len(foreseen_where_real),
+            recall=_share(foreseen_where_real),
+        ),
+    )
 
 
 def _counts(steps: Iterable[Step], note: str) -> dict[str, int]:
@@ -435,8 +454,8 @@ def _flags(steps: Iterable[Step], note: str) -> list[bool]:
     return [step.notes[note] is True for step in steps if step.notes.get(note) is not None]
 
 
-def _distribution(values: Sequence[float]) -> dict[str, Any]:
-    return {"n": len(values), "mean": mean_of(values), "histogram": histogram(values)}
+def _distribution(values: Sequence[float]) -> Distribution:
+    return Distribution(len(values), mean_of(values), tuple(histogram(values)))
 
 
 def _share(flags: Sequence[bool]) -> float | None:
@@ -447,7 +466,7 @@ def _rounded(value: float) -> float:
     return round(value, _DIGITS)
 
 
-def played_result(episodes: Sequence[Trajectory]) -> dict[str, Any]:
+def played_result(episodes: Sequence[Trajectory]) -> EvaluationResult:
     """Return success, score, faults and calls of episodes, and which tasks and world models these had."""
     rate = success_rate(episode.success for episode in episodes)
     calls: list[Call] = []
@@ -459,19 +478,19 @@ def played_result(episodes: Sequence[Trajectory]) -> dict[str, Any]:
 
     pass_rates = {str(k): value for k, value in pass_at_k(attempts.values()).items() if k > 1}
     world_models = {episode.world_model for episode in episodes}
-    return {
-        "episodes": len(episodes),
-        "success": rate.value,
-        "success_low": rate.low,
-        "success_high": rate.high,
-        **({"pass_at_k": pass_rates} if pass_rates else {}),
-        "score": sum(episode.score for episode in episodes) / max(len(episodes), 1),
-        "steps": sum(len(episode.steps) for episode in episodes),
-        "errors": sum(episode.error is not None for episode in episodes),
-        "tasks": len(attempts),
-        "generated_tasks": sum(map(is_generated, attempts)),
-        "world_models": sorted(name for name in world_models if name is not None),
-        "calls": len(calls),
-        "prompt_tokens": sum(call.prompt_tokens for call in calls),
-        "completion_tokens": sum(call.completion_tokens for call in calls),
-    }
+    return EvaluationResult(
+        episodes=len(episodes),
+        success=rate.value,
+        success_low=rate.low,
+        success_high=rate.high,
+        pass_at_k=pass_rates or None,
+        score=sum(episode.score for episode in episodes) / max(len(episodes), 1),
+        steps=sum(len(episode.steps) for episode in episodes),
+        errors=sum(episode.error is not None for episode in episodes),
+        tasks=len(attempts),
+        generated_tasks=sum(map(is_generated, attempts)),
+        world_models=tuple(sorted(name for name in world_models if name is not None)),
+        calls=len(calls),
+        prompt_tokens=sum(call.prompt_tokens for call in calls),
+        completion_tokens=sum(call.completion_tokens for call in calls),
+    )

@@ -22,6 +22,7 @@ from ..trajectory import Step, Trajectory
 from ..worldmodel import Query, WorldModel, transitions_of
 from ..worldmodel.language import LanguageWorldModel
 from .config import SharedTraining, recast
+from .results import Fit
 from .run_folder import Done, StageFolder, each_once
 from .samples import Sample
 from .stages import StagedTraining, Work, some_of
@@ -213,13 +214,13 @@ class BaselineRun(StagedTraining):
         )
         return {"splits": splits}
 
-    def imitate(self, stage: StageFolder, role: str, epochs: int, rate: float) -> Mapping[str, Any]:
+    def imitate(self, stage: StageFolder, role: str, epochs: int, rate: float) -> Fit:
         """Fine-tune a role on the expert's replies."""
         count_tokens = self.counting.count_tokens
         samples = list(imitation_samples(self.demos, self.agent, count_tokens=count_tokens))
         return self.learn(stage, role, samples, epochs, rate)
 
-    def model_world(self, stage: StageFolder, epochs: int, rate: float) -> Mapping[str, Any]:
+    def model_world(self, stage: StageFolder, epochs: int, rate: float) -> Fit:
         """Fine-tune the world model on the expert's transitions alone."""
         samples = list(transition_samples(self.demos, self.world_model(self.counting)))
         return self.learn(stage, "wm", samples, epochs, rate)

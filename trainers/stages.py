@@ -37,12 +37,15 @@ from ..worldmodel.language import LanguageWorldModel
 from .config import SharedTraining, recast
 from .evaluation import played_result
 from .processes import is_first, rank, wait, world_size
+from .results import EvaluationResult, Fit, to_json
 from .roles import Roles
 from .run_folder import HEAD, RunFolder, StageFolder
 from .samples import Example, Sample, count_samples, encode_samples, plan_updates
 from .tracking import shown_settings, tracked
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from .row_trainer import RowTrainer
 
 MakeEnv: TypeAlias = Callable[[str], "gymnasium.Env[str, str]"]
@@ -50,8 +53,11 @@ MakeEnv: TypeAlias = Callable[[str], "gymnasium.Env[str, str]"]
 Tell: TypeAlias = Callable[[Mapping[str, Any]], object]
 """Callback for events: plain data with the name of an ``event``."""
 
-Work: TypeAlias = Callable[[StageFolder], Mapping[str, Any]]
-"""A stage's work: returns its result, with the files of what it trained under ``weights``."""
+Work: TypeAlias = "Callable[[StageFolder], DataclassInstance | Mapping[str, Any]]"
+"""A stage's work: returns its result, with the files of what it trained under ``weights``.
+
+That is a dataclass of `comap.trainers.results`, or a mapping of a method's own measures.
+"""
 
 
 def identified(
@@ -203,7 +209,7 @@ class StagedTraining(ABC):
         """Do a stage's work, and return its result as it is written, with the time it took."""
         start = time.monotonic()
         cpu_start = time.process_time()
-        result = work(stage)
+        result = to_json(work(stage))
         cpu_seconds = round(time.process_time() - cpu_start, 3)
         stage.finish({**result, "cpu_seconds": cpu_seconds}, time.monotonic() - start)
 
@@ -319,7 +325,7 @@ class StagedTraining(ABC):
         lm: LanguageModel,
         world_model: WorldModel | None,
         tasks: int | None,
-    ) -> tuple[dict[str, Any], dict[str, list[Trajectory]]]:
+    ) -> tuple[dict[str, EvaluationResult], dict[str, list[Trajectory]]]:
         """Play the evaluation splits with an agent; return the results and the episodes of each.
 
         `player` makes the agent for a temperature: None is the evaluation's, 0 is for the greedy episodes
@@ -328,7 +334,7 @@ class StagedTraining(ABC):
         config = self.config
         agent = player(None)
         plays_greedily = config.evaluation_greedy and config.evaluation_temperature > 0
-        results: dict[str, Any] = {}
+        results: dict[str, EvaluationResult] = {}
         episodes: dict[str, list[Trajectory]] = {}
         for split in config.evaluation_splits:
             task_ids = self.evaluation_tasks(split, tasks)
@@ -355,7 +361,7 @@ class StagedTraining(ABC):
                     lm=lm,
                     world_model=world_model,
                 )
-                results[split]["greedy"] = played_result(greedy_episodes)
+                results[split] = replace(results[split], greedy=played_result(greedy_episodes))
         return results, episodes
 
     def evaluation_tasks(self, split: str, number: int | None) -> list[str]:
@@ -371,8 +377,8 @@ class StagedTraining(ABC):
         trainer: Callable[..., RowTrainer] | None = None,
         encode: Callable[[list[Example]], list[Example]] = lambda rows: rows,
         **options: Any,
-    ) -> dict[str, Any]:
-        """Train a role on the samples of each epoch, and return what happened as JSON data.
+    ) -> Fit:
+        """Train a role on the samples of each epoch, and return what happened.
 
         Epochs of the same list share their rows, which `encode` may change before they are learned.
         """
@@ -395,14 +401,14 @@ class StagedTraining(ABC):
             trainer = WarmUpTrainer
         all_options = self.trainer_options(stage, role, rate) | options
         log = trainer(epochs=rows_of_epochs, plan=plan, **all_options).fit()
-        return {
-            "role": role,
-            "rows": sum(map(len, lengths)),
-            "tokens": sum(map(sum, lengths)),
-            "updates": len(plan) // self.config.optimization.accumulate,
-            "log": log,
-            "training_seconds": round(time.monotonic() - start, 3),
-        }
+        return Fit(
+            role=role,
+            rows=sum(map(len, lengths)),
+            tokens=sum(map(sum, lengths)),
+            updates=len(plan) // self.config.optimization.accumulate,
+            log=tuple(log),
+            training_seconds=round(time.monotonic() - start, 3),
+        )
 
     def learn(
         self,
@@ -412,13 +418,13 @@ class StagedTraining(ABC):
         epochs: int,
         rate: float,
         *followers: str,
-    ) -> dict[str, Any]:
+    ) -> Fit:
         """Train a role on samples, all scored tokens alike; its followers become copies of it."""
-        result = self.fit(stage, role, [samples] * epochs, rate)
+        fit = self.fit(stage, role, [samples] * epochs, rate)
         for follower in followers:
             self.roles.copy(role, follower)
         weights = self.save_weights(stage, role, *followers)
-        return {**result, "samples": count_samples(samples), "weights": weights}
+        return replace(fit, samples=count_samples(samples), weights=weights)
 
     def trainer_options(
         self, stage: StageFolder, role: str, rate: float, **changed: Any

@@ -17,6 +17,7 @@ from comap.lm import Completion, Encoding
 from comap.trainers.comap.coevolution import CoEvolution
 from comap.trainers.comap.config import CoMapTraining
 from comap.trainers.config import LoRA, SharedTraining, changed
+from comap.trainers.results import Fit
 from comap.trainers.roles import Roles
 from comap.trainers.samples import Sample
 from comap.trainers.setup import expert_demonstrations
@@ -193,13 +194,13 @@ class Recorded:
 
     def learn(
         self, stage: Any, role: str, epochs: Any, rate: float, trainer: Any = None, **told: Any
-    ) -> dict[str, Any]:
+    ) -> Fit:
         self.learned[stage.name] = {"role": role, "epochs": epochs, "rate": rate, **told}
         moved = [role, *([told["teacher"].role] if "teacher" in told else [])]
         for name in moved:
             for weight in self.session.roles.parameters(name).values():
                 weight.data += 1
-        return {"role": role, "rows": sum(map(len, epochs)), "updates": 1, "log": []}
+        return Fit(role=role, rows=sum(map(len, epochs)), updates=1, log=())
 
     def samples(self, stage: str) -> list[Sample]:
         return self.learned[stage]["epochs"][0]

@@ -14,6 +14,7 @@ from comap.agents import ExpertAgent, RandomAgent, run_episode
 from comap.envs.alfworld.canonicalizer import ALFWorldCanonicalizer
 from comap.errors import DataCorrupt, DataNotFound
 from comap.facts import Delta, State
+from comap.metrics import PredicateScore
 from comap.trainers.comap.evaluation import RevisionPair, revision_branches, revision_report
 from comap.trainers.comap.reflection import Branch, Outcome
 from comap.trainers.evaluation import (
@@ -26,6 +27,19 @@ from comap.trainers.evaluation import (
     load_transitions,
     save_transitions,
     score_transitions,
+)
+from comap.trainers.results import (
+    Distribution,
+    ForeseenRefusals,
+    GateReport,
+    GroupScore,
+    PredictionReport,
+    Refusals,
+    RevisionReport,
+    Share,
+    Unparsed,
+    from_json,
+    to_json,
 )
 from comap.trajectory import Step, Trajectory, Turn
 from comap.worldmodel import Prediction, Query, Transition, transitions_of
@@ -80,30 +94,28 @@ def test_scores_by_hand():
     found = score_transitions(model, SET, CANON, batch=2)
     assert model.asked == [2, 2, 1]
     assert found == score_transitions(Said(), SET, CANON)
-    assert json.loads(json.dumps(found)) == found
-    assert (found["transitions"], found["n"], found["dropped"]) == (5, 4, 1)
-    assert found["fingerprint"] == fingerprint(SET)
-    assert found["parse_failure_rate"] == 0.25 and found["no_op_share"] == 0.5
-    assert found["refusals"] == {"foreseen": 1, "precision": 100.0, "real": 2, "recall": 50.0}
+    assert from_json(PredictionReport, json.loads(json.dumps(to_json(found)))) == found
+    assert (found.transitions, found.n, found.dropped) == (5, 4, 1)
+    assert found.fingerprint == fingerprint(SET)
+    assert found.parse_failure_rate == 0.25 and found.no_op_share == 0.5
+    assert found.refusals == Refusals(foreseen=1, precision=100.0, real=2, recall=50.0)
     reveal = 100 * 6 / 7
-    assert found["all"] == {
-        "n": 4,
-        "delta_f1": pytest.approx((reveal + 200) / 4, abs=1e-4),
-        "stderr": 24.0464,  # the root of (0.6939 / 3) / 4
-        "exact_change": 50.0,
-        "exact_text": 50.0,
-    }
-    assert found["nonempty"]["n"] == 2
-    assert found["nonempty"]["delta_f1"] == pytest.approx((reveal + 100) / 2, abs=1e-4)
-    for part, n, value in (("unpredictable", 1, reveal), ("predictable", 3, 200 / 3)):
-        assert found[part]["n"] == n
-        assert found[part]["delta_f1"] == pytest.approx(value, abs=1e-4)
-    assert found["by_predicate"]["in"] == {
-        "precision": 1.0,
-        "recall": 0.5,
-        "f1": pytest.approx(2 / 3, abs=1e-6),
-        "support": 2,
-    }
+    assert found.all == GroupScore(
+        n=4,
+        delta_f1=pytest.approx((reveal + 200) / 4, abs=1e-4),
+        stderr=24.0464,  # the root of (0.6939 / 3) / 4
+        exact_change=50.0,
+        exact_text=50.0,
+    )
+    assert found.nonempty.n == 2
+    assert found.nonempty.delta_f1 == pytest.approx((reveal + 100) / 2, abs=1e-4)
+    for part, n, value in ((found.unpredictable, 1, reveal), (found.predictable, 3, 200 / 3)):
+        assert part.n == n
+        assert part.delta_f1 == pytest.approx(value, abs=1e-4)
+    thirds = pytest.approx(2 / 3, abs=1e-6)
+    assert found.by_predicate["in"] == PredicateScore(
+        precision=1.0, recall=0.5, f1=thirds, support=2
+    )
 
 
 # -- revisions -----------------------------------------------------------------------------------
@@ -205,15 +217,9 @@ def test_rates_by_hand():
         [*pairs, broken, broken],
         [*outcomes, ended(True), ended(False, "EngineError: x"), ended(False, "y"), ended(True)],
     )
-    assert report == {
-        "n": 7,
-        "failed": 2,
-        "revised": 5,
-        "drafts_succeed": 4,
-        "urr": 0.75,
-        "hrr": 0.25,
-        "brp": 0.2,
-    }
+    assert report == RevisionReport(
+        n=7, failed=2, revised=5, drafts_succeed=4, urr=0.75, hrr=0.25, brp=0.2
+    )
 
 
 # -- gates ---------------------------------------------------------------------------------------
@@ -235,32 +241,28 @@ def test_gates_by_hand():
         step(5, "look"),
     )
     report = gate_report([replace(EPISODE, steps=steps)])
-    assert json.loads(json.dumps(report)) == report
-    assert report["steps"] == 4
-    assert report["paths"] == {"draft_only_fallback": 1, "reflected": 3}
-    assert report["context_sources"] == {"env": 1, "wm": 2}
+    assert from_json(GateReport, json.loads(json.dumps(to_json(report)))) == report
+    assert report.steps == 4 and report.reflected == 3
+    assert report.paths == {"draft_only_fallback": 1, "reflected": 3}
+    assert report.context_sources == {"env": 1, "wm": 2}
     third = pytest.approx(1 / 3, abs=1e-6)
-    assert report["adoption"] == {
+    assert report.adoption == {
         "0.4": pytest.approx(2 / 3, abs=1e-6),
         "0.6": third,
         "0.8": 0.0,
         "run": pytest.approx(2 / 3, abs=1e-6),
     }
-    assert report["agreement"]["n"] == 3
-    assert report["agreement"]["mean"] == pytest.approx(1.1 / 3, abs=1e-6)
-    assert report["agreement"]["histogram"] == [1, 0, 0, 0, 0, 1, 1, 0, 0, 0]
-    assert report["p"]["histogram"] == [0, 0, 0, 0, 0, 2, 0, 0, 0, 1]
-    assert report["q"] == {"n": 2, "mean": 0.8, "histogram": [0, 0, 0, 0, 0, 0, 0, 1, 0, 1]}
-    assert report["opened"] == third
-    assert report["changed"] == pytest.approx(2 / 3, abs=1e-6)
-    assert report["unparsed"] == {
-        "drafts": 0.25,
-        "reflections": third,
-        "students": third,
-        "teachers": 0.0,
-    }
-    assert report["invalid_actions"] == 0.25
-    assert "student_f1" not in report  # without probes nothing is known of what really follows
+    assert report.agreement.n == 3
+    assert report.agreement.mean == pytest.approx(1.1 / 3, abs=1e-6)
+    assert report.agreement.histogram == (1, 0, 0, 0, 0, 1, 1, 0, 0, 0)
+    assert report.p.histogram == (0, 0, 0, 0, 0, 2, 0, 0, 0, 1)
+    assert report.q == Distribution(n=2, mean=0.8, histogram=(0, 0, 0, 0, 0, 0, 0, 1, 0, 1))
+    assert report.opened == third
+    assert report.changed == pytest.approx(2 / 3, abs=1e-6)
+    assert report.unparsed == Unparsed(drafts=0.25, reflections=third, students=third, teachers=0.0)
+    assert report.invalid_actions == 0.25
+    assert report.truth is None  # without probes nothing is known of what really follows
+    assert "student_f1" not in to_json(report)
 
 
 def test_what_predictions_and_the_gate_are_worth():
@@ -278,12 +280,17 @@ def test_what_predictions_and_the_gate_are_worth():
         probed(4, 1.0, 0.5, True, False, True),
     )
     report = gate_report([replace(EPISODE, steps=steps)])
-    assert (report["student_f1"]["mean"], report["teacher_f1"]["mean"]) == (0.625, 0.75)
+    truth = report.truth
+    assert truth is not None
+    assert (truth.student_f1.mean, truth.teacher_f1.mean) == (0.625, 0.75)
     two_of_three = pytest.approx(2 / 3, abs=1e-6)
-    assert report["gate_precision"] == {"n": 3, "value": two_of_three}
+    assert truth.gate_precision == Share(n=3, value=two_of_three)
     third = pytest.approx(1 / 3, abs=1e-6)
-    foreseen = {"n": 2, "precision": 0.5, "real": 3, "recall": third}
-    assert report["foreseen_refusals"] == foreseen
+    foreseen = ForeseenRefusals(n=2, precision=0.5, real=3, recall=third)
+    assert truth.foreseen_refusals == foreseen
+    data = to_json(report)  # in a file these stand beside the other measures of gates
+    assert data["gate_precision"]["n"] == 3 and "truth" not in data
+    assert from_json(GateReport, json.loads(json.dumps(data))) == report
 
 
 # -- what follows from the belief ------------------------------------------------------------------

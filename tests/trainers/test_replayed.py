@@ -124,8 +124,10 @@ def test_a_rollout_compares_predictions_with_what_really_followed():
     assert {one["student_f1"] for one in notes} == {1.0}
     refused = [one["env_next_of_draft"]["invalid_action"] for one in notes]
     assert [one["foresees_refusal"] for one in notes] == refused and {*refused} == {True, False}
-    report = gate_report(found)["foreseen_refusals"]
-    assert (report["n"], report["precision"], report["recall"]) == (sum(refused), 1.0, 1.0)
+    truth = gate_report(found).truth
+    assert truth is not None
+    foreseen = truth.foreseen_refusals
+    assert (foreseen.n, foreseen.precision, foreseen.recall) == (sum(refused), 1.0, 1.0)
 
 
 def test_corrections_that_both_gates_selected():

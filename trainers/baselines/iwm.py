@@ -20,6 +20,7 @@ from ...trajectory import Trajectory
 from ...worldmodel import Transition
 from ..config import recast
 from ..evaluation import transition_from_json, transition_json
+from ..results import Fit
 from ..run_folder import Done, StageFolder, each_once
 from ..sft import BaselineRun, transition_sample
 from ..stages import Work, telling_work
@@ -82,7 +83,7 @@ class IWMRun(BaselineRun):
         explored, faults = self._explored(stage)
         return {"counts": explored_counts(explored, faults), "explored_faults": faults}
 
-    def learn_outcomes(self, stage: StageFolder) -> Mapping[str, Any]:
+    def learn_outcomes(self, stage: StageFolder) -> Fit:
         """Train the policy to predict what follows actions."""
         explored, _ = self._explored(self.folders[_EXPLORATION])
         model = self.world_model(self.counting)

@@ -33,6 +33,7 @@ from ...worldmodel.imagined import start_query
 from ...worldmodel.language import LanguageWorldModel
 from ..config import recast
 from ..evaluation import freeze, played_result, score_depths, score_transitions
+from ..results import to_json
 from ..run_folder import StageFolder
 from ..samples import Sample
 from ..sft import BaselineRun, imitation_samples, sample_of, transition_sample
@@ -335,7 +336,8 @@ class WebEvolverRun(BaselineRun):
             lm=self.language_model(),
             seed=self.seed(stage.name, "episodes"),
         )
-        return {**played_result(episodes), **self.selections()[stage.name].describe()}
+        selection = self.selections()[stage.name]
+        return {**to_json(played_result(episodes)), **selection.describe()}
 
     def imagine_round(self, stage: StageFolder, number: int) -> Mapping[str, Any]:
         """Imagine the tasks that no episode has solved, and judge the imagined episodes."""
@@ -363,7 +365,7 @@ class WebEvolverRun(BaselineRun):
             )
         return {
             "unsolved": len(unsolved),
-            **played_result(episodes),
+            **to_json(played_result(episodes)),
             **self.selections()[stage.name].describe(),
         }
 
@@ -580,7 +582,7 @@ class WebEvolverRun(BaselineRun):
 
     def _learn_anew(
         self, stage: StageFolder, role: str, samples: Sequence[Sample], number: int
-    ) -> Mapping[str, Any]:
+    ) -> dict[str, Any]:
         """Train a role as it was when round 1 began; without samples it stays as it is."""
         if not samples:
             return {"samples": {}}
@@ -600,7 +602,8 @@ class WebEvolverRun(BaselineRun):
             weights = self.folders[f"round-0-{part}"].trained(self.roles.names)
         self.roles.load(role, self.start_weights[role])
         self._load_weights(weights)
-        return self.learn(stage, role, samples, epochs, rate)
+        fit: dict[str, Any] = to_json(self.learn(stage, role, samples, epochs, rate))
+        return fit
 
     def evaluate_round(self, stage: StageFolder, number: int) -> Mapping[str, Any]:
         """Play tasks that nothing was learned from with the policy alone; score the world model there."""

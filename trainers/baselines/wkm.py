@@ -23,6 +23,7 @@ from ...lm.prompts import OVERHEAD, cut_text, fill_template, recent_turns
 from ...trajectory import Trajectory, Turn
 from ..config import recast
 from ..processes import is_first, wait
+from ..results import Fit
 from ..run_folder import StageFolder
 from ..samples import Sample
 from ..sft import BaselineRun, sample_of, shown_steps
@@ -224,7 +225,7 @@ class WKMRun(BaselineRun):
             requests[demonstration.task] = [state_request(view, settings) for view, _, _ in views]
         self.ask_each(stage, requests)
 
-    def train_knowledge(self, stage: StageFolder) -> Mapping[str, Any]:
+    def train_knowledge(self, stage: StageFolder) -> Fit:
         """Train the knowledge model to write both kinds of knowledge."""
         config = self.config
         states = self._texts(_STATES) if config.agent.state_knowledge == "lm" else {}
@@ -237,7 +238,7 @@ class WKMRun(BaselineRun):
         )
         return self.learn(stage, "knowledge", list(samples), config.epochs, config.learning_rate)
 
-    def train_agent(self, stage: StageFolder) -> Mapping[str, Any]:
+    def train_agent(self, stage: StageFolder) -> Fit:
         """Train the agent on the expert's replies, with task knowledge in the prompt.
 
         State knowledge is not in it, as it is not where the agent acts.

@@ -36,6 +36,7 @@ from ..config import changed_parts, recast
 from ..entry import comap_conditions
 from ..evaluation import freeze, gate_report, in_order, played_result, score_transitions
 from ..processes import is_first, wait
+from ..results import EntryCheck, EvaluationResult, Fit, Labeling, ReflectionFit, Rollouts
 from ..run_folder import Done, StageFolder, each_once
 from ..samples import Example, Sample, count_samples
 from ..sft import imitation_samples, is_shown, transition_samples
@@ -192,7 +193,7 @@ class CoEvolution(StagedTraining):
         retrieval.fit(transitions)
         retrieval.save(folder / "models" / "retrieval.jsonl")
 
-    def roll_out(self, stage: StageFolder, number: int) -> Mapping[str, Any]:
+    def roll_out(self, stage: StageFolder, number: int) -> Rollouts:
         """Play training tasks with probes, teacher and both gates (CoMap, Figure 2)."""
         config = self.config
         tasks = self.some_tasks(config.tasks_per_round, "round", number)
@@ -221,9 +222,9 @@ class CoEvolution(StagedTraining):
             world_model=world_model,
             seed=self.seed("round", number, "episodes"),
         )
-        return {**played_result(episodes), "gates": gate_report(episodes)}
+        return Rollouts(played_result(episodes), gate_report(episodes))
 
-    def evolve_world_model(self, stage: StageFolder, number: int) -> Mapping[str, Any]:
+    def evolve_world_model(self, stage: StageFolder, number: int) -> Fit:
         """Learn from a round's transitions: real cross-entropy and self-distillation (CoMap, eq. 6)."""
         from .objective import world_model_objective
         from .trainer import CoMapTrainer, Teacher
@@ -239,7 +240,7 @@ class CoEvolution(StagedTraining):
             samples += self._reading(episodes, stage)
 
         # Without distillation the teacher follows too: the world-state gate asks it.
-        result = self.fit(
+        fit = self.fit(
             stage,
             "wm",
             [samples] * config.world_model_epochs,
@@ -254,9 +255,9 @@ class CoEvolution(StagedTraining):
             ),
         )
         weights = self.save_weights(stage, "wm", "wm_ema")
-        return {**result, "samples": count_samples(samples), "weights": weights}
+        return replace(fit, samples=count_samples(samples), weights=weights)
 
-    def evolve_policy(self, stage: StageFolder, number: int) -> Mapping[str, Any]:
+    def evolve_policy(self, stage: StageFolder, number: int) -> Fit:
         """Learn from a round's reflections, and from demonstrations beside them (CoMap, eq. 8)."""
         config = self.config
         episodes = self._buffered(number)
@@ -285,7 +286,7 @@ class CoEvolution(StagedTraining):
             anchor_episodes=anchor_episodes,
         )
 
-    def warm_up_policy(self, stage: StageFolder) -> Mapping[str, Any]:
+    def warm_up_policy(self, stage: StageFolder) -> Fit:
         """Fine-tune the policy on demonstrations (CoMap, eq. 4)."""
         config = self.config
         count_tokens = self.counting.count_tokens
@@ -303,7 +304,7 @@ class CoEvolution(StagedTraining):
         success_count = sum(episode.success for episode in episodes)
         return {"episodes": len(episodes), "success": success_count / len(episodes)}
 
-    def warm_up_world_model(self, stage: StageFolder) -> Mapping[str, Any]:
+    def warm_up_world_model(self, stage: StageFolder) -> Fit:
         """Fine-tune the student on real transitions; the teacher begins as a copy (CoMap, eq. 5)."""
         config = self.config
         episodes = [*self.demos]
@@ -319,7 +320,7 @@ class CoEvolution(StagedTraining):
         rate = config.world_model_rate if config.warmup_rate is None else config.warmup_rate
         return self.learn(stage, "wm", samples, config.warmup_epochs, rate, "wm_ema")
 
-    def check_entry(self, stage: StageFolder) -> Mapping[str, Any]:
+    def check_entry(self, stage: StageFolder) -> EntryCheck:
         """Play some tasks that are not demonstrated, and report whether the training can show anything."""
         config = self.config
         demonstrated = {demonstration.task for demonstration in self.demos}
@@ -339,11 +340,10 @@ class CoEvolution(StagedTraining):
             canonicalizer = env.get_wrapper_attr("canonicalizer")
         transitions = freeze(episodes, _ENTRY_TRANSITIONS, self.seed(stage.name, "foreseen"))
         scores = score_transitions(self.world_model(lm), transitions, canonicalizer)
-        foreseen = scores["refusals"]
 
-        conditions = comap_conditions(episodes, foreseen["precision"])
+        conditions = comap_conditions(episodes, scores.refusals.precision)
         self.tell({"event": "conditions", "of": conditions})
-        return {**played_result(episodes), "foreseen": foreseen, "conditions": conditions}
+        return EntryCheck(played_result(episodes), scores.refusals, conditions)
 
     def draft_in_expert_states(self, stage: StageFolder) -> Mapping[str, Any]:
         """Let the policy draft in the expert's states (CoMap, App. C.2)."""
@@ -370,7 +370,7 @@ class CoEvolution(StagedTraining):
         )
         return {"episodes": len(episodes), "states": sum(map(len, steps.values()))}
 
-    def draft_in_own_states(self, stage: StageFolder) -> Mapping[str, Any]:
+    def draft_in_own_states(self, stage: StageFolder) -> EvaluationResult:
         """Let the policy play other tasks, and note in each state what an expert would do there (ours)."""
         config = self.config
         drafted = {episode.task for episode in self._drafted((Stage.REFLECTION_DRAFTS,))}
@@ -398,7 +398,7 @@ class CoEvolution(StagedTraining):
                 episodes += self.episodes(name)
         return episodes
 
-    def label_drafts(self, stage: StageFolder) -> Mapping[str, Any]:
+    def label_drafts(self, stage: StageFolder) -> Labeling:
         """Play out draft and expert's action in each state, and label which is better."""
         config = self.config
         episodes = self._drafted()
@@ -417,9 +417,9 @@ class CoEvolution(StagedTraining):
         if is_first():
             write_json(stage.path / "labels.json", [asdict(label) for label in labels])
         wait()
-        return {"branches": len(branches), "labels": len(labels), "counts": counts}
+        return Labeling(branches=len(branches), labels=len(labels), counts=counts)
 
-    def initialize_reflection(self, stage: StageFolder) -> Mapping[str, Any]:
+    def initialize_reflection(self, stage: StageFolder) -> ReflectionFit:
         """Train the reflect mode, and the refinement head, on those labels."""
         config = self.config
         all_labels = self._labels()
@@ -445,7 +445,7 @@ class CoEvolution(StagedTraining):
             samples = []
             anchor_weight = 1.0
 
-        result = self._learn_reflections(
+        fit = self._learn_reflections(
             stage,
             samples,
             anchor_count,
@@ -456,7 +456,7 @@ class CoEvolution(StagedTraining):
             drafts=drafts,
         )
         counts = Counter(label.kind for label in labels)
-        return {**result, "counts": dict(counts), "dropped": len(all_labels) - len(labels)}
+        return ReflectionFit(fit, counts, dropped=len(all_labels) - len(labels))
 
     def _labels(self) -> list[SuffixLabel]:
         """Return the labels that `label_drafts` wrote."""
@@ -524,7 +524,7 @@ class CoEvolution(StagedTraining):
         anchor: float,
         anchor_episodes: Sequence[Trajectory],
         drafts: Sequence[Sample] = (),
-    ) -> dict[str, Any]:
+    ) -> Fit:
         """Train the policy on reflections, beside steps drawn from episodes as anchors (CoMap, eq. 8).
 
         Args:
@@ -556,7 +556,7 @@ class CoEvolution(StagedTraining):
 
         counts = count_samples(epochs[0] if epochs else [])
         if not any(epochs):
-            return {"role": "agent", "rows": 0, "updates": 0, "log": [], "samples": counts}
+            return Fit(role="agent", rows=0, updates=0, log=(), samples=counts)
 
         objective = partial(policy_objective, alpha=alpha, beta=self.config.beta, anchor=anchor)
         options: dict[str, Any] = {"objective": objective}
@@ -571,11 +571,11 @@ class CoEvolution(StagedTraining):
             }
 
         rate = self.config.policy_rate
-        result = self.fit(stage, "agent", epochs, rate, CoMapTrainer, **options)
+        fit = self.fit(stage, "agent", epochs, rate, CoMapTrainer, **options)
         if head is not None:
             weight, bias = arrays_of(head)
             self.head = RefinementHead(weight[0], bias[0])
-        return {**result, "samples": counts, "weights": self.save_weights(stage, "agent")}
+        return replace(fit, samples=counts, weights=self.save_weights(stage, "agent"))
 
     def _buffered(self, number: int) -> list[Trajectory]:
         """Return the rollouts that a round learns from: its own, or those of all rounds so far."""

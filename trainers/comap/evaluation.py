@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -36,6 +36,7 @@ from ..evaluation import (
     score_transitions,
 )
 from ..processes import is_first, wait
+from ..results import ChangeTokens, PredictionReport, RevisionReport, RoundEvaluation
 from ..run_folder import StageFolder
 from ..setup import expert_demonstrations
 from ..stages import StagedTraining
@@ -72,7 +73,7 @@ def freeze_transitions(training: StagedTraining, stage: StageFolder) -> Mapping[
 
 def evaluate(
     training: StagedTraining, stage: StageFolder, number: int, gate: ActionGate = action_gate
-) -> Mapping[str, Any]:
+) -> RoundEvaluation:
     """Play and measure both models as they are now, and as they act in the end: no teacher, no probe."""
     config = training.config
     lm = training.language_model()
@@ -97,21 +98,21 @@ def evaluate(
             tasks = list(dict.fromkeys(episode.task for episode in episodes))
             folder = stage.path / f"{split}-gate-shut"
             draft_episodes = training.play(folder, split, drafting_agent, tasks, lm=lm)
-            results[split]["gate_shut"] = played_result(draft_episodes)
+            results[split] = replace(results[split], gate_shut=played_result(draft_episodes))
 
     all_episodes = list(chain.from_iterable(episodes_of_splits.values()))
-    return {
-        "round": number,
-        "splits": results,
-        "gates": gate_report(all_episodes),
-        "world_model": _world_model_scores(training, lm, all_episodes),
-        "revisions": _revision_rates(training, stage, episodes_of_splits),
-    }
+    return RoundEvaluation(
+        round=number,
+        splits=results,
+        gates=gate_report(all_episodes),
+        world_model=_world_model_scores(training, lm, all_episodes),
+        revisions=_revision_rates(training, stage, episodes_of_splits),
+    )
 
 
 def _world_model_scores(
     training: StagedTraining, lm: LanguageModel, episodes: Sequence[Trajectory]
-) -> dict[str, Any]:
+) -> dict[str, PredictionReport]:
     """Return how well the student predicts: on the frozen transitions, and on the agent's own."""
     config = training.config
     world_model = training.world_model(lm)
@@ -130,10 +131,11 @@ def _world_model_scores(
     tokenizer = training.roles.tokenizer
     for name, transitions in sets.items():
         if transitions:
-            scores[name] = score_transitions(world_model, transitions, canonicalizer)
-            scores[name]["change_token_nll"] = change_token_nll(
+            report = score_transitions(world_model, transitions, canonicalizer)
+            change_tokens = change_token_nll(
                 world_model, transitions, canonicalizer, tokenizer=tokenizer
             )
+            scores[name] = replace(report, change_token_nll=change_tokens)
     return scores
 
 
@@ -141,7 +143,7 @@ def _revision_rates(
     training: StagedTraining,
     stage: StageFolder,
     episodes_of_splits: Mapping[str, Sequence[Trajectory]],
-) -> dict[str, Any] | None:
+) -> RevisionReport | None:
     """Return URR, HRR and BRP of decisions of the first split; None where there are none."""
     split = training.config.evaluation_splits[0]
     seed = training.seed("diagnosed")
@@ -198,7 +200,7 @@ def _pairs(trajectory: Trajectory, seed: int) -> Iterator[RevisionPair]:
         prefix += (step.action,)
 
 
-def revision_report(pairs: Sequence[RevisionPair], outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def revision_report(pairs: Sequence[RevisionPair], outcomes: Sequence[Outcome]) -> RevisionReport:
     """Return the rates of unnecessary, harmful and beneficial revisions (CoMap, App. C.2).
 
     Outcomes are those of each pair's draft and reflected action, in order.
@@ -213,15 +215,15 @@ def revision_report(pairs: Sequence[RevisionPair], outcomes: Sequence[Outcome]) 
     rates = revision_rates(rows)
     revised = sum(is_revised for is_revised, _, _ in rows)
     drafts_succeed = sum(draft_succeeds for _, draft_succeeds, _ in rows)
-    return {
-        "n": len(rows),
-        "failed": len(pairs) - len(rows),
-        "revised": revised,
-        "drafts_succeed": drafts_succeed,
-        "urr": round(rates.urr, _DIGITS) if drafts_succeed else None,
-        "hrr": round(rates.hrr, _DIGITS) if drafts_succeed else None,
-        "brp": round(rates.brp, _DIGITS) if revised else None,
-    }
+    return RevisionReport(
+        n=len(rows),
+        failed=len(pairs) - len(rows),
+        revised=revised,
+        drafts_succeed=drafts_succeed,
+        urr=round(rates.urr, _DIGITS) if drafts_succeed else None,
+        hrr=round(rates.hrr, _DIGITS) if drafts_succeed else None,
+        brp=round(rates.brp, _DIGITS) if revised else None,
+    )
 
 
 _STATE_WORDS = {
@@ -290,7 +292,7 @@ def change_token_nll(
     *,
     tokenizer: Any,
     batch: int = 256,
-) -> dict[str, Any]:
+) -> ChangeTokens:
     """Return the mean negative log-likelihood of the tokens that state what changed, in nats (Figure 6)."""
     chat = ChatTokenizer(tokenizer)
     nll_of_changes: list[float] = []
@@ -320,14 +322,14 @@ def change_token_nll(
                     nll_of_changes.append(-logprob)
             changed_transitions += any(mask)
 
-    return {
-        "nll": mean_of(nll_of_changes),
-        "tokens": len(nll_of_changes),
-        "transitions": changed_transitions,
-        "nll_all": mean_of(nll_of_all),
-        "tokens_all": len(nll_of_all),
-        "failed": failed,
-    }
+    return ChangeTokens(
+        nll=mean_of(nll_of_changes),
+        tokens=len(nll_of_changes),
+        transitions=changed_transitions,
+        nll_all=mean_of(nll_of_all),
+        tokens_all=len(nll_of_all),
+        failed=failed,
+    )
 
 
 def _change_mask(

@@ -26,6 +26,7 @@ from ...trajectory import Trajectory
 from ..config import changed_parts
 from ..entry import paw_conditions
 from ..processes import gathered, is_first, own_device, rank, wait, world_size
+from ..results import UpdateEvaluation, to_json
 from ..run_folder import RunFolder, last_checkpoint
 from ..stages import MakeEnv, Tell, identified, play_share, telling_work
 from ..tracking import shown_settings, tracked
@@ -375,7 +376,7 @@ class _Training:
             episodes = []
             for repeat in range(config.evaluation_seeds):
                 episodes += self._play(update, split, repeat, tasks)
-            line = _evaluation_line(update, split, episodes)
+            line = to_json(_evaluation_result(update, split, episodes))
             self.journal.add(EVALUATIONS, line)
             self.tell({"event": "evaluated", **line})
 
@@ -401,26 +402,26 @@ def _tasks(make_env: MakeEnv, split: str) -> tuple[str, ...]:
     return ids
 
 
-def _evaluation_line(update: int, split: str, episodes: Sequence[Trajectory]) -> dict[str, Any]:
-    """Return the line of an evaluation; ``won`` has how often each task was solved."""
+def _evaluation_result(update: int, split: str, episodes: Sequence[Trajectory]) -> UpdateEvaluation:
+    """Return how the episodes of a split went after so many updates."""
     times_solved = {episode.task: 0 for episode in episodes}
     for episode in episodes:
         times_solved[episode.task] += episode.success
     number = max(len(episodes), 1)
     final_scores = [episode.steps[-1].score for episode in episodes if episode.steps]
 
-    return {
-        "update": update,
-        "split": split,
-        "n": len(episodes),
-        "success": sum(times_solved.values()) / number,
-        "score": sum(final_scores) / number,
-        "steps": sum(len(episode.steps) for episode in episodes) / number,
-        "errors": sum(episode.error is not None for episode in episodes),
-        "tasks": len(times_solved),
-        "generated_tasks": sum(map(is_generated, times_solved)),
-        "won": times_solved,
-    }
+    return UpdateEvaluation(
+        update=update,
+        split=split,
+        n=len(episodes),
+        success=sum(times_solved.values()) / number,
+        score=sum(final_scores) / number,
+        steps=sum(len(episode.steps) for episode in episodes) / number,
+        errors=sum(episode.error is not None for episode in episodes),
+        tasks=len(times_solved),
+        generated_tasks=sum(map(is_generated, times_solved)),
+        won=times_solved,
+    )
 
 
 class Policy:

@@ -11,6 +11,7 @@ from comap.facts import Delta, State
 from comap.lm import Completion
 from comap.trainers.baselines.config import baseline_preset
 from comap.trainers.evaluation import score_depths
+from comap.trainers.results import Fit
 from comap.trajectory import Step, Trajectory
 from comap.worldmodel import NullWorldModel, Prediction, Query, Transition, Turn
 from kits.event_files import TRACKER, curves_of
@@ -119,7 +120,7 @@ def test_delta_f1_by_depth_counts_changes_since_the_real_state():
     reads = make_env("train").get_wrapper_attr("canonicalizer")
     steps = len(shown[0].steps)
     nothing = score_depths(NullWorldModel(), shown, reads, 100, 0, last=2)
-    assert [*nothing] == ["1", ">=2"] and nothing["1"]["n"] == steps
+    assert [*nothing] == ["1", ">=2"] and nothing["1"].n == steps
 
     class Knowing:
         source = "knowing"
@@ -129,7 +130,7 @@ def test_delta_f1_by_depth_counts_changes_since_the_real_state():
             return [Prediction(steps[len(query.history) - 1].observation) for query in queries]
 
     known = score_depths(Knowing(), shown, reads, 100, 0, last=2)
-    assert known["1"]["delta_f1"] == known[">=2"]["delta_f1"] == 100
+    assert known["1"].delta_f1 == known[">=2"].delta_f1 == 100
 
 
 class Recorded:
@@ -154,7 +155,7 @@ class Recorded:
         self.learned[stage.name] = epochs[0]
         for weight in self.run.roles.parameters(role).values():
             weight.data += 1
-        return {"role": role, "rows": len(epochs[0]), "updates": 1, "log": []}
+        return Fit(role=role, rows=len(epochs[0]), updates=1, log=())
 
 
 def test_a_round_learns_anew_from_real_and_imagined_episodes(player, tmp_path, monkeypatch):

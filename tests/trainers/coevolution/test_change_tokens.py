@@ -151,11 +151,11 @@ def test_the_likelihood_is_that_of_the_change_tokens(model):
     wanted = chosen(model, 0, [1, 3, 4, 12, 13], "open safe 1 pen 1")
     wanted += chosen(model, 2, [1, 2, 4, 5, 8, 9], "pick up pen 1 safe 1")
     every = [value for number in range(3) for value in by_hand(model, number)[1]]
-    assert found["tokens"] == 11 and found["transitions"] == 2 and found["failed"] == 0
-    assert found["nll"] == pytest.approx(-sum(wanted) / 11, abs=1e-5)
-    assert found["tokens_all"] == len(every)
-    assert found["nll_all"] == pytest.approx(-sum(every) / len(every), abs=1e-5)
-    assert found["nll"] != found["nll_all"]
+    assert found.tokens == 11 and found.transitions == 2 and found.failed == 0
+    assert found.nll == pytest.approx(-sum(wanted) / 11, abs=1e-5)
+    assert found.tokens_all == len(every)
+    assert found.nll_all == pytest.approx(-sum(every) / len(every), abs=1e-5)
+    assert found.nll != found.nll_all
 
 
 def test_control_tokens_and_unknown_facts(model):
@@ -163,9 +163,9 @@ def test_control_tokens_and_unknown_facts(model):
     query, text = transitions()[3]
     found = change_token_nll(model, [Transition(query, text)], CANON, tokenizer=tokenizer_of(model))
     words, _ = by_hand(model, 3)
-    assert found["tokens_all"] == len(words)
-    assert 0 < found["tokens"] < len(words), "the previous observation has the period too"
-    assert found["failed"] == 0
+    assert found.tokens_all == len(words)
+    assert 0 < found.tokens < len(words), "the previous observation has the period too"
+    assert found.failed == 0
 
 
 def test_the_truth_is_in_no_prompt(model):
@@ -184,7 +184,7 @@ def test_the_truth_is_in_no_prompt(model):
     full = Full()
     wm = LanguageWorldModel(full, prompts="brief", adapter="wm", max_length=256, max_new_tokens=64)
     found = change_token_nll(wm, transitions()[:3], CANON, tokenizer=tokenizer_of(model))
-    assert (found["nll"], found["tokens_all"], found["failed"]) == (None, 0, 3)
+    assert (found.nll, found.tokens_all, found.failed) == (None, 0, 3)
     for request, (query, text) in zip(asked, transitions(), strict=False):
         assert request.adapter == "wm" and request.completions == (text,) and not request.ended
         assert request.messages == wm.prompt(query)
@@ -195,6 +195,6 @@ def test_empty_observations_and_sets(model):
     query, _ = transitions()[0]
     for some in ([], [Transition(query, "")]):
         found = change_token_nll(model, some, CANON, tokenizer=tokenizer_of(model))
-        assert (found["nll"], found["tokens_all"], found["failed"]) == (None, 0, 0)
+        assert (found.nll, found.tokens_all, found.failed) == (None, 0, 0)
     odd = Transition(query, "a \ud800 pen 1")
-    assert change_token_nll(model, [odd], CANON, tokenizer=tokenizer_of(model))["tokens_all"]
+    assert change_token_nll(model, [odd], CANON, tokenizer=tokenizer_of(model)).tokens_all
