@@ -199,7 +199,27 @@ def score_transitions(
     *,
     batch: int = 256,
 ) -> PredictionReport:
-    """Return how well a world model predicts transitions, by Delta-F1."""
+    """Return how well a world model predicts transitions, by Delta-F1.
+
+    Args:
+        model: The world model.
+        transitions: What is predicted.
+        canonicalizer: Reads what changes from observations.
+        batch: How many transitions are predicted together.
+
+    Returns:
+        The scores in percent, by kinds of transitions: ``all``, ``nonempty``, ``predictable`` and
+        ``unpredictable``; and the number of each.
+
+    Example:
+        >>> from comap.envs.alfworld.canonicalizer import ALFWorldCanonicalizer
+        >>> from comap.worldmodel import NullWorldModel
+        >>> query = Query("comap/ALFWorld-v0", "goal", (), State(), "go to desk 1")
+        >>> transitions = [Transition(query, "You arrive at desk 1. On the desk 1, you see nothing.")]
+        >>> report = score_transitions(NullWorldModel(), transitions, ALFWorldCanonicalizer())
+        >>> report.nonempty.n, report.nonempty.delta_f1
+        (1, 0.0)
+    """
     rows: list[ScoredTransition] = []
     for rows_of_batch in scored_in_parts(model, transitions, canonicalizer, batch):
         rows += rows_of_batch
