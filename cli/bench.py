@@ -92,19 +92,27 @@ class ScoreTools(Command):
 
         self._check()
         answers = read_answers(self.answers, self.data_dir)
-        against = None if self.against is None else read_answers(self.against, self.data_dir)
-        judge, other = self._judge(answers), None
+        against = None
+        if self.against is not None:
+            against = read_answers(self.against, self.data_dir)
+
+        # Without verdicts of their own, the answers to compare with are judged as the others are.
+        judge = self._judge(answers)
+        against_judge = None
         if against is not None and self.against_verdicts is not None:
-            other = recorded_judge(self.against_verdicts, against)
+            against_judge = recorded_judge(self.against_verdicts, against)
+
         result = score_answers(
             answers,
             judge,
             against=against,
-            against_judge=other,
+            against_judge=against_judge,
             runs=self.runs,
             rounds=self.rounds,
             progress=_to_stderr,
         )
+
+        # Written before it is printed: a judge's answers cost money, and a terminal may be gone.
         if self.out is not None:
             write_result(self.out, result)
         print_table(scores_table(result))
@@ -127,6 +135,7 @@ class ScoreTools(Command):
         check_out(self.out, is_file=True)
 
     def _judge(self, answers: Answers) -> Any:
+        """Return the judge that is asked for; None where tasks have checkers of their own."""
         from ..benchmarks.answers import recorded_judge
         from ..envs.stabletoolbench.scoring import LMJudge
         from ..lm.create import create_language_model
@@ -185,7 +194,7 @@ class ScoreWorldModel(ModelOptions):
         from ..worldmodel.create import create_world_model
         from ..worldmodel.naming import name_of
 
-        chosen = self._checked()
+        completed = self._checked()
         environments = Environments(self.env, self.env_options(split="--split"))
         env_id = registered(self.env)
         split = self.split or next(reversed(env_class(env_id).test_splits), None)
@@ -196,37 +205,45 @@ class ScoreWorldModel(ModelOptions):
             "source": source,
             "seed": self.seed,
         }
+
         with closing(environments(split)) as env, tempfile.TemporaryDirectory() as folder:
+            # Only drawn transitions have known tasks: a model that tries actions out needs those.
             tasks: dict[Query, str] = {}
-            kind: str | None = None
+            kind_of_tasks: str | None = None
             if self.transitions is None:
                 transitions, tasks = drawn_transitions(env, self.samples, self.seed)
                 ids = {*tasks.values()}
-                kind = kind_in_words(len(ids), sum(map(is_generated, ids))) or "tasks"
+                kind_of_tasks = kind_in_words(len(ids), sum(map(is_generated, ids))) or "tasks"
                 if len(transitions) < self.samples:
                     print(f"there are {len(transitions):,} transitions, not {self.samples:,}")
             else:
-                transitions, kind = read_transitions(self.transitions, env_id)
+                transitions, kind_of_tasks = read_transitions(self.transitions, env_id)
             if self.save_transitions is not None:
-                save_transitions(self.save_transitions, transitions, kind)
-            models = Models(chosen, Path(folder), environments, self.seed)
-            made = models.world_model()
+                save_transitions(self.save_transitions, transitions, kind_of_tasks)
+
+            models = Models(completed, Path(folder), environments, self.seed)
+            model: Any = models.world_model()
             models.check_servers()
-            model: Any = create_world_model(made) if isinstance(made, str | Mapping) else made
-            known = chosen.kind_of_world()
-            about["world_model"] = name_of(model) if known == "given" else known
-            about["tasks"] = kind
+            if isinstance(model, str | Mapping):
+                model = create_world_model(model)
+
+            name = completed.kind_of_world()
+            about["world_model"] = name_of(model) if name == "given" else name
+            about["tasks"] = kind_of_tasks
             if is_grounded(model):
-                self._check_drawn(chosen.world_model)
+                self._check_drawn(completed.world_model)
                 model = InEpisodes(model, env, tasks, self.seed)
+
+            # Ctrl-C keeps what was predicted: large models take hours.
             scoring = WorldModelScoring(model, env, transitions, about, self.out)
             try:
-                with work_progress() as shown:
-                    result = scoring.run(shown)
+                with work_progress() as progress:
+                    result = scoring.run(progress)
             except KeyboardInterrupt:
-                self._print(scoring.save(), chosen.world_model)
+                self._print(scoring.save(), completed.world_model)
                 raise
-        self._print(result, chosen.world_model)
+
+        self._print(result, completed.world_model)
         return 0
 
     def _check_drawn(self, name: str | None) -> None:
@@ -244,9 +261,12 @@ class ScoreWorldModel(ModelOptions):
         scores = result["scores"]
         if not scores["transitions"]:
             return
-        where = ", ".join(filter(None, (self.env, result["split"])))
-        first = "" if result["complete"] else f"the first {scores['transitions']:,} "
-        title = f"{name} on {where}: {first}transitions of {result['tasks'] or 'unknown tasks'}"
+
+        env_and_split = ", ".join(filter(None, (self.env, result["split"])))
+        transitions = "transitions"
+        if not result["complete"]:
+            transitions = f"the first {scores['transitions']:,} transitions"
+        title = f"{name} on {env_and_split}: {transitions} of {result['tasks'] or 'unknown tasks'}"
         print_table(world_model_table(title, scores))
         for line in unreadable_examples(result):
             print(line)
@@ -256,7 +276,8 @@ class ScoreWorldModel(ModelOptions):
     def _checked(self) -> ScoreWorldModel:
         """Return the same with the model that is scored under both of its names, or refuse it."""
         scored = self.world_model or self.model
-        scored = SHIPPED_WORLD if scored == "shipped" else scored
+        if scored == "shipped":
+            scored = SHIPPED_WORLD
         if scored is None:
             raise OptionError("expected a world model to score, found none; add --world-model")
         if self.model is not None and self.world_model not in (None, self.model):
@@ -329,11 +350,21 @@ class Run(Command):
         from ..benchmarks.experiments.session import run_experiments
         from .main import main
 
-        names = ("seeds", "demos", "device", "launcher", "dry_run")
-        given = {name: getattr(self, name) for name in names}
-        given |= {"workers": self.jobs, "data": self.data_dir}
-        done = run_experiments(self.experiments, self.scale, self.folder, main, **given)
-        return 0 if done else 1
+        # Jobs are commands of comap: the experiments are handed the function that runs one.
+        all_ended_well = run_experiments(
+            self.experiments,
+            self.scale,
+            self.folder,
+            main,
+            workers=self.jobs,
+            data=self.data_dir,
+            seeds=self.seeds,
+            demos=self.demos,
+            device=self.device,
+            launcher=self.launcher,
+            dry_run=self.dry_run,
+        )
+        return 0 if all_ended_well else 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -389,7 +420,12 @@ class Speed(Command):
 
         result = run(**vars(self), progress=_to_stderr)
         print(table(result))
-        return int(any(same != answers for same, answers in result["same_answers"].values()))
+
+        # A speed counts only where both versions gave the same answers.
+        has_other_answers = any(
+            same != answers for same, answers in result["same_answers"].values()
+        )
+        return 1 if has_other_answers else 0
 
 
 @dataclass(frozen=True, kw_only=True)
