@@ -6,13 +6,14 @@ what both labs' hypotheses compare, from the committed rows.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from comap.benchmarks.experiments.cells import t_interval
 from comap.benchmarks.record import circumstances, write_result
@@ -28,90 +29,112 @@ ARMS = (
     "no-wmsd",
     "no-ws-gate",
 )
+"""Trainings of lab-comap, by what follows ``lab-`` in their names."""
+
+POLICY_STAGES = re.compile(r"warmup-policy|reflection-init|round-\d+-policy")
+"""The stages in which the policy learns: arms are compared at equal numbers of its tokens."""
 
 
 def of_seed(out: Path, seed: int) -> dict[str, Any]:
     """Return the conditions before reflection-init, and the policy's tokens of each training."""
-    conditions, tokens = {}, {}
+    conditions: dict[str, Any] = {}
+    policy_tokens = {}
     for arm in ARMS:
         for path in out.glob(f"jobs/lab-{arm}-alfworld-*-{seed}-*/out/summary.json"):
             stages = json.loads(path.read_bytes())["stages"]
-            tokens[arm] = sum(
-                stage["tokens"]
-                for name, stage in stages.items()
-                if re.fullmatch(r"warmup-policy|reflection-init|round-\d+-policy", name)
-            )
+            policy_tokens[arm] = 0
+            for name, stage in stages.items():
+                if POLICY_STAGES.fullmatch(name):
+                    policy_tokens[arm] += stage["tokens"]
+
+            # All arms go on from one start, which measured them once.
             if "entry-conditions" in stages:
-                found = stages["entry-conditions"]
-                conditions = {k: one["value"] for k, one in found["conditions"].items()}
-                conditions["episodes"] = found["episodes"]
-    return {"conditions": conditions, "policy_tokens": tokens}
+                entry = stages["entry-conditions"]
+                conditions = {name: rate["value"] for name, rate in entry["conditions"].items()}
+                conditions["episodes"] = entry["episodes"]
+    return {"conditions": conditions, "policy_tokens": policy_tokens}
 
 
 STARTS = {"as planned": "", "answers alone": "-answers", "sparse": "-sparse"}
+"""Starts of lab-paw, each with what follows the algorithm in its jobs' names."""
 
 
 def of_paw(out: Path, seed: int) -> dict[str, Any]:
     """Return how each start of lab-paw begins, and what GRPO gains on the games of the evaluations."""
-    found = {}
+    starts = {}
     for name, ending in STARTS.items():
         (paw,) = out.glob(f"jobs/lab-grpo+paw{ending}-alfworld-*-{seed}-*/out")
         (grpo,) = out.glob(f"jobs/lab-grpo{ending}-alfworld-*-{seed}-*/out")
-        first = lines(paw / "metrics.jsonl")[0]
+        # The first update's rollouts are of the start itself: nothing was learned yet.
+        first_update = lines(paw / "metrics.jsonl")[0]
         curve = successes(grpo)
-        found[name] = {
+        starts[name] = {
             "success": curve[0],
-            "solved_to_success": first["solved"] / first["success"],
+            "solved_to_success": first_update["solved"] / first_update["success"],
             "grpo_gain": curve[max(curve)] - curve[0],
-            "nll": first["wm_nll"],
-            "median": first["wm_median"],
-            "moderate": 100 * first["wm_moderate"],
+            "nll": first_update["wm_nll"],
+            "median": first_update["wm_median"],
+            "moderate": 100 * first_update["wm_moderate"],
         }
-    return found
+    return starts
+
+
+class Count(NamedTuple):
+    """How many of some episodes were successes."""
+
+    successes: float
+    episodes: float
 
 
 def successes(run: Path) -> dict[int, float]:
     """Return the success, in percent over both splits, of each update that was evaluated."""
-    counts: dict[int, list[float]] = {}
-    for one in lines(run / "evaluations.jsonl"):
-        won, n = counts.setdefault(one["update"], [0.0, 0.0])
-        counts[one["update"]] = [won + one["success"] * one["n"], n + one["n"]]
-    return {update: 100 * won / n for update, (won, n) in counts.items()}
+    counts: dict[int, Count] = {}
+    for split in lines(run / "evaluations.jsonl"):
+        count = counts.get(split["update"], Count(0.0, 0.0))
+        counts[split["update"]] = Count(
+            count.successes + split["success"] * split["n"], count.episodes + split["n"]
+        )
+    return {update: 100 * count.successes / count.episodes for update, count in counts.items()}
 
 
-COMAP, SHUT, EXECUTED = "CoMap", "CoMap, gate shut", "Executed actions as anchors"
+COMAP = "CoMap"
+SHUT = "CoMap, gate shut"
+EXECUTED = "Executed actions as anchors"
 BEFORE = "Reflection-init with its world model"
 BEFORE_SHUT = "Reflection-init, gate shut"
 PRIMARY = ("SFT", "SFT, further", SHUT)
 ROWS = Path(__file__).parents[2] / "benchmarks/results"
-Won = dict[str, dict[str, float]]
+Successes = dict[str, dict[str, float]]
+"""Success in percent by method and seed."""
 
 
-def successes_of(lab: str) -> Won:
+def successes_of(lab: str) -> Successes:
     """Return the success in percent of each method and seed, from the committed rows."""
-    won: Won = {}
+    by_method: Successes = {}
     for row in lines(ROWS / f"experiments-{lab}/rows.jsonl"):
         if row["experiment"] == lab and row["metric"] == "success_rate":
-            won.setdefault(row["method"], {})[str(row["seed"])] = row["value"]
-    return won
+            by_method.setdefault(row["method"], {})[str(row["seed"])] = row["value"]
+    return by_method
 
 
-def difference(won: Won, signed: Iterable[str], some: Iterable[str]) -> dict[str, Any]:
+def difference(
+    by_method: Successes, methods: Iterable[str], seeds: Iterable[str]
+) -> dict[str, Any]:
     """Return the first method's success less the second's, plus the third's less the fourth's.
 
     In points, over some seeds, paired, with a 95 % interval.
     """
-    values = {
-        seed: sum((-1) ** n * won[name][seed] for n, name in enumerate(signed)) for seed in some
-    }
+    signed_methods = list(zip(methods, itertools.cycle((1, -1)), strict=False))
+    values = {}
+    for seed in seeds:
+        values[seed] = sum(sign * by_method[name][seed] for name, sign in signed_methods)
     low, high = t_interval(list(values.values()))
     return {"mean": fmean(values.values()), "low": low, "high": high, "seeds": values}
 
 
 def paw_differences(seeds: dict[str, Any]) -> dict[str, Any]:
     """Return the differences of lab-paw's hypotheses."""
-    won = successes_of("lab-paw")
-    met = [seed for seed, one in seeds.items() if paw_meets(**one["as planned"])]
+    by_method = successes_of("lab-paw")
     usual = ("GRPO + PaW", "GRPO")
     sparse = ("GRPO + PaW (sparse)", "GRPO (sparse)")
     compared: dict[str, tuple[str, ...]] = {
@@ -125,10 +148,15 @@ def paw_differences(seeds: dict[str, Any]) -> dict[str, Any]:
         "rloo": ("RLOO + PaW", "RLOO"),
         "ce": ("GRPO + PaW with cross-entropy", "GRPO"),
     }
-    found = {key: difference(won, names, won[names[0]]) for key, names in compared.items()}
-    if len(met) > 1:
-        found["paw, conditions met"] = difference(won, usual, met)
-    return found
+    differences = {}
+    for name, methods in compared.items():
+        differences[name] = difference(by_method, methods, by_method[methods[0]])
+
+    # One seed has no interval.
+    seeds_that_meet = [seed for seed, starts in seeds.items() if paw_meets(**starts["as planned"])]
+    if len(seeds_that_meet) > 1:
+        differences["paw, conditions met"] = difference(by_method, usual, seeds_that_meet)
+    return differences
 
 
 def paw_meets(
@@ -139,6 +167,7 @@ def paw_meets(
     moderate: float,
     **_: Any,
 ) -> bool:
+    """Return whether a seed meets the conditions under which lab-paw expects PaW to help."""
     return (
         15 <= success <= 40
         and solved_to_success >= 2
@@ -150,16 +179,21 @@ def paw_meets(
 
 def differences(seeds: dict[str, Any]) -> dict[str, Any]:
     """Return the differences of lab-comap's hypotheses."""
-    won = successes_of("lab-comap")
+    by_method = successes_of("lab-comap")
+    all_seeds = list(by_method[COMAP])
 
-    def paired(*signed: str, some: Iterable[str] = won[COMAP]) -> dict[str, Any]:
-        return difference(won, signed, some)
+    def paired(*methods: str, on_seeds: Iterable[str] = all_seeds) -> dict[str, Any]:
+        return difference(by_method, methods, on_seeds)
 
-    won["best"] = {seed: max(won[name][seed] for name in PRIMARY) for seed in won[COMAP]}
-    won["best, and before"] = {
-        seed: max(won["best"][seed], won[BEFORE_SHUT][seed]) for seed in won[COMAP]
-    }
-    met = [seed for seed, one in seeds.items() if meets(**one["conditions"])]
+    # The best of a seed is chosen after the fact, so that CoMap is compared with no straw man.
+    by_method["best"] = {}
+    by_method["best, and before"] = {}
+    for seed in all_seeds:
+        best = max(by_method[name][seed] for name in PRIMARY)
+        by_method["best"][seed] = best
+        by_method["best, and before"][seed] = max(best, by_method[BEFORE_SHUT][seed])
+
+    seeds_that_meet = [seed for seed, start in seeds.items() if meets(**start["conditions"])]
     names = {
         "frozen": "CoMap with the frozen world model",
         "oracle": "CoMap with the oracle",
@@ -172,8 +206,8 @@ def differences(seeds: dict[str, Any]) -> dict[str, Any]:
     }
     return {
         "best": paired(COMAP, "best"),
-        "best, conditions met": paired(COMAP, "best", some=met),
-        **{name: paired(COMAP, other) for name, other in names.items()},
+        "best, conditions met": paired(COMAP, "best", on_seeds=seeds_that_meet),
+        **{name: paired(COMAP, method) for name, method in names.items()},
         "oracle, shut": paired(names["oracle"], SHUT),
         "frozen, shut": paired(names["frozen"], SHUT),
         "placebo, shut": paired(names["placebo"], SHUT),
@@ -202,15 +236,27 @@ def seeds_of(paths: Iterable[Path]) -> list[int]:
     return sorted(int(path.parts[-3].split("-")[-2]) for path in paths)
 
 
-if __name__ == "__main__":
-    out, file = map(Path, sys.argv[1:])
-    known = json.loads(file.read_bytes()) if file.exists() else {}
-    comap, paw = known.get("seeds", {}), known.get("paw", {})
+def main(out: Path, file: Path) -> None:
+    """Add the seeds of a folder of jobs to a file, and compare all that it has then."""
+    earlier = json.loads(file.read_bytes()) if file.exists() else {}
+    comap_seeds = dict(earlier.get("seeds", {}))
+    paw_seeds = dict(earlier.get("paw", {}))
+    # The job that a seed's plan has last: where it has ended, all others have.
     for seed in seeds_of(out.glob("jobs/lab-play-executed-shut-*/out/*")):
-        comap[str(seed)] = of_seed(out, seed)
+        comap_seeds[str(seed)] = of_seed(out, seed)
     for seed in seeds_of(out.glob("jobs/lab-play-grpo+paw-sparse-*/out/*")):
-        paw[str(seed)] = of_paw(out, seed)
-    comap, paw = (dict(sorted(some.items())) for some in (comap, paw))
-    found = {"seeds": comap, "differences": differences(comap), "paw": paw}
-    found["paw_differences"] = paw_differences(paw)
-    write_result(file, {**found, **circumstances()})
+        paw_seeds[str(seed)] = of_paw(out, seed)
+
+    comap_seeds = dict(sorted(comap_seeds.items()))
+    paw_seeds = dict(sorted(paw_seeds.items()))
+    record = {
+        "seeds": comap_seeds,
+        "differences": differences(comap_seeds),
+        "paw": paw_seeds,
+        "paw_differences": paw_differences(paw_seeds),
+    }
+    write_result(file, {**record, **circumstances()})
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
