@@ -32,7 +32,7 @@ ARMS = (
 """Trainings of lab-comap, by what follows ``lab-`` in their names."""
 
 POLICY_STAGES = re.compile(r"warmup-policy|reflection-init|round-\d+-policy")
-"""The stages in which the policy learns: arms are compared at equal numbers of its tokens."""
+"""The stages in which the policy learns."""
 
 
 def of_seed(out: Path, seed: int) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def differences(seeds: dict[str, Any]) -> dict[str, Any]:
     def paired(*methods: str, on_seeds: Iterable[str] = all_seeds) -> dict[str, Any]:
         return difference(by_method, methods, on_seeds)
 
-    # The best of a seed is chosen after the fact, so that CoMap is compared with no straw man.
+    # The best of the baselines is taken seed by seed, which favors them over CoMap.
     by_method["best"] = {}
     by_method["best, and before"] = {}
     for seed in all_seeds:
@@ -241,7 +241,7 @@ def main(out: Path, file: Path) -> None:
     earlier = json.loads(file.read_bytes()) if file.exists() else {}
     comap_seeds = dict(earlier.get("seeds", {}))
     paw_seeds = dict(earlier.get("paw", {}))
-    # The job that a seed's plan has last: where it has ended, all others have.
+    # A seed counts from when this job of it, one of the last, has ended.
     for seed in seeds_of(out.glob("jobs/lab-play-executed-shut-*/out/*")):
         comap_seeds[str(seed)] = of_seed(out, seed)
     for seed in seeds_of(out.glob("jobs/lab-play-grpo+paw-sparse-*/out/*")):

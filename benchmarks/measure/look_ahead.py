@@ -12,6 +12,7 @@ import argparse
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,25 +29,33 @@ from comap.worldmodel.language import LanguageWorldModel
 ROWS = ((0, 1), (0, 3), (1, 2), (1, 3), (1, 5), (2, 2), (2, 3), (2, 5))
 """Depth and candidates; one candidate alone is no look-ahead."""
 
+TaskKey = tuple[str, str]
+"""A task's split and id: ids of different splits may be the same."""
+
 
 class Trained:
     """What a training left: its environments, its agent's settings and its models."""
 
     def __init__(self, run: Path) -> None:
         described = read_json(run / "run.json")["described"]
-        self.config, env = described["config"], described["env"]
-        self.about = {"env": env["id"], "options": env["options"], "config": self.config}
-        self.about["model"] = described["model"]
+        env = described["env"]
+        self.config = described["config"]
+        self.description = {
+            "env": env["id"],
+            "options": env["options"],
+            "config": self.config,
+            "model": described["model"],
+        }
         self.make_env = Environments(env["id"], env["options"])
         self.splits: Sequence[str] = self.config["evaluation_splits"]
         self.looks = self.config["learn_critic"] and (run / "models" / "wm").is_dir()
         if self.looks:
-            self.lm, self.wm = (
-                HFLanguageModel(run / "models" / role, dtype="float32") for role in ("agent", "wm")
-            )
+            self.lm = HFLanguageModel(run / "models" / "agent", dtype="float32")
+            self.wm = HFLanguageModel(run / "models" / "wm", dtype="float32")
 
     def play(self, depth: int, candidates: int, tasks: int) -> list[Trajectory]:
         """Play so many tasks of each split."""
+        # Greedily, so that rows differ by look-ahead alone.
         settings = {**self.config["agent"], "temperature": 0.0, "adapter": None}
         config = WebEvolverConfig(**{**settings, "depth": depth, "candidates": candidates})
         world = LanguageWorldModel(
@@ -57,45 +66,73 @@ class Trained:
             max_new_tokens=self.config["predict_tokens"],
             temperature=self.config["world_temperature"],
         )
-        found = list[Trajectory]()
+        episodes: list[Trajectory] = []
         for split in self.splits:
-            chosen = evenly(self.make_env(split).get_wrapper_attr("tasks").ids, tasks)
-            found += run_episodes(
-                lambda split=split: self.make_env(split),
+            split_tasks = evenly(self.make_env(split).get_wrapper_attr("tasks").ids, tasks)
+            episodes += run_episodes(
+                partial(self.make_env, split),
                 WebEvolverAgent(config),
-                chosen,
+                split_tasks,
                 lm=self.lm,
                 world_model=world,
                 concurrency=64,
             )
-        return found
+        return episodes
 
 
 def measured(run: Path, tasks: int) -> dict[str, Any]:
     """Return the result."""
-    trained, rows, alone = Trained(run), list[dict[str, Any]](), dict[tuple[str, str], bool]()
+    trained = Trained(run)
+    rows: list[dict[str, Any]] = []
+    successes_alone: dict[TaskKey, bool] = {}
     for depth, candidates in ROWS if trained.looks else ():
-        began = time.process_time()
-        found = trained.play(depth, candidates, tasks)
-        spent = time.process_time() - began
-        won = {(one.split, one.task): one.success for one in found}
-        alone = alone or won
-        looked = [c for one in found for s in one.steps if (c := s.notes.get("candidates"))]
-        others = sum(max(range(len(c)), key=lambda i, c=c: (c[i]["score"], -i)) > 0 for c in looked)
-        row = {"depth": depth, "candidates": candidates, "cpu_seconds": round(spent, 1)}
-        row |= {"success": asdict(success_rate(won.values())), "looked": len(looked)}
-        row |= {
-            "others_taken": others,
-            "unread": sum(not i["score_parsed"] for c in looked for i in c),
+        start = time.process_time()
+        episodes = trained.play(depth, candidates, tasks)
+        seconds = time.process_time() - start
+
+        # The first row is without look-ahead; all are compared with it, task by task.
+        successes = {(episode.split, episode.task): episode.success for episode in episodes}
+        if not successes_alone:
+            successes_alone = successes
+        row = {
+            "depth": depth,
+            "candidates": candidates,
+            "cpu_seconds": round(seconds, 1),
+            "success": asdict(success_rate(successes.values())),
+            **candidate_counts(episodes),
+            "gained": sum(successes[key] > successes_alone[key] for key in successes),
+            "lost": sum(successes[key] < successes_alone[key] for key in successes),
         }
-        row |= {"gained": sum(won[key] > alone[key] for key in won)}
-        row |= {"lost": sum(won[key] < alone[key] for key in won)}
         rows.append(row)
         print(row, flush=True)
-    found = read_json(run / "summary.json")
-    spent, played = found["cpu_seconds"], trained.config["evaluation_tasks"]
-    about = {**trained.about, "training_cpu_seconds": spent, "played": played}
-    return {**about, "rounds": found["rounds"], "rows": rows}
+
+    summary = read_json(run / "summary.json")
+    return {
+        **trained.description,
+        "training_cpu_seconds": summary["cpu_seconds"],
+        "played": trained.config["evaluation_tasks"],
+        "rounds": summary["rounds"],
+        "rows": rows,
+    }
+
+
+def candidate_counts(episodes: Sequence[Trajectory]) -> dict[str, int]:
+    """Return how many steps looked ahead, and in how many another candidate than the draft was best."""
+    looked = 0
+    others_taken = 0
+    unread = 0
+    for episode in episodes:
+        for step in episode.steps:
+            candidates = step.notes.get("candidates")
+            if not candidates:
+                continue
+            looked += 1
+            # The first candidate is the policy's own draft; of equally good ones the first is taken.
+            scores = [candidate["score"] for candidate in candidates]
+            if scores.index(max(scores)) > 0:
+                others_taken += 1
+            unread += sum(not candidate["score_parsed"] for candidate in candidates)
+    return {"looked": looked, "others_taken": others_taken, "unread": unread}
 
 
 def main() -> None:
@@ -103,9 +140,9 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--tasks", type=int, default=100, help="of each split (default: 100)")
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
-    head = {"benchmark": "WebEvolver with a small model", "tasks": given.tasks}
-    write_result(given.out, head | circumstances(PACKAGES) | measured(given.run, given.tasks))
+    options = parser.parse_args()
+    head = {"benchmark": "WebEvolver with a small model", "tasks": options.tasks}
+    write_result(options.out, head | circumstances(PACKAGES) | measured(options.run, options.tasks))
 
 
 if __name__ == "__main__":
