@@ -27,12 +27,23 @@ from typing import Any
 
 import gymnasium
 
-ENV, STEPS, REPLY = "comap/ALFWorld-v0", 12, 12
+ENV = "comap/ALFWorld-v0"
+STEPS = 12
+REPLY = 12
 OPTIONS = {"source": "generated", "difficulty": "r6-7.o8-11.f1", "max_episode_steps": STEPS}
-ASKS = {"prompts": "brief", "form": "asked", "draft_tokens": REPLY, "state_text": "history"}
-ASKS |= {"max_length": 1500, "temperature": 1.0, "top_p": 1.0}
-GROUPS, MEMBERS = 12, 8
+ASKS = {
+    "prompts": "brief",
+    "form": "asked",
+    "draft_tokens": REPLY,
+    "state_text": "history",
+    "max_length": 1500,
+    "temperature": 1.0,
+    "top_p": 1.0,
+}
+GROUPS = 12
+MEMBERS = 8
 DEVICE = os.environ.get("DEVICE", "cpu")
+# On a busy machine the processor's seconds are the truer ones; they do not count what a GPU does.
 clock = time.process_time if DEVICE == "cpu" else time.perf_counter
 PROGRAM = "benchmarks/measure/rollouts.py and rollouts_trl.py (not in the package)"
 PACKAGES = ("torch", "transformers", "trl", "gymnasium")
@@ -45,63 +56,83 @@ def main() -> None:
     parser.add_argument("--jobs", nargs="*", default=["rollouts", "evaluation", "update"])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
+    options = parser.parse_args()
 
-    ways = {"against": given.against} if given.against else {}
-    ways |= {"comap": "", "concat": ""}
-    measured: dict[str, dict[str, list[Any]]] = {
-        job: {name: [] for name in ways} for job in given.jobs
+    # Where each way's code is imported from; "" is this checkout.
+    paths = {"against": options.against} if options.against else {}
+    paths |= {"comap": "", "concat": ""}
+    measured: dict[str, dict[str, list[Any]]] = {}
+    for job in options.jobs:
+        measured[job] = {way: [] for way in paths}
+    head = {
+        "benchmark": "rollouts",
+        "program": PROGRAM,
+        "units": "CPU seconds of one thread",
+        "options": OPTIONS,
+        "asks": ASKS,
+        "groups": GROUPS,
+        "members": MEMBERS,
+        "against": _commit(options.against),
+        "model": describe(options.model),
     }
-    result = {"benchmark": "rollouts", "program": PROGRAM, "units": "CPU seconds of one thread"}
-    result |= {"options": OPTIONS, "asks": ASKS, "groups": GROUPS, "members": MEMBERS}
-    result |= {"against": _commit(given.against), "model": describe(given.model)}
-    for repeat in range(1, given.repeats + 1):
-        for job, some in measured.items():
-            for name, found in some.items():
-                words = [__file__, job, given.model, "concat" if name == "concat" else "summary"]
-                found.append(in_process(words, ways[name]))
-                print(repeat, name, job, found[-1], file=sys.stderr)
-        extend(given.out, result, {job: summary(**some) for job, some in measured.items()})
+
+    # Ways take turns within a repeat: what slows the machine down for a while slows them all down.
+    for repeat in range(1, options.repeats + 1):
+        for job, repeats_by_way in measured.items():
+            for way, repeats in repeats_by_way.items():
+                context = "concat" if way == "concat" else "summary"
+                repeats.append(in_process([__file__, job, options.model, context], paths[way]))
+                print(repeat, way, job, repeats[-1], file=sys.stderr)
+        summaries = {job: summary(**repeats) for job, repeats in measured.items()}
+        extend(options.out, head, summaries)
 
 
-def extend(file: Path, about: dict[str, Any], jobs: dict[str, Any]) -> None:
+def extend(file: Path, head: dict[str, Any], jobs: dict[str, Any]) -> None:
     """Write jobs into a file, beside those that it has."""
     from comap.benchmarks.record import circumstances, write_result
 
-    known = json.loads(file.read_bytes())["jobs"] if file.exists() else {}
-    write_result(file, {**about, **circumstances(PACKAGES), "jobs": known | jobs})
+    earlier_jobs = json.loads(file.read_bytes())["jobs"] if file.exists() else {}
+    write_result(file, {**head, **circumstances(PACKAGES), "jobs": earlier_jobs | jobs})
 
 
 def _commit(folder: str | None) -> str | None:
+    if not folder:
+        return None
     words = ["git", "-C", f"{folder}/comap", "rev-parse", "HEAD"]
-    return subprocess.check_output(words, encoding="utf-8").strip() if folder else None
+    return subprocess.check_output(words, encoding="utf-8").strip()
 
 
-def summary(**found: list[dict[str, Any]]) -> dict[str, Any]:
+def summary(**repeats_by_way: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the repeats of each way, their medians, and how many times the first way's speed each has."""
     from comap.benchmarks.record import spread
 
-    first, *_ = seconds = [[one["seconds"] for one in some] for some in found.values()]
-    ratios = [[a / b for a, b in zip(first, some, strict=True)] for some in seconds]
-    return {
-        "median": dict(zip(found, map(statistics.median, seconds), strict=True)),
-        "ratio": dict(zip(found, map(spread, ratios), strict=True)),
-        "repeats": found,
-    }
+    seconds_by_way = {}
+    for way, repeats in repeats_by_way.items():
+        seconds_by_way[way] = [repeat["seconds"] for repeat in repeats]
+    first_seconds = next(iter(seconds_by_way.values()))
+
+    medians = {}
+    ratios = {}
+    for way, seconds in seconds_by_way.items():
+        medians[way] = statistics.median(seconds)
+        # Ratios of pairs, each measured one after the other: the load of that moment drops out.
+        pairs = zip(first_seconds, seconds, strict=True)
+        ratios[way] = spread([first / second for first, second in pairs])
+    return {"median": medians, "ratio": ratios, "repeats": repeats_by_way}
 
 
 def in_process(words: list[str], path: str = "") -> dict[str, Any]:
     """Run a job in a fresh process; return what it measured, and the machine's load before it."""
     load = round(os.getloadavg()[0], 2)
-    paths = os.pathsep.join(part for part in (path, os.environ.get("PYTHONPATH")) if part)
-    done = subprocess.run(
+    paths = os.pathsep.join(filter(None, (path, os.environ.get("PYTHONPATH"))))
+    process = subprocess.run(
         [sys.executable, *words],
         stdout=subprocess.PIPE,
         encoding="utf-8",
         check=True,
         env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
     )
-    return {**json.loads(done.stdout.splitlines()[-1]), "load_average": load}
+    return {**json.loads(process.stdout.splitlines()[-1]), "load_average": load}
 
 
 def describe(model: str) -> dict[str, Any]:
@@ -109,20 +140,14 @@ def describe(model: str) -> dict[str, Any]:
     from transformers import AutoModelForCausalLM
 
     loaded = AutoModelForCausalLM.from_pretrained(model, dtype="auto")
-    sizes = ("hidden_size", "num_hidden_layers", "vocab_size", "model_type")
-    return {"parameters": loaded.num_parameters(), "dtype": str(loaded.dtype)} | {
-        name: getattr(loaded.config, name) for name in sizes
-    }
+    description = {"parameters": loaded.num_parameters(), "dtype": str(loaded.dtype)}
+    for name in ("hidden_size", "num_hidden_layers", "vocab_size", "model_type"):
+        description[name] = getattr(loaded.config, name)
+    return description
 
 
 def make(split: str) -> gymnasium.Env[str, str]:
     return gymnasium.make(ENV, split=split, **OPTIONS)
-
-
-def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    begun = clock()
-    found = work()
-    return clock() - begun, found
 
 
 def _play(model: str, context: str, number: int) -> dict[str, Any]:
@@ -131,12 +156,19 @@ def _play(model: str, context: str, number: int) -> dict[str, Any]:
     from comap.lm import HFLanguageModel
 
     lm = HFLanguageModel(model, device=DEVICE, batch_rows=128, batch_tokens=200_000)
-    concat = {"context": "concat", **ASKS}
-    agent = create_agent("paw", **concat) if context == "concat" else create_agent("react", **ASKS)
+    # PaW's agent is the one whose prompt can be a conversation that goes on; else it acts as ReAct.
+    if context == "concat":
+        agent = create_agent("paw", context="concat", **ASKS)
+    else:
+        agent = create_agent("react", **ASKS)
     tasks = make("train").get_wrapper_attr("tasks").ids[:number]
-    env = partial(make, "train")
-    seconds, played = _timed(lambda: run_episodes(env, agent, tasks, lm=lm, concurrency=128))
-    actions = [[step.action for step in one.steps] for one in played]
+
+    start = clock()
+    episodes = run_episodes(partial(make, "train"), agent, tasks, lm=lm, concurrency=128)
+    seconds = clock() - start
+
+    # A digest of all actions shows whether both checkouts played the same games.
+    actions = [[step.action for step in episode.steps] for episode in episodes]
     return {
         "seconds": seconds,
         "episodes": number,
@@ -149,24 +181,35 @@ def _update(model: str, context: str) -> dict[str, Any]:
     """Do two updates of GRPO with PaW; the second one's time is that of an update."""
     from comap.trainers import paw_preset, train_paw
 
-    changes = {**ASKS, "context": context, "groups": GROUPS, "members": MEMBERS, "updates": 2}
-    changes |= {"concurrency": GROUPS * MEMBERS, "micro_batch_tokens": 20_000}
-    changes |= {"max_episode_steps": STEPS, "history_turns": None}
-    changes |= {"kl": 0.0, "warmup_tokens": 0, "evaluation_tasks": 0, "save_updates": 0}
-    ended: list[float] = []
+    changes = {
+        **ASKS,
+        "context": context,
+        "groups": GROUPS,
+        "members": MEMBERS,
+        "updates": 2,
+        "concurrency": GROUPS * MEMBERS,
+        "micro_batch_tokens": 20_000,
+        "max_episode_steps": STEPS,
+        "history_turns": None,
+        "kl": 0.0,
+        "warmup_tokens": 0,
+        "evaluation_tasks": 0,
+        "save_updates": 0,
+    }
+    ends: list[float] = []
 
     def tell(event: Any) -> None:
         if event["event"] == "update":
-            ended.append(clock())
+            ends.append(clock())
 
     with tempfile.TemporaryDirectory() as out:
         config = paw_preset("tiny", **changes)
         train_paw(config, model=model, make_env=make, out=out, device=DEVICE, tell=tell)
-    return {"seconds": ended[1] - ended[0], "episodes": GROUPS * MEMBERS}
+    return {"seconds": ends[1] - ends[0], "episodes": GROUPS * MEMBERS}
 
 
 def _work(job: str, *words: str) -> dict[str, Any]:
-    """Do a job in a process of its own: from here on everything is public interface."""
+    """Do a job in a process of its own, by what is public: another checkout must understand it too."""
     importlib.import_module("comap")
     jobs: dict[str, Callable[[], dict[str, Any]]] = {
         "rollouts": lambda: _play(*words, 128),
