@@ -39,10 +39,14 @@ class Node:
     imagined: Imagined | None = None
     reward: float = 0.0
     hint: float = 0.0
+    """the reward without the action's log-probability: which child a path goes on with"""
     end: float | None = None
+    """what the rest of a path is worth that ends here; None where it goes on"""
     visits: int = 0
     value: float = 0.0
+    """mean return of the paths through it, Q"""
     children: list[Node] | None = None
+    """None before it was expanded"""
 
 
 def uct(parent_visits: int, child: Node, weight: float) -> float:
@@ -62,20 +66,24 @@ def descend(root: Node, weight: float, depth: int) -> list[Node]:
     path: list[Node] = []
     node = root
     while len(path) < depth and node.end is None and node.children:
-        fresh = [child for child in node.children if child.visits == 0]
-        if fresh:
-            chosen = most_promising(fresh)
+        # UCT is infinite for all children without a visit: among those the hint decides.
+        unvisited = [child for child in node.children if child.visits == 0]
+        if unvisited:
+            node = most_promising(unvisited)
         else:
-            above = node.visits
-            chosen = max(node.children, key=lambda child: uct(above, child, weight))
-        path.append(chosen)
-        node = chosen
+            visits = node.visits
+            node = max(node.children, key=lambda child: uct(visits, child, weight))
+        path.append(node)
     return path
 
 
 def back_up(root: Node, path: Sequence[Node], discount: float) -> float:
     """Enter a path's return into its nodes' means, and return that of the whole path."""
-    total = path[-1].end or 0.0 if path else 0.0
+    # A goal before the full depth is worth something in each step that is left (`Node.end`).
+    total = 0.0
+    if path:
+        total = path[-1].end or 0.0
+
     for node in reversed(path):
         total = node.reward + discount * total
         node.visits += 1
@@ -110,7 +118,10 @@ def mean_log_prob(logprobs: Sequence[float] | None) -> float | None:
         return None
     if any(math.isnan(value) for value in logprobs):
         return _LEAST
-    return math.fsum(min(max(value, _LEAST), 0.0) for value in logprobs) / len(logprobs)
+
+    # Bounded, since one token of probability 0 would make all rewards on the path infinite.
+    bounded = [min(max(value, _LEAST), 0.0) for value in logprobs]
+    return math.fsum(bounded) / len(bounded)
 
 
 def propose_candidates(
@@ -119,41 +130,83 @@ def propose_candidates(
     """Ask for up to ``config.candidates`` different actions, as the agent's decoding says."""
     messages = _messages(view, config, replies)
     if config.decoding == "scored" and view.admissible_actions:
-        actions = tuple(dict.fromkeys(view.admissible_actions))
-        scored = yield from _scored(messages, actions, config, purpose)
-        order = sorted(range(len(actions)), key=lambda i: (-scored.totals[i], i))
-        kept = order[: config.candidates]
-        return [Candidate(actions[i], mean_log_prob(scored.logprobs[i])) for i in kept]
-    admissible: dict[str, str] = {}
+        return (yield from _best_scored(view.admissible_actions, config, messages, purpose))
+
+    admissible: dict[str, str] = {}  # by their plain text
     for text in view.admissible_actions or ():
         admissible.setdefault(canonical_action(view.env_id, text), text)
-    found: dict[str, Candidate] = {}  # by their plain text
-    for number in range(1, config.candidate_rounds + 1):
-        lacking = config.candidates - len(found)
-        if lacking <= 0:
-            break
-        asked = _samples(view, config, messages, lacking, f"{purpose}, round {number}")
-        completions: list[Completion] = yield asked
-        for completion in completions:
-            said = parse_action(_PREFIX + completion.text, view.admissible_actions)
-            plain = canonical_action(view.env_id, said or "")
-            if said is None or plain in found or (admissible and plain not in admissible):
-                continue
-            action = admissible.get(plain, said)
-            found[plain] = Candidate(action, mean_log_prob(completion.logprobs))
-    rest = [text for plain, text in admissible.items() if plain not in found]
-    random.Random(seed_for(config, view, f"{purpose}: fill")).shuffle(rest)
-    lacking = max(config.candidates - len(found), 0)
-    candidates = [*found.values(), *map(Candidate, rest[:lacking])]
+    sampled = yield from _sampled(view, config, messages, admissible, purpose)
+
+    # Admissible actions, drawn by the seed, fill the places that sampling left (as released).
+    unsampled = [text for plain, text in admissible.items() if plain not in sampled]
+    random.Random(seed_for(config, view, f"{purpose}: fill")).shuffle(unsampled)
+    lacking = max(config.candidates - len(sampled), 0)
+    candidates = [*sampled.values(), *map(Candidate, unsampled[:lacking])]
+
     if config.log_probs == "scored" and candidates:
         actions = tuple(candidate.action for candidate in candidates)
-        scored = yield from _scored(messages, actions, config, purpose)
-        log_probs = map(mean_log_prob, scored.logprobs)
+        scores = yield from _scored(messages, actions, config, purpose)
+        log_probs = map(mean_log_prob, scores.logprobs)
         return [Candidate(*pair) for pair in zip(actions, log_probs, strict=True)]
-    known = [c.log_prob for c in candidates if c.log_prob is not None]
-    if not known:
+    return _with_log_probs(candidates)
+
+
+def _best_scored(
+    admissible: Sequence[str], config: RAPConfig, messages: tuple[Message, ...], purpose: str
+) -> Generator[Request, Reply, list[Candidate]]:
+    """Return the likeliest of the admissible actions, the first of equals first."""
+    actions = tuple(dict.fromkeys(admissible))
+    scores = yield from _scored(messages, actions, config, purpose)
+    likeliest_first = sorted(range(len(actions)), key=lambda i: (-scores.totals[i], i))
+
+    candidates = []
+    for index in likeliest_first[: config.candidates]:
+        log_prob = mean_log_prob(scores.logprobs[index])
+        candidates.append(Candidate(actions[index], log_prob))
+    return candidates
+
+
+def _sampled(
+    view: View,
+    config: RAPConfig,
+    messages: tuple[Message, ...],
+    admissible: dict[str, str],
+    purpose: str,
+) -> Generator[Request, Reply, dict[str, Candidate]]:
+    """Sample different actions, by their plain text; none but admissible ones where such are known."""
+    candidates: dict[str, Candidate] = {}
+    for number in range(1, config.candidate_rounds + 1):
+        lacking = config.candidates - len(candidates)
+        if lacking <= 0:
+            break
+
+        requests = _samples(view, config, messages, lacking, f"{purpose}, round {number}")
+        completions: list[Completion] = yield requests
+        for completion in completions:
+            action = parse_action(_PREFIX + completion.text, view.admissible_actions)
+            if action is None:
+                continue
+            plain = canonical_action(view.env_id, action)
+            if plain in candidates or (admissible and plain not in admissible):
+                continue
+            action = admissible.get(plain, action)
+            candidates[plain] = Candidate(action, mean_log_prob(completion.logprobs))
+    return candidates
+
+
+def _with_log_probs(candidates: list[Candidate]) -> list[Candidate]:
+    """Return candidates of which a filled-in one counts as the least probable of the sampled."""
+    log_probs = [c.log_prob for c in candidates if c.log_prob is not None]
+    if not log_probs:
         return candidates
-    return [c if c.log_prob is not None else replace(c, log_prob=min(known)) for c in candidates]
+
+    least = min(log_probs)
+    completed = []
+    for candidate in candidates:
+        if candidate.log_prob is None:
+            candidate = replace(candidate, log_prob=least)
+        completed.append(candidate)
+    return completed
 
 
 def _messages(view: View, config: RAPConfig, replies: dict[int, str]) -> tuple[Message, ...]:
@@ -162,6 +215,8 @@ def _messages(view: View, config: RAPConfig, replies: dict[int, str]) -> tuple[M
     room = max(config.action_tokens - config.draft_tokens, 0)
     if config.prompts == "brief" or not listed:
         return converse(view, config, replies, reserve=room)
+
+    # The list stands in the question itself, so the conversation must not list it again.
     question = prompt_of(config, "rap_act", actions=listed)[-1].content
     room += view.count_tokens(question)
     return ask_on(converse(view, config, replies, reserve=room, listing=False), question)
@@ -170,17 +225,17 @@ def _messages(view: View, config: RAPConfig, replies: dict[int, str]) -> tuple[M
 def _scored(
     messages: tuple[Message, ...], actions: Sequence[str], config: RAPConfig, purpose: str
 ) -> Generator[Request, Reply, Scores]:
-    texts = tuple(f" {action}" for action in actions)
-    asked = Score(
+    """Ask how probable each of some actions is."""
+    request = Score(
         messages,
-        texts,
+        tuple(f" {action}" for action in actions),
         _PREFIX,
         adapter=config.adapter,
         purpose=f"{purpose}: score",
         thinking=config.asks_to_think,
     )
-    found: Scores = yield asked
-    return found
+    scores: Scores = yield request
+    return scores
 
 
 def _samples(
@@ -191,10 +246,13 @@ def _samples(
     tokens = config.action_tokens
     stop: tuple[str, ...] = ("\n",)
     if config.decoding == "masked" and view.admissible_actions:
-        (choices, tokens), stop = as_choices(view.admissible_actions), ()
+        choices, tokens = as_choices(view.admissible_actions)
+        stop = ()  # a choice ends by itself
     sampling = Sampling(tokens, config.candidate_temperature, config.candidate_top_p, stop)
+
+    # A purpose of its own for each seed: else all samples of a state would be the same text.
     seeds = [seed_for(config, view, f"{purpose}, {number}") for number in range(count)]
-    asked = Generate(
+    request = Generate(
         messages,
         sampling,
         _PREFIX,
@@ -203,7 +261,7 @@ def _samples(
         f"{purpose}: candidate",
         thinking=config.asks_to_think,
     )
-    return [replace(asked, sampling=replace(sampling, seed=seed)) for seed in seeds]
+    return [replace(request, sampling=replace(sampling, seed=seed)) for seed in seeds]
 
 
 _ANSWER = 8  # tokens of what its answer begins with
@@ -265,17 +323,22 @@ class RAPConfig(AgentConfig):
     above what any other edge can earn, so that a goal counts, and more the earlier it comes."""
 
     def required_capabilities(self) -> frozenset[str]:
-        words = {"words"} if self.evaluation_weight else set()
-        score = {"score"} if self.log_probs == "scored" else set()
-        return super().required_capabilities() | {"prefix"} | words | score
+        capabilities = super().required_capabilities() | {"prefix"}
+        if self.evaluation_weight:
+            capabilities |= {"words"}
+        if self.log_probs == "scored":
+            capabilities |= {"score"}
+        return capabilities
 
 
 def goal_overlap(goal: str, text: str, letters: int = 4) -> float:
     """Return the share of a goal's different words of some length that occur in a text."""
     words = {word.strip(" .,:;()[]").lower() for word in goal.split()}
-    words = {word for word in words if len(word) >= letters}
-    low = text.lower()
-    return sum(word in low for word in words) / len(words) if words else 0.0
+    long_words = {word for word in words if len(word) >= letters}
+    if not long_words:
+        return 0.0
+    lower_text = text.lower()
+    return sum(word in lower_text for word in long_words) / len(long_words)
 
 
 class RAPAgent:
@@ -313,9 +376,12 @@ class RAPAgent:
         """Return in words what a step asks for at most."""
         config = self.config
         states = config.rollouts * config.depth
-        calls = 1  # a `Score` request for all actions
-        if config.decoding != "scored":
-            calls = config.candidates * config.candidate_rounds + (config.log_probs == "scored")
+        if config.decoding == "scored":
+            calls = 1  # a `Score` request for all actions
+        else:
+            calls = config.candidates * config.candidate_rounds
+            if config.log_probs == "scored":
+                calls += 1
         if config.evaluation_weight:
             calls += config.candidates
         return (
@@ -334,6 +400,7 @@ class RAPAgent:
             draft = yield from draft_action(view, self.config, messages)
             replies[view.step] = draft.shown
             return Decision(draft.action, notes=draft.notes() | {"search": search.notes()})
+
         replies[view.step] = f"Action: {best.action}"
         decoding = self.config.decoding if view.admissible_actions else "free"
         notes = {"decoding": decoding, "search": search.notes()}
@@ -344,16 +411,21 @@ class _Search:
     """The search of one real step."""
 
     def __init__(self, view: View, config: RAPConfig, replies: dict[int, str]):
-        self.view, self.config, self.replies = view, config, replies
+        self.view = view
+        self.config = config
+        self.replies = replies
         self.root = Node()
         self.expansions = 0
-        self.unknown = 0
+        self.unknown_log_probs = 0
 
     def run(self) -> Generator[Request, Reply, None]:
         """Do all rollouts; end at once where the root has no candidate."""
         config = self.config
         for _ in range(config.rollouts):
             path = descend(self.root, config.exploration, config.depth)
+
+            # The simulation goes on to the full depth. Its nodes stay in the tree: what was asked
+            # once need not be asked by a later rollout.
             while len(path) < config.depth:
                 node = path[-1] if path else self.root
                 if node.end is not None:
@@ -363,6 +435,7 @@ class _Search:
                 if not node.children:
                     break
                 path.append(most_promising(node.children))
+
             if not path:
                 return
             back_up(self.root, path, config.discount)
@@ -370,61 +443,96 @@ class _Search:
     def _expand(self, path: Sequence[Node]) -> Generator[Request, Reply, list[Node]]:
         """Propose actions after a path, ask what follows each, and judge them: a batch each."""
         self.expansions += 1
-        name = f"search, state {self.expansions}"
+        name = f"search, state {self.expansions}"  # of this step: purposes make seeds differ
         steps = tuple(node.imagined for node in path if node.imagined is not None)
-        there = view_after(self.view, steps)
-        candidates = yield from propose_candidates(there, self.config, self.replies, name)
+        state = view_after(self.view, steps)
+        candidates = yield from propose_candidates(state, self.config, self.replies, name)
         if not candidates:
             return []
+
         futures: list[Imagined] = yield [Imagine(c.action, steps) for c in candidates]
-        judged = yield from self._judge(there, candidates, futures, name)
-        left = self.config.depth - len(path) - 1
-        self.unknown += sum(candidate.log_prob is None for candidate in candidates)
-        return [self._node(*known, left) for known in zip(candidates, futures, judged, strict=True)]
+        yes_probabilities = yield from self._judge(state, candidates, futures, name)
+        self.unknown_log_probs += sum(candidate.log_prob is None for candidate in candidates)
+
+        children = []
+        remaining_steps = self.config.depth - len(path) - 1
+        for candidate, future, yes in zip(candidates, futures, yes_probabilities, strict=True):
+            children.append(self._node(candidate, future, yes, remaining_steps))
+        return children
 
     def _judge(
-        self, there: View, candidates: Sequence[Candidate], futures: Sequence[Imagined], name: str
+        self, state: View, candidates: Sequence[Candidate], futures: Sequence[Imagined], name: str
     ) -> Generator[Request, Reply, list[float]]:
         """Return P("Yes") for each candidate; nothing is asked where it has no weight."""
-        if self.config.evaluation_weight == 0:
+        config = self.config
+        if config.evaluation_weight == 0:
             return [0.0] * len(candidates)
-        config, count = self.config, there.count_tokens
-        asked = []
-        for candidate, future in zip(candidates, futures, strict=True):
-            action = cut_text(candidate.action, config.max_length // 8, count)
-            observation = cut_text(future.observation, config.max_length // 4, count)
-            slots = {"action": action, "observation": observation}
-            messages = ask_apart(there, config, "rap_evaluate", _ANSWER, **slots)
-            words, purpose = (" Yes", " No"), f"{name}: evaluation"
-            thinking = config.asks_to_think
-            asked.append(NextWord(messages, words, "Answer:", config.adapter, purpose, thinking))
-        found: list[WordProbabilities] = yield asked
-        values = [reply.probabilities[0] for reply in found]
-        return [min(max(value, 0.0), 1.0) if value == value else 0.0 for value in values]
 
-    def _node(self, candidate: Candidate, future: Imagined, yes: float, left: int) -> Node:
-        """Return the child that a candidate leads to; `left` steps of the depth are left after it."""
+        requests = []
+        for candidate, future in zip(candidates, futures, strict=True):
+            messages = ask_apart(
+                state,
+                config,
+                "rap_evaluate",
+                _ANSWER,
+                action=cut_text(candidate.action, config.max_length // 8, state.count_tokens),
+                observation=cut_text(
+                    future.observation, config.max_length // 4, state.count_tokens
+                ),
+            )
+            request = NextWord(
+                messages,
+                (" Yes", " No"),
+                "Answer:",
+                config.adapter,
+                f"{name}: evaluation",
+                config.asks_to_think,
+            )
+            requests.append(request)
+        replies: list[WordProbabilities] = yield requests
+
+        probabilities = []
+        for reply in replies:
+            yes = reply.probabilities[0]
+            if math.isnan(yes):  # it would make the best of the children a matter of their order
+                yes = 0.0
+            probabilities.append(min(max(yes, 0.0), 1.0))
+        return probabilities
+
+    def _node(
+        self, candidate: Candidate, future: Imagined, yes: float, remaining_steps: int
+    ) -> Node:
+        """Return the child that a candidate leads to, with so many steps of the depth after it."""
         config = self.config
         node = Node(candidate.action, future)
         overlap = goal_overlap(self.view.goal, future.observation, config.overlap_letters)
         node.hint = config.evaluation_weight * yes + config.overlap_weight * overlap
         node.reward = node.hint + config.log_prob_weight * (candidate.log_prob or 0.0)
+
+        # A path that ends at the goal has fewer rewards to add up. So each step that it saves counts
+        # as the goal does: else a longer path would be worth more.
         if future.goal_reached:
-            node.reward = node.hint = config.goal_reward
-            node.end = config.goal_reward * sum(config.discount**i for i in range(left))
+            node.hint = config.goal_reward
+            node.reward = config.goal_reward
+            node.end = config.goal_reward * sum(config.discount**i for i in range(remaining_steps))
         elif ended(future):
             node.end = 0.0
         return node
 
     def notes(self) -> dict[str, Any]:
-        children = [
-            {"action": node.action, "visits": node.visits}
-            | {"value": round(node.value, 6), "reward": round(node.reward, 6)}
-            for node in self.root.children or ()
-        ]
+        """Return what the trajectory keeps of the search."""
+        children = []
+        for node in self.root.children or ():
+            child = {
+                "action": node.action,
+                "visits": node.visits,
+                "value": round(node.value, 6),
+                "reward": round(node.reward, 6),
+            }
+            children.append(child)
         return {
             "rollouts": self.root.visits,
             "expansions": self.expansions,
-            "unknown_log_probs": self.unknown,
+            "unknown_log_probs": self.unknown_log_probs,
             "children": children,
         }
