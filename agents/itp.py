@@ -76,9 +76,12 @@ class ITPConfig(AgentConfig):
     """Least similarity at which an action counts as a misspelled admissible one."""
 
     def required_capabilities(self) -> frozenset[str]:
-        head = {"encode", "prefix"} if self.k_source == "head" else set()
-        generate = {"prefix"} if self.foresight == "generate" else set()
-        return super().required_capabilities() | head | generate
+        capabilities = super().required_capabilities()
+        if self.k_source == "head":  # it reads the hidden state at a text behind the prompt
+            capabilities |= {"encode", "prefix"}
+        if self.foresight == "generate":  # the foresight goes on from its opening tag
+            capabilities |= {"prefix"}
+        return capabilities
 
     def k_max_of(self, env_id: str) -> int:
         """Return the greatest K in an environment."""
@@ -129,72 +132,93 @@ class ITPAgent:
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Choose K, imagine, reflect and act."""
-        config, replies = self.config, replies_in(view)
+        config = self.config
+        replies = replies_in(view)
         k, notes = yield from self._choose_k(view, replies)
-        path: list[Imagined] = []
-        if k and config.foresight == "rollout":
-            path = yield from roll_out(view, config, k, replies=replies)
-            if config.told == "last" or (config.told is None and config.k_source == "head"):
-                text = self.foresight_of(path[-1].observation, view.count_tokens)
-            else:
-                text = steps_as_text(path, view, config.foresight_tokens)
-        elif k:
-            text = yield from self._generate(view, k, replies)
-        elif self.config.k_source == "head":
-            text = self.foresight_of(view.history[-1].observation, view.count_tokens)
-        else:
-            text = NO_FORESIGHT
+        path, foresight = yield from self._imagine(view, k, replies)
+
+        # ITP asks for the action to be copied from the list; a misspelled one is brought back to it.
         acting = replace(config, draft_tokens=config.reply_tokens)
-        messages = self.act_prompt(view, k, text, replies)
+        messages = self.act_prompt(view, k, foresight, replies)
         draft = yield from draft_action(view, acting, messages, "act")
-        admissible = view.admissible_actions
-        action, copied = matching_action(draft.action, admissible, config.similarity)
-        thought = draft.thought
-        replies[view.step] = (
-            f"Thought: {thought}\nAction: {action}" if thought else f"Action: {action}"
-        )
-        notes |= draft.notes() | {"foresight": text, "copied": copied}
-        first = path[0] if path and path[0].action == action else None
-        return Decision(action, first, notes)
+        action, copied = matching_action(draft.action, view.admissible_actions, config.similarity)
+
+        reply = f"Action: {action}"
+        if draft.thought:
+            reply = f"Thought: {draft.thought}\n{reply}"
+        replies[view.step] = reply
+        notes |= draft.notes() | {"foresight": foresight, "copied": copied}
+
+        # The first imagined step says what follows this action only if it is of the same one.
+        prediction = path[0] if path and path[0].action == action else None
+        return Decision(action, prediction, notes)
+
+    def _imagine(
+        self, view: View, k: int, replies: dict[int, str]
+    ) -> Generator[Request, Reply, tuple[list[Imagined], str]]:
+        """Return K imagined steps, where a world model imagines, and what the agent reads of them."""
+        config = self.config
+        if k == 0:
+            # ITP_R is trained with obs@0, which is the present observation.
+            if config.k_source == "head":
+                return [], self.foresight_of(view.history[-1].observation, view.count_tokens)
+            return [], NO_FORESIGHT
+
+        if config.foresight == "generate":
+            foresight = yield from self._generate(view, k, replies)
+            return [], foresight
+
+        path = yield from roll_out(view, config, k, replies=replies)
+        if config.told == "last" or (config.told is None and config.k_source == "head"):
+            foresight = self.foresight_of(path[-1].observation, view.count_tokens)
+        else:
+            foresight = steps_as_text(path, view, config.foresight_tokens)
+        return path, foresight
 
     def _choose_k(
         self, view: View, replies: dict[int, str]
     ) -> Generator[Request, Reply, tuple[int, dict[str, Any]]]:
-        config, most = self.config, self.config.k_max_of(view.env_id)
+        """Return the depth K and notes on it: by the head (ITP_R), or by the model's words (ITP_I)."""
+        config = self.config
+        k_max = config.k_max_of(view.env_id)
         if self.k_head is not None and config.k_source == "head":
-            asked = Encode(
+            request = Encode(
                 self.depth_prompt(view, replies),
                 config.control,
                 config.adapter,
                 "depth",
                 config.asks_to_think,
             )
-            encoding: Encoding = yield asked
-            return self._read_depth(view, encoding.vector, most)
-        messages = ask_about(view, config, "itp_depth", config.k_tokens, replies, k_max=str(most))
-        said: Completion = yield ask_text(
+            encoding: Encoding = yield request
+            return self._read_depth(view, encoding.vector, k_max)
+
+        messages = ask_about(view, config, "itp_depth", config.k_tokens, replies, k_max=str(k_max))
+        reply: Completion = yield ask_text(
             view, config, messages, "depth", config.k_tokens, temperature=config.k_temperature
         )
-        number = number_in(without_thoughts(said.text), 0, most)
-        k = min(config.k_fallback, most) if number is None else int(number)
+        number = number_in(without_thoughts(reply.text), 0, k_max)
+        k = min(config.k_fallback, k_max) if number is None else int(number)
         return k, {"k": k, "k_parsed": number is not None}
 
     def _read_depth(
-        self, view: View, state: Sequence[float], most: int
+        self, view: View, state: Sequence[float], k_max: int
     ) -> tuple[int, dict[str, Any]]:
-        """Return K by the head's reading of a hidden state; training draws it."""
+        """Return K by the head's reading of a hidden state; training draws it instead."""
         assert self.k_head is not None
-        k = min(self.k_head.choose(state), most)
-        return k, {"k": k, "k_logits": [round(value, 6) for value in self.k_head.logits(state)]}
+
+        # A head has a logit for each K of the environment that it was trained in; here it may be less.
+        k = min(self.k_head.choose(state), k_max)
+        logits = [round(logit, 6) for logit in self.k_head.logits(state)]
+        return k, {"k": k, "k_logits": logits}
 
     def _generate(
         self, view: View, k: int, replies: dict[int, str]
     ) -> Generator[Request, Reply, str]:
-        """Return K steps ahead as one generation tells them."""
+        """Return K steps ahead that a language model writes in one reply, as released."""
         config = self.config
         tokens = config.foresight_tokens
         messages = ask_about(view, config, "itp_foresight", tokens, replies, k=str(k))
-        said: Completion = yield ask_text(
+        reply: Completion = yield ask_text(
             view,
             config,
             messages,
@@ -206,7 +230,7 @@ class ITPAgent:
             top_p=1.0,
             adapter=config.foresight_adapter,
         )
-        return _TAG.sub("", without_thoughts(said.text)).strip() or NO_FORESIGHT
+        return _TAG.sub("", without_thoughts(reply.text)).strip() or NO_FORESIGHT
 
     def foresight_of(self, observation: str, count_tokens: Callable[[str], int]) -> str:
         """Return what the agent reads of an imagined observation with ``told="last"``."""
@@ -215,6 +239,7 @@ class ITPAgent:
 
     def depth_prompt(self, view: View, replies: dict[int, str]) -> tuple[Message, ...]:
         """Return the conversation after which the control text stands, for the head to read."""
+        # Training uses this prompt too: a head is of no use at another place than it was trained at.
         room = view.count_tokens(self.config.control)
         return converse(view, self.config, replies, reserve=room)
 

@@ -501,11 +501,11 @@ class OnlineITPAgent(ITPAgent):
         self.value = value
 
     def _read_depth(
-        self, view: View, state: Sequence[float], most: int
+        self, view: View, state: Sequence[float], k_max: int
     ) -> tuple[int, dict[str, Any]]:
         """Return a depth drawn by the head's probabilities, and the notes of the step."""
         assert isinstance(self.k_head, KHead)
-        logits = self.k_head.logits(state)[: most + 1]
+        logits = self.k_head.logits(state)[: k_max + 1]
         highest = max(logits)
         weights = [math.exp(value - highest) for value in logits]
         rng = random.Random(seed_for(self.config, view, "sampled depth"))
