@@ -201,7 +201,7 @@ class Scores:
     def best(self) -> int:
         """The index of the most probable completion, the first of equals."""
         totals = self.totals
-        return max(range(len(totals)), key=lambda i: (totals[i], -i))
+        return max(range(len(totals)), key=lambda index: (totals[index], -index))
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +339,7 @@ def usual_length(context: int | None) -> int:
 
 def context_tokens(model: LanguageModel | None) -> int | None:
     """Return the most tokens of prompt and answer together; None where the backend does not say."""
+    # `context` is no part of the protocol: a user's backend may lack it, or use the name otherwise.
     context = getattr(model, "context", None)
     return context if isinstance(context, int) and context > 0 else None
 
@@ -351,7 +352,7 @@ def thinks(model: LanguageModel | None, asked: bool) -> bool:
 
 def _checked_requests(requests: Any, kind: type) -> Any:
     """Return requests of one kind, or say that something is none."""
-    if isinstance(requests, Sequence) and all(isinstance(one, kind) for one in requests):
+    if isinstance(requests, Sequence) and all(isinstance(request, kind) for request in requests):
         return requests
     raise LanguageModelError(
         f"expected a list of {kind.__name__} requests, found {requests!r:.80}; write "
@@ -372,13 +373,16 @@ def checked_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return a conversation whose roles are known and whose texts can be encoded, or raise."""
     if not messages:
         raise LanguageModelError("expected at least one message, found none")
-    given: Any = messages
-    if isinstance(given, str):
+
+    # A text is a sequence too: each of its letters would be called a wrong message.
+    conversation: Any = messages
+    if isinstance(conversation, str):
         raise LanguageModelError(
             f"expected messages, found the text {messages!r:.80}; write (Message('user', TEXT),)"
         )
+
     try:
-        return tuple(map(_known, messages))
+        return tuple(map(_checked_once, messages))
     except TypeError:  # what cannot be hashed is no text, either
         return tuple(map(_checked, messages))
 
@@ -391,11 +395,13 @@ def _checked(message: Message) -> Message:
     role, content = message
     if role not in ROLES:
         raise LanguageModelError(f"expected a role of {', '.join(ROLES)}, found {role!r:.40}")
+
+    # The same object where nothing changes, as nearly always: conversations are not copied.
     text = valid_text(content)
     return message if text is content and isinstance(message, Message) else Message(role, text)
 
 
-_known = lru_cache(maxsize=4096)(_checked)  # a conversation is checked at each of its turns
+_checked_once = lru_cache(maxsize=4096)(_checked)  # a conversation is checked at each of its turns
 
 
 def valid_text(value: Any) -> str:
@@ -404,9 +410,11 @@ def valid_text(value: Any) -> str:
         raise LanguageModelError(f"expected text, found {type(value).__name__}")
     if value.isascii():  # known without a look at its letters
         return value
+
     try:
         value.encode()
     except UnicodeEncodeError:
+        # By way of UTF-16 two halves that belong together become their character again.
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return value
 
@@ -425,12 +433,14 @@ def answer(model: LanguageModel, requests: Sequence[LMRequest]) -> list[Any]:
         indices = [i for i, request in enumerate(requests) if isinstance(request, kind)]
         if not indices:
             continue
-        found = getattr(model, method)([requests[i] for i in indices])
-        if not isinstance(found, list) or len(found) != len(indices):
+
+        # A user's backend may return another number of replies: each would answer a wrong request.
+        kind_replies = getattr(model, method)([requests[i] for i in indices])
+        if not isinstance(kind_replies, list) or len(kind_replies) != len(indices):
             raise LanguageModelError(
                 f"expected a list of {len(indices)} replies from {model.name}, "
-                f"found {type(found).__name__}"
+                f"found {type(kind_replies).__name__}"
             )
-        for index, reply in zip(indices, found, strict=True):
+        for index, reply in zip(indices, kind_replies, strict=True):
             replies[index] = reply
     return replies

@@ -15,23 +15,28 @@ from ..errors import LanguageModelError, OptionError
 from .base import Generate, LMRequest, Message, checked_messages, valid_text
 from .thoughts import ENDS, OPENS
 
-_REPLY, _TEXT = "Xyzzy7", "Plugh5"  # stand for texts, to see what a template puts around them
+# They stand for texts, to see what a template puts around them: words that no template contains.
+_REPLY = "Xyzzy7"
+_TEXT = "Plugh5"
 _LONGEST = 5  # tokens in a character that is cut up, and the one before them
-
 
 TODAY = datetime.datetime(2024, 7, 26)
 """What templates that write today's date are told: Llama 3.2's own date where there is no clock. With the
 real one, a run that is gone on with tomorrow would have other prompts."""
 DATE_STRING = "26 Jul 2024"
 THINKING = "enable_thinking"
-_DATE, _CLOCK = "date_string", "strftime_now"  # what templates call them
+# What templates call the date and the clock: Llama 3.1 and 3.2 read both.
+_DATE = "date_string"
+_CLOCK = "strftime_now"
 _UNUSED_BLOCK = f"\n{ENDS}\n\n"  # closes a thought that the template has begun
 
 
 def _stopped_clock() -> str:
     """Return a macro that stands for ``strftime_now``: libraries pass no function to a template."""
     directives = [f"%{letter}" for letter in "aAbBdHIjmMpSyY"] + ["%-d", "%-m", "%-I"]
-    values = [TODAY.strftime(one.replace("-", "")) for one in directives]
+    values = [TODAY.strftime(directive.replace("-", "")) for directive in directives]
+
+    # Not every C library knows a directive with "-" (no leading zero): the zeros are cut off here.
     values[-3:] = [value.lstrip("0") for value in values[-3:]]
     pairs = zip(directives, values, strict=True)
     filters = "".join(f"|replace({name!r}, {value!r})" for name, value in pairs)
@@ -39,18 +44,22 @@ def _stopped_clock() -> str:
     return f"{{% macro {_CLOCK}(format) %}}{{{{ format{filters} }}}}{{% endmacro %}}{{{{ '' }}}}"
 
 
-def checked_template_kwargs(given: Mapping[str, Any] | None) -> dict[str, Any]:
+def checked_template_kwargs(variables: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return variables for a chat template, as a copy, or raise what is wrong with them."""
     expected = "chat_template_kwargs must be a mapping of JSON data by name"
     example = "such as {'enable_thinking': True}"
-    if given is None:
+    if variables is None:
         return {}
+
+    # By way of JSON, as the manifest of a run stores them: a resumed run has the very same.
     try:
-        copy = json.loads(json.dumps(dict(given), allow_nan=False))
+        copy = json.loads(json.dumps(dict(variables), allow_nan=False))
     except (TypeError, ValueError, RecursionError):
-        raise OptionError(f"{expected}, {example}, not {given!r:.80}") from None
-    if wrong := [name for name in copy if not name.isidentifier()]:
-        raise OptionError(f"{expected}, {example}, found the name {wrong[0]!r:.80}")
+        raise OptionError(f"{expected}, {example}, not {variables!r:.80}") from None
+
+    wrong_names = [name for name in copy if not name.isidentifier()]
+    if wrong_names:
+        raise OptionError(f"{expected}, {example}, found the name {wrong_names[0]!r:.80}")
     return dict(copy)
 
 
@@ -64,7 +73,16 @@ class Following(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """What a chat template puts around the user's message after a reply, in tokens."""
+    """What a chat template puts around the user's message after a reply, in tokens.
+
+    Attributes:
+        after_end: What precedes the message, where the reply ended itself by a token.
+        with_end: The same, where it was cut at the limit of tokens: with the missing end.
+        footer: What ends the message.
+        opening: What begins the next reply.
+        trims: Whether the template takes the blanks around a text away.
+        ends: The tokens that end a reply.
+    """
 
     after_end: tuple[int, ...]
     with_end: tuple[int, ...]
@@ -81,33 +99,41 @@ class Turns:
         end: int,
         ends: Collection[int],
     ) -> Turns:
+        """Return what a template puts there, seen in conversations of two probes."""
         header, footer = _around(render, _TEXT, False)
-        _, opened = _around(render, _TEXT, True)
-        if not opened.startswith(footer):
-            raise _hidden(opened)
-        between, behind, opening = tokenize([header, footer, opened[len(footer) :]])
-        ended = next((i for i, token in enumerate(between, 1) if token in ends), 0)
+        _, footer_and_opening = _around(render, _TEXT, True)
+        if not footer_and_opening.startswith(footer):
+            raise _hidden(footer_and_opening)
+        opening = footer_and_opening[len(footer) :]
+        header_ids, footer_ids, opening_ids = tokenize([header, footer, opening])
+
+        # The reply's own end is a token that the model samples: what follows begins behind it.
+        end_positions = (position for position, token in enumerate(header_ids, 1) if token in ends)
+        after_end = next(end_positions, 0)
+        has_end = after_end > 0
+
         return cls(
-            tuple(between[ended:]),
-            tuple(between if ended else [end, *between]),
-            tuple(behind),
-            tuple(opening),
-            _around(render, f"\t{_TEXT}\t", False) == (header, footer),
-            frozenset(ends),
+            after_end=tuple(header_ids[after_end:]),
+            with_end=tuple(header_ids if has_end else [end, *header_ids]),
+            footer=tuple(footer_ids),
+            opening=tuple(opening_ids),
+            trims=_around(render, f"\t{_TEXT}\t", False) == (header, footer),
+            ends=frozenset(ends),
         )
 
     def shown(self, text: str) -> str:
         """Return the user's text as the template shows it."""
         return text.strip() if self.trims else text
 
-    def following(self, response: Sequence[int], heard: Sequence[int]) -> Following:
-        ended = bool(response) and response[-1] in self.ends
-        header = self.after_end if ended else self.with_end
-        return Following(header, tuple(heard), self.footer)
+    def following(self, response: Sequence[int], user_text: Sequence[int]) -> Following:
+        """Return the tokens between a reply and what ends the user's message after it."""
+        has_end = bool(response) and response[-1] in self.ends
+        header = self.after_end if has_end else self.with_end
+        return Following(header, tuple(user_text), self.footer)
 
-    def after(self, response: Sequence[int], heard: Sequence[int]) -> list[int]:
-        """Return what a prompt gets more by a reply and the message after it, up to the next reply."""
-        header, observation, footer = self.following(response, heard)
+    def after(self, response: Sequence[int], user_text: Sequence[int]) -> list[int]:
+        """Return the tokens that a reply and the message after it add to a prompt, up to the next reply."""
+        header, observation, footer = self.following(response, user_text)
         return [*response, *header, *observation, *footer, *self.opening]
 
 
@@ -115,27 +141,33 @@ def conversation(
     messages: Sequence[Message], reply_ids: Sequence[Sequence[int]]
 ) -> tuple[tuple[Message, ...], list[tuple[str, str, Sequence[int]]]]:
     """Return the messages before the first reply, and each reply, what follows it, and its tokens."""
-    first = next((n for n, one in enumerate(messages) if one.role == "assistant"), len(messages))
-    rest = messages[first:]
-    roles = [message.role for message in rest]
+    message_roles = [message.role for message in messages]
+    first_reply = len(messages)
+    if "assistant" in message_roles:
+        first_reply = message_roles.index("assistant")
+
+    # Each reply has its tokens, and one message follows it: the last is what the model answers now.
+    roles = message_roles[first_reply:]
     if roles != ["assistant", "user"] * len(reply_ids):
         raise LanguageModelError(
             f"expected {len(reply_ids)} replies whose tokens are given, each followed by a "
             f"message of the user, found {', '.join(roles) or 'no reply'}"
         )
-    texts = [message.content for message in rest]
-    return tuple(messages[:first]), list(zip(texts[::2], texts[1::2], reply_ids, strict=True))
+
+    texts = [message.content for message in messages[first_reply:]]
+    turns = list(zip(texts[::2], texts[1::2], reply_ids, strict=True))
+    return tuple(messages[:first_reply]), turns
 
 
 def _around(
-    render: Callable[[Sequence[Message], bool], str], text: str, begins: bool
+    render: Callable[[Sequence[Message], bool], str], text: str, reply_begins: bool
 ) -> tuple[str, str]:
     """Return what the template puts between a reply and the probe in a text, and behind it."""
     talk = [Message("user", "Hello"), Message("assistant", _REPLY), Message("user", text)]
-    rendered = render(talk, begins)
-    _, said, rest = rendered.rpartition(_REPLY)
-    header, shown, footer = rest.partition(_TEXT)
-    if not (said and shown):
+    rendered = render(talk, reply_begins)
+    _, reply, after_reply = rendered.rpartition(_REPLY)
+    header, user_text, footer = after_reply.partition(_TEXT)
+    if not (reply and user_text):
         raise _hidden(rendered)
     return header, footer
 
@@ -148,15 +180,20 @@ def _hidden(rendered: str) -> LanguageModelError:
 
 
 def control_tokens(tokenizer: Any) -> dict[str, int]:
-    found = {}
+    """Return the tokens by which a template structures a conversation, by their texts."""
+    ids_by_text = {}
+
+    # Added tokens that are not marked special may structure it too (Qwen's <tool_call>), where they
+    # have a sign in them: added words are words. Marks of thoughts are what a model may well write.
     for number, token in tokenizer.added_tokens_decoder.items():
         text = str(token)
         signs = any(not (letter.isalnum() or letter.isspace()) for letter in text)
         if text and (token.special or (signs and text not in (OPENS, ENDS))):
-            found[text] = number
+            ids_by_text[text] = number
+
     for number in tokenizer.all_special_ids:
-        found[str(tokenizer.convert_ids_to_tokens(number))] = number
-    return found
+        ids_by_text[str(tokenizer.convert_ids_to_tokens(number))] = number
+    return ids_by_text
 
 
 class ChatTokenizer:
@@ -182,27 +219,39 @@ class ChatTokenizer:
                 "instruction-tuned model, or put a chat_template.jinja into its folder"
             )
         self.tokenizer = tokenizer
+
+        # Any word in the template's text counts as a variable that it reads: one too many does no harm,
+        # and one too few would refuse a setting that the template does read.
         self._template: str = tokenizer.get_chat_template()
         self._names = frozenset(re.findall(r"\w+", self._template))
         if self._reads(_CLOCK):
             self._template = _stopped_clock() + self._template
         self._more_ends = tuple(ends)
-        self.given = checked_template_kwargs(template)
-        _refuse_reserved(self.given, tokenizer)
+        self._variables = checked_template_kwargs(template)
+        _refuse_reserved(self._variables, tokenizer)
+
         self._control = control_tokens(tokenizer)
         # The unknown token stands for unknown words, which are no forgery.
         self._control_ids = frozenset(self._control.values()) - {tokenizer.unk_token_id}
+        # Of two control tokens one may begin with the other.
         longest_first = sorted(self._control, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
-        self._known: dict[str, tuple[int, ...]] = {}
+        self._tokens_by_text: dict[str, tuple[int, ...]] = {}
+
+        # Templates without a system role raise (Gemma's) or leave the text out without a word.
         try:
             talk = [Message("system", _REPLY), Message("user", "Hello")]
             self._takes_system = _REPLY in self._render(talk)
         except LanguageModelError:
             self._takes_system = False
+
         self.end = self._end_of_message()
         self.ends = frozenset({self.end, *self._more_ends} | ({tokenizer.eos_token_id} - {None}))
         self._refuse_unread()
+
+        # Caches of this object, not of its class, which would hold tokenizers for ever. A conversation
+        # that goes on repeats all that it had before: without these, turning it into tokens and back
+        # costs more with each turn.
         self.count = lru_cache(maxsize=8192)(lambda text: len(self.tokens([text])[0]))
         self._text = lru_cache(maxsize=65_536)(self._text_of)
         self._texts = lru_cache(maxsize=8192)(self._texts_of)
@@ -214,7 +263,9 @@ class ChatTokenizer:
 
     def _refuse_unread(self) -> None:
         """Refuse variables that would change nothing."""
-        for name in self.given:
+        for name in self._variables:
+            # Whether to think is understood without the template, where that itself begins a thought:
+            # `lead` closes it.
             if not self._reads(name) and not (name == THINKING and self.opened):
                 raise OptionError(
                     f"expected variables that the model's chat template reads, found {name!r:.80}, which "
@@ -225,29 +276,32 @@ class ChatTokenizer:
     def template_kwargs(self) -> dict[str, Any]:
         """The variables of the template that have a value here, as JSON data."""
         fixed = {THINKING: False, _DATE: DATE_STRING}
-        return {name: value for name, value in fixed.items() if self._reads(name)} | self.given
+        return {name: value for name, value in fixed.items() if self._reads(name)} | self._variables
 
     def describe(self) -> dict[str, Any]:
-        """Return what the template is told beside messages, for records; empty if it reads nothing."""
-        clock = {"chat_template_date": TODAY.date().isoformat()} if self._reads(_CLOCK) else {}
-        known = self.template_kwargs
-        return ({"chat_template_kwargs": dict(known)} if known else {}) | clock
+        """Return what the template reads beside messages, for records; empty if it reads nothing."""
+        description: dict[str, Any] = {}
+        if self.template_kwargs:
+            description["chat_template_kwargs"] = dict(self.template_kwargs)
+        if self._reads(_CLOCK):
+            description["chat_template_date"] = TODAY.date().isoformat()
+        return description
 
     def thinks(self, asked: bool = False) -> bool:
         """Return whether the model thinks before it replies, if a request asks for it or does not."""
         return self._wants_thought(asked) and (self._reads(THINKING) or bool(self.opened))
 
-    def _wants_thought(self, asked: bool) -> bool:
-        return bool(self.given.get(THINKING, asked))
+    def _wants_thought(self, requested: bool) -> bool:
+        return bool(self._variables.get(THINKING, requested))
 
     def chat_for(self, thinking: bool) -> ChatTokenizer:
         """Return what makes the prompts of requests that want a thought first, or want none."""
-        is_fixed = THINKING in self.given or not self._reads(THINKING)
+        is_fixed = THINKING in self._variables or not self._reads(THINKING)
         return self._thinking if thinking and not is_fixed else self
 
     @cached_property
     def _thinking(self) -> ChatTokenizer:
-        return type(self)(self.tokenizer, self._more_ends, {**self.given, THINKING: True})
+        return type(self)(self.tokenizer, self._more_ends, {**self._variables, THINKING: True})
 
     @cached_property
     def opened(self) -> str:
@@ -297,80 +351,94 @@ class ChatTokenizer:
         if all(chat is self for chat in chats):
             return self._prompts(requests)
 
-        found: list[list[int] | LanguageModelError] = [[] for _ in requests]
+        prompts: list[list[int] | LanguageModelError] = [[] for _ in requests]
         for chat in (self, self._thinking):
-            indices = [index for index, one in enumerate(chats) if one is chat]
-            prompts = chat._prompts([requests[index] for index in indices])
-            for index, prompt in zip(indices, prompts, strict=True):
-                found[index] = prompt
-        return found
+            indices = [index for index, request_chat in enumerate(chats) if request_chat is chat]
+            chat_prompts = chat._prompts([requests[index] for index in indices])
+            for index, prompt in zip(indices, chat_prompts, strict=True):
+                prompts[index] = prompt
+        return prompts
 
     def _prompts(self, requests: Sequence[LMRequest]) -> list[list[int] | LanguageModelError]:
+        # All whole conversations at once: a fast tokenizer works on the texts of a batch in parallel.
         whole = [request for request in requests if not getattr(request, "reply_ids", ())]
-        found = iter(self._rendered(whole))
-        return [
-            self._continued(request)
-            if isinstance(request, Generate) and request.reply_ids
-            else next(found)
-            for request in requests
-        ]
+        rendered = iter(self._rendered(whole))
+
+        prompts: list[list[int] | LanguageModelError] = []
+        for request in requests:
+            if isinstance(request, Generate) and request.reply_ids:
+                prompts.append(self._continued(request))
+            else:
+                prompts.append(next(rendered))
+        return prompts
 
     def _rendered(self, requests: Sequence[LMRequest]) -> list[list[int] | LanguageModelError]:
         """Return the tokens of conversations that the template renders as a whole, each only once."""
-        written: dict[tuple[tuple[Message, ...], str], str] = {}
-        asked: list[tuple[tuple[Message, ...], str] | LanguageModelError] = []
+        # Samples of one prompt, as trainings ask for, are one conversation.
+        texts: dict[_Conversation, str] = {}
+        conversations: list[_Conversation | LanguageModelError] = []
         for request in requests:
             try:
                 messages = self._checked(request.messages)
-                key = messages, self.lead(request)
-                if key not in written:
-                    written[key] = self._render(messages) + self.defuse(key[1])
-                asked.append(key)
+                key = _Conversation(messages, self.lead(request))
+                if key not in texts:
+                    texts[key] = self._render(messages) + self.defuse(key.lead)
+                conversations.append(key)
             except LanguageModelError as error:
-                asked.append(error)
-        tokens = self._tokenize(list(written.values()))
-        found = {
-            key: self._without_forgery(some, key[0])
-            for key, some in zip(written, tokens, strict=True)
+                conversations.append(error)
+
+        tokens = self._tokenize(list(texts.values()))
+        prompts = {
+            key: self._without_forgery(prompt, key.messages)
+            for key, prompt in zip(texts, tokens, strict=True)
         }
-        return [key if isinstance(key, LanguageModelError) else found[key] for key in asked]
+        return [
+            key if isinstance(key, LanguageModelError) else prompts[key] for key in conversations
+        ]
 
     def _opening_of(self, head: tuple[Message, ...]) -> list[int]:
         """Return the tokens of the messages before the first reply."""
-        (found,) = self._rendered([Generate(head, thinking=True)])  # nothing is closed yet
-        if isinstance(found, LanguageModelError):
-            raise found
-        return found
+        (prompt,) = self._rendered([Generate(head, thinking=True)])  # nothing is closed yet
+        if isinstance(prompt, LanguageModelError):
+            raise prompt
+        return prompt
 
     def _continued(self, request: Generate) -> list[int] | LanguageModelError:
+        """Return the tokens of a conversation that goes on token for token.
+
+        Its replies stay the tokens that were sampled: rendered and read again they may become others,
+        and PaW's ratios would compare the probabilities of different tokens.
+        """
         try:
-            head, later = conversation(self._checked(request.messages), request.reply_ids)
+            head, turns = conversation(self._checked(request.messages), request.reply_ids)
             closing, lead = self.tokens([self._closing(request), self.lead(request)])
-            found = [*self._opening(head)]
-            for turn in later:
-                found += closing
-                found += self._turn(*turn)
+            prompt = [*self._opening(head)]
+            for turn in turns:
+                prompt += closing
+                prompt += self._turn(*turn)
         except LanguageModelError as error:
             return error
-        return found + lead
+        return prompt + lead
 
-    def _turn_of(self, reply: str, text: str, ids: Sequence[int]) -> list[int]:
-        """Return the tokens of a reply, which may be given, and of the message after it."""
-        own, user = self.tokens([reply.removeprefix(self.opened), self.turns.shown(text)])
-        if self._controls(user):
+    def _turn_of(self, reply: str, text: str, reply_ids: Sequence[int]) -> list[int]:
+        """Return the tokens of a reply (its text's, if `reply_ids` is empty) and the message after it."""
+        text_ids, user_ids = self.tokens([reply.removeprefix(self.opened), self.turns.shown(text)])
+        if self._controls(user_ids):
             raise _forgery(text)
-        return self.turns.after(ids or own, user)
+        return self.turns.after(reply_ids or text_ids, user_ids)
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokens of each text by itself, as the continuation of some prompt."""
-        known, missing = self._known, [text for text in texts if text not in self._known]
+        # No `lru_cache`, which takes one text at a time: the missing ones are tokenized as one batch.
+        cache = self._tokens_by_text
+        missing = [text for text in texts if text not in cache]
         if missing:
-            if len(known) > 65_536:
-                known.clear()
+            if len(cache) > 65_536:
+                cache.clear()
                 missing = list(texts)
-            found = self._tokenize([self.defuse(valid_text(text)) for text in missing])
-            known.update(zip(missing, map(tuple, found), strict=True))
-        return [list(known[text]) for text in texts]
+            tokens = self._tokenize([self.defuse(valid_text(text)) for text in missing])
+            cache.update(zip(missing, map(tuple, tokens), strict=True))
+        return [list(cache[text]) for text in texts]
 
     def text(self, tokens: Sequence[int], prefix: str = "") -> str:
         """Return the text of generated tokens that follow `prefix`, without control tokens."""
@@ -379,6 +447,7 @@ class ChatTokenizer:
     def _text_of(self, tokens: tuple[int, ...], prefix: str) -> str:
         if not prefix:
             return str(self.tokenizer.decode(tokens, skip_special_tokens=True))
+
         # Some tokenizers drop the space before the first word of a text: here it is not the first.
         before = self.tokens([prefix])[0]
         start = str(self.tokenizer.decode(before, skip_special_tokens=True))
@@ -390,25 +459,33 @@ class ChatTokenizer:
         return self._texts(tuple(tokens))
 
     def _texts_of(self, tokens: tuple[int, ...]) -> tuple[str, ...]:
-        found: list[str] = []
-        start, before = 0, ""  # a tokenizer may drop a first token's space: decode its neighbor too
+        texts: list[str] = []
+
+        # A tokenizer may drop a first token's space: each is decoded behind its neighbor.
+        start = 0
+        neighbor = ""
         for end in range(1, len(tokens) + 1):
             text = self._written(*tokens[start:end])
-            whole = not text.endswith("\ufffd") or end == len(tokens) or end - start > _LONGEST
-            found.append(text[len(before) :] if whole else "")
-            if whole:
-                start, before = end - 1, self._written(tokens[end - 1])
-        return tuple(found)
+
+            # The sign of bytes that are no character: the next token may complete it.
+            is_whole = not text.endswith("\ufffd") or end == len(tokens) or end - start > _LONGEST
+            texts.append(text[len(neighbor) :] if is_whole else "")
+            if is_whole:
+                start = end - 1
+                neighbor = self._written(tokens[start])
+        return tuple(texts)
 
     def _written_of(self, *tokens: int) -> str:
         return str(self.tokenizer.decode(tokens, clean_up_tokenization_spaces=False))
 
     def defuse(self, text: str) -> str:
         """Return the text with a space inside whatever is written like a control token."""
+        # More than once: two that overlap are one match, and only the first of them is broken by it.
         for _ in range(3):
             if not self._pattern.search(text):
                 return text
-            text = self._pattern.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+            text = self._pattern.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
+
         while self._pattern.search(text):  # a token of one sign: a space does not break it
             text = self._pattern.sub("", text)
         return text
@@ -445,10 +522,12 @@ class ChatTokenizer:
         """Return the token that the template puts after an assistant's message, or else eos."""
         talk = [Message("user", "Hello"), Message("assistant", _REPLY)]
         rendered = self._render(talk, reply_begins=False)
-        after = rendered.rpartition(_REPLY)[2]
-        found = self._tokenize([after])[0] if _REPLY in rendered else []
-        if found and found[0] in set(self.tokenizer.all_special_ids):
-            return found[0]
+
+        # The template's own end goes before eos, which may end texts and not messages (Qwen3-Base).
+        _, reply, after_reply = rendered.rpartition(_REPLY)
+        end_tokens = self._tokenize([after_reply])[0] if reply else []
+        if end_tokens and end_tokens[0] in set(self.tokenizer.all_special_ids):
+            return end_tokens[0]
         if self.tokenizer.eos_token_id is None:
             raise LanguageModelError(
                 "expected a token that ends a message, found none; set eos_token in "
@@ -465,6 +544,7 @@ class ChatTokenizer:
         self, tokens: list[int], messages: tuple[Message, ...]
     ) -> list[int] | LanguageModelError:
         """Return the tokens if all control tokens among them are the template's own."""
+        # Templates may write other tokens around an empty text: whether there is one is of the form.
         try:
             form = tuple((message.role, bool(message.content.strip())) for message in messages)
             expected = self._skeleton(form)
@@ -480,18 +560,27 @@ class ChatTokenizer:
     def _tokenize(self, texts: list[str]) -> list[list[int]]:
         if not texts:
             return []
-        found: list[list[int]] = self.tokenizer(texts, add_special_tokens=False, verbose=False)[
-            "input_ids"
-        ]
-        return found
+        # No special tokens: the template writes its own. Quietly: it warns of texts that are longer than
+        # the model's context, and those are refused later, each with what to do.
+        encoding = self.tokenizer(texts, add_special_tokens=False, verbose=False)
+        token_lists: list[list[int]] = encoding["input_ids"]
+        return token_lists
 
 
-def _refuse_reserved(given: Mapping[str, Any], tokenizer: Any) -> None:
+class _Conversation(NamedTuple):
+    """A conversation with the beginning of its next reply."""
+
+    messages: tuple[Message, ...]
+    lead: str
+
+
+def _refuse_reserved(variables: Mapping[str, Any], tokenizer: Any) -> None:
     """Refuse variables that are arguments of `apply_chat_template` itself."""
-    reserved = inspect.signature(tokenizer.apply_chat_template).parameters
-    if taken := sorted(set(given) & {*reserved, "messages"}):
+    parameters = inspect.signature(tokenizer.apply_chat_template).parameters
+    reserved = sorted(set(variables) & {*parameters, "messages"})
+    if reserved:
         raise OptionError(
-            f"chat_template_kwargs cannot set {taken[0]!r}, which comap sets; give variables of the "
+            f"chat_template_kwargs cannot set {reserved[0]!r}, which comap sets; give variables of the "
             "template alone, such as enable_thinking"
         )
 
@@ -502,9 +591,10 @@ def _without_system(messages: Sequence[Message]) -> tuple[Message, ...]:
     rest = [message for message in messages if message.role != "system"]
     if not system:
         return tuple(rest)
-    for i, message in enumerate(rest):
+
+    for index, message in enumerate(rest):
         if message.role == "user":
-            rest[i] = Message("user", "\n\n".join([*system, message.content]))
+            rest[index] = Message("user", "\n\n".join([*system, message.content]))
             return tuple(rest)
     raise LanguageModelError(
         "this model's chat template has no system role, and there is no user message to put the "

@@ -22,7 +22,9 @@ DEFAULT_MODEL = "intfloat/e5-base-v2"
 """The model of Search-R1's retriever."""
 
 _POOLINGS = ("mean", "cls")
-_QUERY_TOKENS, _PASSAGE_TOKENS = 256, 180
+# The lengths of Search-R1's retriever: its passages have 100 words.
+_QUERY_TOKENS = 256
+_PASSAGE_TOKENS = 180
 _BATCH = 32
 _BGE = "Represent this sentence for searching relevant passages: "
 
@@ -68,23 +70,33 @@ class TransformerEncoder:
         pooling: str | None = None,
         device: str = "cpu",
     ):
-        self.model, self.device = str(model), device
-        known = self.model.lower().rpartition("/")[2]
-        is_bge = known.startswith("bge")
-        if prefixes is None:
-            usual = ("query: ", "passage: ") if known.startswith("e5") else ("", "")
-            prefixes = (_BGE, "") if is_bge else usual
-        if len(prefixes) != 2 or not all(isinstance(one, str) for one in prefixes):
+        self.model = str(model)
+        self.device = device
+
+        # The families were trained with these prefixes, and their vectors are worse without. A name's
+        # last part names the family, in a folder as on the hub.
+        base_name = self.model.lower().rpartition("/")[2]
+        is_bge = base_name.startswith("bge")
+        if prefixes is None and is_bge:
+            prefixes = (_BGE, "")
+        elif prefixes is None:
+            prefixes = ("query: ", "passage: ") if base_name.startswith("e5") else ("", "")
+        if len(prefixes) != 2 or not all(isinstance(prefix, str) for prefix in prefixes):
             raise OptionError(
                 f"prefixes must be two texts, of queries and passages, not {prefixes!r}"
             )
         self.prefixes = (prefixes[0], prefixes[1])
+
+        # E5 was trained with the mean over tokens, BGE with the first token's vector.
         self.pooling = pooling or ("cls" if is_bge else "mean")
         check_choice("pooling", self.pooling, _POOLINGS)
+
+        # All that changes a vector is in the name: an index refuses queries of another encoder by it.
         self.name = f"{self.model}|{self.pooling}|{'|'.join(self.prefixes)}"
         self._loaded: tuple[Any, Any, Any] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # To another process the arguments go, not the weights: it loads them when it needs them.
         return TransformerEncoder, (self.model, self.prefixes, self.pooling, self.device)
 
     def config(self) -> dict[str, Any]:
@@ -99,24 +111,34 @@ class TransformerEncoder:
             DataNotFound: The model cannot be loaded.
         """
         torch, tokenizer, model = self._load()
-        prefix = self.prefixes[0 if side == "query" else 1]
-        most = _QUERY_TOKENS if side == "query" else _PASSAGE_TOKENS
-        found = [np.zeros((0, model.config.hidden_size), np.float32)]
+        query_prefix, passage_prefix = self.prefixes
+        if side == "query":
+            prefix = query_prefix
+            max_tokens = _QUERY_TOKENS
+        else:
+            prefix = passage_prefix
+            max_tokens = _PASSAGE_TOKENS
+
+        # Begun with no rows: without texts there is a matrix of the right width all the same.
+        batches = [np.zeros((0, model.config.hidden_size), np.float32)]
         for first in range(0, len(texts), _BATCH):
-            part = [prefix + valid_text(text) for text in texts[first : first + _BATCH]]
+            batch = [prefix + valid_text(text) for text in texts[first : first + _BATCH]]
             tokens = tokenizer(
-                part, padding=True, truncation=True, max_length=most, return_tensors="pt"
+                batch, padding=True, truncation=True, max_length=max_tokens, return_tensors="pt"
             ).to(model.device)
             with torch.inference_mode():
                 hidden = model(**tokens).last_hidden_state.float()
+
+            # Padding is masked, so that a text's vector does not depend on its batch.
             if self.pooling == "cls":
                 pooled = hidden[:, 0]
             else:
                 mask = tokens["attention_mask"][..., None]
                 pooled = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1)
             pooled = torch.nn.functional.normalize(pooled, dim=-1)
-            found.append(pooled.cpu().numpy())
-        return np.concatenate(found).astype(np.float32)
+            batches.append(pooled.cpu().numpy())
+
+        return np.concatenate(batches).astype(np.float32)
 
     def _load(self) -> tuple[Any, Any, Any]:
         if self._loaded is None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import LanguageModelError, OptionError, check_choice, needs_extra, suggest
 
@@ -18,7 +18,7 @@ DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
 """What a model may compute with; ``auto`` is explained at `HFLanguageModel`."""
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")  # loading them may run code
 _WRITES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 """How the names of classes end whose models write text."""
 _TOKENIZERS = (
@@ -34,7 +34,7 @@ _JSON_FILES = ("config.json", "generation_config.json", "tokenizer_config.json",
 _POINTER = b"version "  # begins what Git LFS leaves where it has not fetched a file
 _LONGEST_HEADER = 100_000_000  # bytes of a file of safe tensors
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-_LAYERS = {"full_attention", "sliding_attention"}
+_LAYERS = {"full_attention", "sliding_attention"}  # not linear attention: it has no keys to cut
 
 
 def imported(module: str, purpose: str) -> Any:
@@ -48,12 +48,12 @@ def without_bars() -> Iterator[None]:
     """Show no progress bars of the transformers library, and bring them back afterwards."""
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    had_bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if had_bars:
             logging.enable_progress_bar()
 
 
@@ -68,12 +68,16 @@ def source_of(model: str | Path) -> str | Path:
     if folder.is_dir():
         _check_folder(folder)
         return folder
+
+    # What cannot be a name on the hub was meant as a folder: the hub is not asked for it.
     if isinstance(model, Path) or folder.exists() or not _HUB_NAME.fullmatch(model):
-        found = f"a file at {str(model)!r}" if folder.is_file() else f"none at {str(model)!r}"
-        close = suggest(folder.name, _models_beside(folder)) if not folder.exists() else ""
-        hint = f"{close} or " if close.startswith("did you mean") else ""
+        what_is_there = (
+            f"a file at {str(model)!r}" if folder.is_file() else f"none at {str(model)!r}"
+        )
+        suggestion = "" if folder.exists() else suggest(folder.name, _models_beside(folder))
+        hint = f"{suggestion} or " if suggestion.startswith("did you mean") else ""
         raise LanguageModelError(
-            f"expected a folder with a model, found {found}; {hint}give the folder that "
+            f"expected a folder with a model, found {what_is_there}; {hint}give the folder that "
             "save_pretrained wrote, or the name of a model on the hub (Qwen/Qwen3-4B)"
         )
     return model
@@ -88,6 +92,7 @@ def _models_beside(folder: Path) -> list[str]:
 
 
 def _check_folder(folder: Path) -> None:
+    """Refuse a folder that is no whole model, before a library reads it and explains it badly."""
     names = sorted(path.name for path in folder.iterdir())
     if "config.json" not in names:
         hint = "give the folder that save_pretrained wrote"
@@ -97,12 +102,14 @@ def _check_folder(folder: Path) -> None:
                 f"(--adapter NAME={folder.name}, in Python adapters={{NAME: folder}})"
             )
         raise LanguageModelError(f"expected config.json in {str(folder)!r}, found none; {hint}")
+
     weights = [name for name in names if name.endswith(".safetensors")]
     if not weights:
-        found, hint = _other_weights(names)
+        other = _other_weights(names)
         raise LanguageModelError(
-            f"expected weights as .safetensors in {str(folder)!r}, found {found}; {hint}"
+            f"expected weights as .safetensors in {str(folder)!r}, found {other.description}; {other.hint}"
         )
+
     index = folder / "model.safetensors.index.json"
     if index.name in names:
         with _explained(folder, "the index of the weights"):
@@ -110,35 +117,53 @@ def _check_folder(folder: Path) -> None:
             wrong = [name for name in shards if not re.fullmatch(r"[\w.-]+\.safetensors", name)]
             if wrong:  # another folder, or pickles
                 raise ValueError(f"expected names of .safetensors files, found {wrong[0]!r:.80}")
+
+        # The index names all parts: those that are there say nothing of one that is missing.
         weights = sorted({*shards})
+
     for name in weights:
         _check_weights(folder / name)
 
 
-def _other_weights(names: Sequence[str]) -> tuple[str, str]:
-    """Return what a folder has instead of weights as safe tensors, and what to do about it."""
+class _OtherWeights(NamedTuple):
+    """What a folder has instead of weights as safe tensors, and what to do about it."""
+
+    description: str
+    hint: str
+
+
+def _other_weights(names: Sequence[str]) -> _OtherWeights:
     downloading = [name for name in names if name.endswith((".incomplete", ".part"))]
     pickled = [name for name in names if name.endswith(_PICKLED)]
     gguf = [name for name in names if name.endswith(".gguf")]
     if downloading:
-        return f"a download that has not ended ({downloading[0]})", "download the model again"
+        return _OtherWeights(
+            f"a download that has not ended ({downloading[0]})", "download the model again"
+        )
     if gguf:
-        hint = "serve it (llama-server) and give the server's address, or take the original model"
-        return f"GGUF ({gguf[0]})", hint
-    hint = "which writes model.safetensors"
-    again = f"save the model again with a recent transformers (save_pretrained), {hint}"
+        return _OtherWeights(
+            f"GGUF ({gguf[0]})",
+            "serve it (llama-server) and give the server's address, or take the original model",
+        )
+
+    save_again = (
+        "save the model again with a recent transformers (save_pretrained), which writes "
+        "model.safetensors"
+    )
     if pickled:
-        return f"only pickled ones ({', '.join(pickled[:3])})", again
-    return "none", f"download the model again, or {again}"
+        return _OtherWeights(f"only pickled ones ({', '.join(pickled[:3])})", save_again)
+    return _OtherWeights("none", f"download the model again, or {save_again}")
 
 
 def _check_weights(path: Path) -> None:
     """Refuse a file of weights that is not whole, which libraries explain badly."""
-    again = "download the model again"
+    remedy = "download the model again"
     if not path.is_file():
         raise LanguageModelError(
-            f"expected the weights {path.name} in {str(path.parent)!r}, found no such file; {again}"
+            f"expected the weights {path.name} in {str(path.parent)!r}, found no such file; {remedy}"
         )
+
+    # A file of safe tensors: eight bytes with the length of the header, the header as JSON, the values.
     with path.open("rb") as file:
         start = file.read(8)
         if start == _POINTER:
@@ -150,14 +175,16 @@ def _check_weights(path: Path) -> None:
             if length >= _LONGEST_HEADER:
                 return
             header = json.loads(file.read(length))
-            ends = [one["data_offsets"][1] for key, one in header.items() if key != "__metadata__"]
+            tensors = [entry for name, entry in header.items() if name != "__metadata__"]
+            ends = [tensor["data_offsets"][1] for tensor in tensors]
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
             return  # the library says what it is
-    whole = 8 + length + max(ends, default=0)
-    if path.stat().st_size < whole:
+
+    expected_size = 8 + length + max(ends, default=0)
+    if path.stat().st_size < expected_size:
         raise LanguageModelError(
-            f"expected {whole:,} bytes of weights in {str(path)!r}, found {path.stat().st_size:,}: "
-            f"the file is damaged, it was cut off; {again}"
+            f"expected {expected_size:,} bytes of weights in {str(path)!r}, found {path.stat().st_size:,}: "
+            f"the file is damaged, it was cut off; {remedy}"
         )
 
 
@@ -166,14 +193,16 @@ def device_of(device: str) -> Any:
     torch = imported("torch", "a Hugging Face model")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
+
+    # Only memory on it shows that this machine has it: a name alone is always accepted.
     try:
-        found = torch.device(device)
-        torch.empty(0, device=found)
+        torch_device = torch.device(device)
+        torch.empty(0, device=torch_device)
     except Exception as error:  # torch raises several kinds, some of them only asserts
         raise OptionError(
             f"device must be auto, cpu, cuda or cuda:N, one that this machine has, not {device!r}"
         ) from error
-    return found
+    return torch_device
 
 
 def load_tokenizer(source: str | Path, revision: str | None) -> Any:
@@ -212,10 +241,9 @@ def load_model(source: str | Path, revision: str | None, device: Any, dtype: str
     with _explained(source, "the model"), without_bars():
         config = AutoConfig.from_pretrained(source, **options)
         _check_causal(config)
-        context_of(config)
+        context_of(config)  # raises where a layer is none that this backend can use
         if dtype == "auto":
-            double = str(getattr(config, "dtype", None)).endswith("float64")
-            dtype = "float64" if double else "bfloat16" if device.type == "cuda" else "float32"
+            dtype = _usual_dtype(config, device)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             source,
             config=config,
@@ -224,6 +252,8 @@ def load_model(source: str | Path, revision: str | None, device: Any, dtype: str
             output_loading_info=True,
             **options,
         )
+
+        # Mismatched weights are random too, where the library only warns.
         model, report = loaded
         missing = sorted(report.get("missing_keys") or ())
         missing += sorted(str(entry[0]) for entry in report.get("mismatched_keys") or ())
@@ -233,6 +263,17 @@ def load_model(source: str | Path, revision: str | None, device: Any, dtype: str
                 f"({missing[0]}); download or save the model again"
             )
         return model.to(device).eval()
+
+
+def _usual_dtype(config: Any, device: Any) -> str:
+    """Return what a model computes with if nobody says so.
+
+    Double precision only where the model was made for it, as the tiny ones are: in it the answers are
+    alike on all machines. A CPU has no fast bfloat16.
+    """
+    if str(getattr(config, "dtype", None)).endswith("float64"):
+        return "float64"
+    return "bfloat16" if device.type == "cuda" else "float32"
 
 
 def _check_causal(config: Any) -> None:
@@ -251,8 +292,9 @@ def _options(source: str | Path, revision: str | None) -> dict[str, Any]:
 
 
 @contextmanager
-def _explained(source: str | Path, what: str) -> Iterator[None]:
-    """Turn whatever goes wrong while loading into one line that says what to do."""
+def _explained(source: str | Path, part: str) -> Iterator[None]:
+    """Turn whatever goes wrong while loading a part of a model into one line that says what to do."""
+    # The name alone: the message may stand in a record, which names no path of a machine.
     name = source.name if isinstance(source, Path) else source
     try:
         yield
@@ -260,12 +302,12 @@ def _explained(source: str | Path, what: str) -> Iterator[None]:
         raise LanguageModelError(f"{name}: {error}") from error
     except Exception as error:  # the libraries raise many kinds for files that are not as expected
         advice = "its files may be damaged or of another version; save or download it again"
-        told = str(error)
+        message = str(error)
         if isinstance(error, ImportError):
             advice = "install what it needs, or give a model that is not quantized"
-        elif "ignore_mismatched_sizes" in told:
+        elif "ignore_mismatched_sizes" in message:
             advice = "its weights have other shapes than its config.json says; download it again"
-        elif "does not recognize this architecture" in told:
+        elif "does not recognize this architecture" in message:
             advice = "update transformers, or serve the model and give the server's address"
         elif not isinstance(source, Path):
             advice = "check the name and the network, or give a folder on this machine"
@@ -276,7 +318,7 @@ def _explained(source: str | Path, what: str) -> Iterator[None]:
                     "unset that, or give a folder on this machine"
                 )
         raise LanguageModelError(
-            f"{what} of {name!r} cannot be loaded ({type(error).__name__}: {_first_line(error)}); "
+            f"{part} of {name!r} cannot be loaded ({type(error).__name__}: {_first_line(error)}); "
             f"{advice}"
         ) from error
 
@@ -284,19 +326,24 @@ def _explained(source: str | Path, what: str) -> Iterator[None]:
 def _first_line(error: BaseException) -> str:
     """Return the first line of a message, and the second where the first announces it."""
     lines = [line.strip() for line in str(error).strip().splitlines()] or [""]
-    first = f"{lines[0]} {lines[1]}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]
-    return first[:300]
+    message = lines[0]
+    if message.endswith(":") and len(lines) > 1:
+        message = f"{message} {lines[1]}"
+    return message[:300]
 
 
 def context_of(config: Any) -> int | None:
     """Return the longest sequence that a model can read, in tokens; None if there is no limit."""
-    inner = config.get_text_config(decoder=True)
-    kinds = set(getattr(inner, "layer_types", None) or ())
-    if kinds - _LAYERS or not hasattr(inner, "num_hidden_layers"):
-        raise _unusable(inner)
-    limits = [getattr(inner, "max_position_embeddings", None)]
-    if "sliding_attention" in kinds or not kinds:
-        limits.append(getattr(inner, "sliding_window", None))
+    text_config = config.get_text_config(decoder=True)
+    layer_kinds = set(getattr(text_config, "layer_types", None) or ())
+    if layer_kinds - _LAYERS or not hasattr(text_config, "num_hidden_layers"):
+        raise _unusable(text_config)
+
+    # A window bounds the context here: our cache keeps every position, and such a layer would read all
+    # of them. Older configs do not list their layers and use their window in all.
+    limits = [getattr(text_config, "max_position_embeddings", None)]
+    if "sliding_attention" in layer_kinds or not layer_kinds:
+        limits.append(getattr(text_config, "sliding_window", None))
     return min((int(limit) for limit in limits if limit), default=None)
 
 
@@ -306,13 +353,17 @@ def limits_of(model: Any) -> tuple[int, int]:
 
     if model.device.type != "cuda":
         return 64, 16_384
-    inner = model.config.get_text_config(decoder=True)
-    heads = inner.num_attention_heads
-    size = getattr(inner, "head_dim", None) or inner.hidden_size // heads
-    shared = getattr(inner, "num_key_value_heads", None) or heads
-    each = 2 * inner.num_hidden_layers * shared * size * model.dtype.itemsize
+
+    config = model.config.get_text_config(decoder=True)
+    heads = config.num_attention_heads
+    head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    key_heads = getattr(config, "num_key_value_heads", None) or heads  # fewer: they share them
+
+    # Keys and values of a batch get an eighth of the memory: weights, a trainer's gradients and the
+    # passes themselves need the rest. On a large GPU the 16,384 of a CPU made three batches of one.
+    token_bytes = 2 * config.num_hidden_layers * key_heads * head_size * model.dtype.itemsize
     memory = torch.cuda.get_device_properties(model.device).total_memory
-    return 256, max(memory // 8 // each, 1024)
+    return 256, max(memory // 8 // token_bytes, 1024)
 
 
 def _unusable(config: Any) -> LanguageModelError:
@@ -325,22 +376,26 @@ def _unusable(config: Any) -> LanguageModelError:
 
 def check_usable(tokenizer: Any, model: Any) -> None:
     """Raise a `LanguageModelError` if this backend cannot use a model with this tokenizer."""
-    takes = inspect.signature(model.forward).parameters
-    if model._is_stateful or not {"position_ids", "logits_to_keep"} <= set(takes):
+    # Rows of a batch have positions of their own, and only some logits are computed: both are asked
+    # of `forward`. A stateful model (Mamba) cannot go back to a shorter text.
+    parameters = inspect.signature(model.forward).parameters
+    if model._is_stateful or not {"position_ids", "logits_to_keep"} <= set(parameters):
         raise _unusable(model.config)
-    highest = max(tokenizer.get_vocab().values(), default=-1)
-    known = model.get_input_embeddings().weight.shape[0]
-    if highest >= known:
+
+    # Checked here, since a token beyond the embedding is an assert on a GPU, which ends the process.
+    highest_id = max(tokenizer.get_vocab().values(), default=-1)
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    if highest_id >= vocabulary:
         raise LanguageModelError(
-            f"expected token ids below {known:,}, the model's vocabulary, found {highest:,} in its "
+            f"expected token ids below {vocabulary:,}, the model's vocabulary, found {highest_id:,} in its "
             "tokenizer; use the model's own tokenizer, or resize its embedding and train that"
         )
 
 
 def ends_of(model: Any) -> list[int]:
     """Return the tokens that end a text according to a model's generation config."""
-    found = getattr(model.generation_config, "eos_token_id", None)
-    return [found] if isinstance(found, int) else [int(token) for token in found or ()]
+    ends = getattr(model.generation_config, "eos_token_id", None)
+    return [ends] if isinstance(ends, int) else [int(token) for token in ends or ()]
 
 
 class Adapters:
@@ -358,10 +413,10 @@ class Adapters:
     def check(self, name: str | None) -> None:
         """Raise a `LanguageModelError` unless there is such an adapter; None is the bare model."""
         if name is not None and name not in self.names:
-            known = f"; {suggest(str(name), self.names)}" if self.names else ""
+            hint = f"; {suggest(str(name), self.names)}" if self.names else ""
             listed = ", ".join(self.names) or "none"
             raise LanguageModelError(
-                f"expected the name of an adapter, found {name!r}; there are: {listed}{known}"
+                f"expected the name of an adapter, found {name!r}; there are: {listed}{hint}"
             )
 
     def load(self, name: str, directory: str | Path) -> None:
@@ -381,9 +436,11 @@ class Adapters:
             weights = load_file(folder / "adapter_model.safetensors")
         config.inference_mode = True
         self.create(name, config)
+
         try:
             self._fill(name, weights)
         except Exception as error:
+            # Taken out again: the model answers as before. peft cannot delete the last adapter.
             if self.names == (name,):
                 self.base = self.model = self.model.unload()
                 self._wrapped = False
@@ -421,6 +478,7 @@ class Adapters:
             from peft.tuners.tuners_utils import BaseTunerLayer
 
             layers = [layer for layer in self.base.modules() if isinstance(layer, BaseTunerLayer)]
+
         before = [(layer._active_adapter, layer._disable_adapters) for layer in layers]
         try:
             for layer in layers:  # peft's own methods also change what is trained
@@ -429,11 +487,13 @@ class Adapters:
             yield
         finally:
             for layer, (active, disabled) in zip(layers, before, strict=True):
-                layer._active_adapter, layer._disable_adapters = active, disabled
+                layer._active_adapter = active
+                layer._disable_adapters = disabled
 
     def _fill(self, name: str, weights: dict[str, Any]) -> None:
         from peft import set_peft_model_state_dict
 
+        # Of other adapters on this model all weights are missing here: only this one's count.
         report: Any = set_peft_model_state_dict(self.model, weights, adapter_name=name)
         missing = [key for key in report.missing_keys if f".{name}." in key and "lora_" in key]
         unknown = list(report.unexpected_keys)
@@ -441,6 +501,7 @@ class Adapters:
             raise LanguageModelError(
                 f"{len(missing)} of its weights are missing and {len(unknown)} have no place"
             )
+
         for key, weight in self.base.named_parameters():
             if f".{name}." in key:
                 weight.requires_grad_(False)
@@ -449,18 +510,20 @@ class Adapters:
 def _check_config(config: Any) -> None:
     """Refuse adapters that change the model beneath, which would change all other answers."""
     kind = getattr(config.peft_type, "value", config.peft_type)
-    found = []
+    changes = []
     if kind != "LORA":
-        found.append(f"peft_type {kind}")
+        changes.append(f"peft_type {kind}")
     elif config.bias != "none":
-        found.append(f"bias {config.bias!r}")
+        changes.append(f"bias {config.bias!r}")
+    # Others (pissa, olora, loftq) subtract from the weights beneath what they begin with.
     elif config.init_lora_weights not in (True, False, "gaussian", "orthogonal"):
-        found.append(f"init_lora_weights {config.init_lora_weights!r}")
+        changes.append(f"init_lora_weights {config.init_lora_weights!r}")
     for name in ("modules_to_save", "trainable_token_indices", "layer_replication"):
         if getattr(config, name, None):
-            found.append(name)
-    if found:
+            changes.append(name)
+
+    if changes:
         raise LanguageModelError(
             f"expected a LoRA adapter that leaves the model beneath as it is, found one with "
-            f"{', '.join(found)}; train one without"
+            f"{', '.join(changes)}; train one without"
         )

@@ -30,8 +30,11 @@ def end_of_thought(text: str) -> int:
         >>> len("<think>The fr") == end_of_thought("<think>The fr")
         True
     """
+    # Only this mark: it is what a template begins and `ChatTokenizer.reply_text` puts back, and a reply
+    # may well speak of other marks.
     if not text.lstrip().startswith(OPENS):
         return 0
+
     end = text.find(ENDS)
     return end + len(ENDS) if end >= 0 else len(text)
 
@@ -39,24 +42,30 @@ def end_of_thought(text: str) -> int:
 def first_stop(text: str, stops: tuple[str, ...] | list[str]) -> int | None:
     """Return where the first of some stop texts stands behind the thought; None where none does."""
     start = end_of_thought(text)
-    found = [place for stop in stops if (place := text.find(stop, start)) >= 0]
-    return min(found, default=None)
+    positions = [text.find(stop, start) for stop in stops]
+    return min((position for position in positions if position >= 0), default=None)
 
 
 def _spoken(text: str) -> tuple[list[tuple[int, int]], bool]:
     """Return where a text is outside of think blocks, and whether its last block is left open."""
     spans: list[tuple[int, int]] = []
     start = 0
-    opened: int | None = None
+    opened: int | None = None  # where the block begins that is open here
+
     for mark in _MARK.finditer(text):
         if mark["opening"] is not None:
-            opened = mark.start() if opened is None else opened
+            # A mark within a block is a part of the thought: blocks do not nest.
+            if opened is None:
+                opened = mark.start()
             continue
+
         if opened is None:  # the prompt had opened the block: it began before this reply
             spans.clear()
         else:
             spans.append((start, opened))
-        start, opened = mark.end(), None
+        start = mark.end()
+        opened = None
+
     spans.append((start, len(text) if opened is None else opened))
     return spans, opened is not None
 
@@ -74,14 +83,17 @@ def hide_thoughts(text: str) -> str:
     spans, _ = _spoken(text)
     if spans == [(0, len(text))]:
         return text
+
     parts: list[str] = []
-    at = 0
+    position = 0
     for start, end in spans:
-        if start > at:
-            parts.append(" " * (start - at - 1) + "\n")
+        if start > position:
+            parts.append(" " * (start - position - 1) + "\n")
         parts.append(text[start:end])
-        at = end
-    parts.append(" " * (len(text) - at))
+        position = end
+
+    # A thought that was cut has no reply behind it, and so no line begins there.
+    parts.append(" " * (len(text) - position))
     return "".join(parts)
 
 

@@ -93,8 +93,8 @@ class TurnTokenizer(ChatTokenizer):
 
         The text may end with a mark of ours: its tokens are counted to the template's.
         """
-        if len(self._known) > _REMEMBERED:
-            self._known.clear()
+        if len(self._tokens_by_text) > _REMEMBERED:
+            self._tokens_by_text.clear()
         safe_text = self.turns.shown(text)
         (tokens,) = self.tokens([safe_text])
         if not tokens:
