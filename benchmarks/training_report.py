@@ -177,7 +177,7 @@ def _summary(training: TrainingRecord) -> dict[str, str]:
 def results_table(training: TrainingRecord) -> Table:
     """Return the table that a training ends with: what came out after each round, or some updates."""
     evaluated = training.evaluated()
-    times = set()
+    times: set[int] = set()
     for evaluations in evaluated.values():
         times.update(evaluation.time for evaluation in evaluations)
     # Where all splits have tasks of one kind, the title says it once for all columns.
