@@ -18,6 +18,7 @@ from ..envs.stabletoolbench.scoring import (
     CallableJudge,
     Judge,
     RecordedJudge,
+    Verdict,
     attempt_of,
     read_attempts,
 )
@@ -73,17 +74,19 @@ class Answers:
     @cached_property
     def empty(self) -> list[str]:
         """The queries whose answer says nothing: no call, no answer, not even the query."""
-        return [key for key, one in self.attempts.items() if is_blank(one)]
+        return [key for key, attempt in self.attempts.items() if is_blank(attempt)]
 
     @cached_property
     def groups(self) -> dict[str, list[str]]:
         """The keys of each group's queries; of those without a group under an empty name."""
-        found: dict[str, list[str]] = {}
+        keys_by_group: dict[str, list[str]] = {}
         for key in self.scored:
-            found.setdefault(group_of(key), []).append(key)
-        return dict(sorted(found.items()))
+            keys_by_group.setdefault(group_of(key), []).append(key)
+        return dict(sorted(keys_by_group.items()))
 
     def about(self) -> dict[str, Any]:
+        """Return what a result says of these answers, as JSON data."""
+        # A group of which no query is answered is there all the same, with 0.
         groups: dict[str, int] = dict.fromkeys(self.groups, 0)
         for key in self.attempts:
             groups[group_of(key)] += 1
@@ -102,19 +105,22 @@ class Answers:
 
     def only(self, keys: Iterable[str]) -> Answers:
         """Return the answers to these queries alone."""
-        chosen = list(keys)
+        kept_keys = list(keys)
         return replace(
             self,
-            attempts={key: self.attempts[key] for key in chosen if key in self.attempts},
-            queries={key: self.queries[key] for key in chosen if key in self.queries},
+            attempts={key: self.attempts[key] for key in kept_keys if key in self.attempts},
+            queries={key: self.queries[key] for key in kept_keys if key in self.queries},
         )
 
-    def judge(self, given: Judge | None) -> Judge | None:
-        if given is not None or not self.attempts.keys() <= self.checked.keys():
-            return given
-        return CallableJudge(
-            lambda one, run: "solved" if self.checked[one.query_id] else "unsolved", CHECKER
-        )
+    def judge(self, judge: Judge | None) -> Judge | None:
+        """Return the judge that is passed, or else the checker, where it has checked all answers."""
+        if judge is not None or not self.attempts.keys() <= self.checked.keys():
+            return judge
+
+        def verdict(attempt: Attempt, run: int) -> Verdict:
+            return "solved" if self.checked[attempt.query_id] else "unsolved"
+
+        return CallableJudge(verdict, CHECKER)
 
 
 def is_blank(attempt: Attempt) -> bool:
@@ -141,9 +147,11 @@ def read_answers(
             f"expected the official queries in {home / _QUERIES}, found no such folder; name the "
             f"folder that holds {_QUERIES}/ with --data-dir"
         )
-    played = path / TRAJECTORIES if path.is_dir() else path
-    if played.suffix == ".jsonl" and played.is_file():
-        return _of_run(path.name or str(path), played, home / _QUERIES)
+
+    # A folder is a run if it has trajectories; one with a run.json alone has not ended a task.
+    trajectories = path / TRAJECTORIES if path.is_dir() else path
+    if trajectories.suffix == ".jsonl" and trajectories.is_file():
+        return _of_run(path.name or str(path), trajectories, home / _QUERIES)
     if path.is_dir() and (path / RUN).exists():
         raise DataNotFound(
             f"expected {TRAJECTORIES} in the run's folder {path}, found none; no task has ended yet"
@@ -153,45 +161,56 @@ def read_answers(
     return _of_reference(path, home / _QUERIES)
 
 
-def _of_run(name: str, played: Path, queries_folder: Path) -> Answers:
+def _of_run(name: str, trajectories: Path, queries_folder: Path) -> Answers:
     """Return the answers of a run: to all tasks that it was to play, where its record says how many."""
-    last = {one.task: one for one in _episodes(played)}
-    if not last:
-        raise DataNotFound(f"expected episodes in {played}, found none; has a task ended yet?")
-    attempts = {task: replace(attempt_of(one), query_id=task) for task, one in last.items()}
-    checked = {task: one.success for task, one in last.items() if is_generated(task)}
+    # Of a task that was tried again the last trial counts.
+    episodes = {episode.task: episode for episode in _episodes(trajectories)}
+    if not episodes:
+        raise DataNotFound(
+            f"expected episodes in {trajectories}, found none; has a task ended yet?"
+        )
+
+    attempts: dict[str, Attempt] = {}
+    checked: dict[str, bool] = {}
+    for task, episode in episodes.items():
+        attempts[task] = replace(attempt_of(episode), query_id=task)
+        if is_generated(task):
+            checked[task] = episode.success
+
+    # A run that was stopped has fewer episodes than tasks: the missing ones count as unsolved.
     queries: dict[str, str] = {}
-    if planned := _planned(played.with_name(RUN)):
-        queries = {task: one.goal for task, one in last.items()}
-        queries |= {
-            f"a task that has not ended, {n}": "" for n in range(len(last) + 1, planned + 1)
-        }
+    if task_count := _task_count(trajectories.with_name(RUN)):
+        queries = {task: episode.goal for task, episode in episodes.items()}
+        for task_number in range(len(episodes) + 1, task_count + 1):
+            queries[f"a task that has not ended, {task_number}"] = ""
+
     official = {group_of(task) for task in attempts if not is_generated(task)}
     sizes = _sizes(_queries_of(queries_folder, official))
     return Answers(name, "run", attempts, queries, checked, sizes=sizes)
 
 
-def _planned(run: Path) -> int:
+def _task_count(run: Path) -> int:
     """Return how many tasks a run was to play; 0 where it has no record of that."""
     if not run.is_file():
         return 0
     try:
-        planned = number(read_json(run), "tasks", "number") or 0
+        task_count = number(read_json(run), "tasks", "number") or 0
     except (DataCorrupt, ValueError):
         return 0
-    return int(planned) if planned <= _MOST_TASKS else 0
+    return int(task_count) if task_count <= _MOST_TASKS else 0
 
 
-def _episodes(played: Path) -> Iterator[Trajectory]:
-    for episode in recorded(played):
+def _episodes(trajectories: Path) -> Iterator[Trajectory]:
+    """Yield the episodes of a run; raise at one that is not a real one of this benchmark."""
+    for episode in recorded(trajectories):
         if episode.env_id != StableToolBenchEnv.env_id:
             raise OptionError(
-                f"expected episodes of {StableToolBenchEnv.env_id} in {played}, found one of "
+                f"expected episodes of {StableToolBenchEnv.env_id} in {trajectories}, found one of "
                 f"{episode.env_id!r:.60}; other environments need no such scores"
             )
         if episode.imagined:
             raise OptionError(
-                f"expected real episodes in {played}, found an imagined one: what tools answered "
+                f"expected real episodes in {trajectories}, found an imagined one: what tools answered "
                 "there was predicted; run without --imagined"
             )
         yield episode
@@ -199,42 +218,54 @@ def _episodes(played: Path) -> Iterator[Trajectory]:
 
 def _of_reference(path: Path, queries: Path) -> Answers:
     """Return a reference pipeline's answers: to all queries of its groups, where these are there."""
-    found: dict[str, Attempt] = {}
-    for group, file in _files(path):
-        for query, attempt in read_attempts(file).items():
-            where = group or _group_with(queries, query, attempt.query)
-            key = f"{where}/{query}" if where else query
-            if key in found:
+    all_attempts: dict[str, Attempt] = {}
+    for file_group, file in _files(path):
+        for query_id, attempt in read_attempts(file).items():
+            # Ids are unique in a group alone.
+            group = file_group or _group_with(queries, query_id, attempt.query)
+            key = f"{group}/{query_id}" if group else query_id
+            if key in all_attempts:
                 raise OptionError(
                     f"expected one answer to each query, found a second to {key[:80]!r} in {file}; "
                     "give a folder of one method"
                 )
-            found[key] = replace(attempt, query_id=key)
-    if not found:
+            all_attempts[key] = replace(attempt, query_id=key)
+    if not all_attempts:
         raise DataNotFound(f"expected answers in {path}, found files without any")
-    known = _queries_of(queries, {group_of(key) for key in found})
-    is_whole = all((queries / f"{group_of(key)}.json").is_file() for key in found)
-    attempts = {key: one for key, one in found.items() if key in known or not known or not is_whole}
-    others = tuple(key for key in found if key not in attempts)
+
+    # Only where the queries of all groups are there is it known which answers belong to none.
+    groups = {group_of(key) for key in all_attempts}
+    split_queries = _queries_of(queries, groups)
+    is_whole = all((queries / f"{group}.json").is_file() for group in groups)
+    attempts = all_attempts
+    if split_queries and is_whole:
+        attempts = {key: all_attempts[key] for key in all_attempts if key in split_queries}
+    others = tuple(key for key in all_attempts if key not in attempts)
     if not attempts:
         raise OptionError(
             f"expected answers to the queries in {queries}, found answers to others (such as "
             f"{others[0]!r:.60}); give the --data-dir that they belong to"
         )
-    name = path.name or str(path)
-    queries_known = known if is_whole else {}
-    return Answers(name, "reference", attempts, queries_known, others=others, sizes=_sizes(known))
+
+    return Answers(
+        name=path.name or str(path),
+        kind="reference",
+        attempts=attempts,
+        queries=split_queries if is_whole else {},
+        others=others,
+        sizes=_sizes(split_queries),
+    )
 
 
 def _queries_of(folder: Path, groups: Iterable[str]) -> dict[str, str]:
     """Return the text of each query of some groups, of those whose queries are there."""
-    files = [folder / f"{group}.json" for group in sorted(groups) if group]
-    return {
-        f"{file.stem}/{key}": str(record["query"])
-        for file in files
-        if file.is_file()
-        for key, record in read_queries(file).items()
-    }
+    queries = {}
+    for group in sorted(groups):
+        file = folder / f"{group}.json"
+        if group and file.is_file():
+            for query_id, record in read_queries(file).items():
+                queries[f"{group}/{query_id}"] = str(record["query"])
+    return queries
 
 
 def _sizes(queries: Iterable[str]) -> dict[str, int]:
@@ -248,13 +279,14 @@ def _group_with(folder: Path, key: str, text: str) -> str:
     An empty answer does not tell the text: then the id must be of one group alone.
     """
     groups = []
-    for path in (folder / f"{group}.json" for group in GROUPS):
+    for group in GROUPS:
+        path = folder / f"{group}.json"
         record = read_queries(path).get(key) if path.is_file() else None
         if record is None:
             continue
         if text and record["query"].split() == text.split():
-            return path.stem
-        groups.append(path.stem)
+            return group
+        groups.append(group)
     return groups[0] if len(groups) == 1 and not text else ""
 
 
@@ -267,26 +299,34 @@ def _files(path: Path) -> Iterator[tuple[str, Path]]:
     if path.is_file():
         yield group_in(path.stem, path.parent.name), path
         return
-    own = sorted(path.glob("*.json"))
-    parts = [group for group in GROUPS if (path / group).is_dir()]
-    if not own and not parts:
-        inside = sorted(child.name for child in path.iterdir() if child.is_dir())
-        hint = f"; it has the folders {', '.join(inside[:4])}: name one of these" if inside else ""
+
+    answer_files = sorted(path.glob("*.json"))
+    groups = [group for group in GROUPS if (path / group).is_dir()]
+    if not answer_files and not groups:
+        # The reference pipeline writes a folder for each method, with the groups in it.
+        folders = sorted(child.name for child in path.iterdir() if child.is_dir())
+        hint = ""
+        if folders:
+            hint = f"; it has the folders {', '.join(folders[:4])}: name one of these"
         raise DataNotFound(
             f"expected answer files (<query_id>_<method>.json), folders of groups ({GROUPS[0]}, ...) "
             f"or a run of comap in {path}, found none{hint}"
         )
-    yield from ((group_in(file.stem, path.name), file) for file in own)
-    for group in parts:
-        yield from ((group, file) for file in sorted((path / group).glob("*.json")))
+
+    for file in answer_files:
+        yield group_in(file.stem, path.name), file
+    for group in groups:
+        for file in sorted((path / group).glob("*.json")):
+            yield group, file
 
 
 def recorded_judge(path: str | os.PathLike[str], answers: Answers) -> RecordedJudge:
+    """Return the judge of recorded verdicts; raise where none of them is on one of these answers."""
     judge = RecordedJudge(path)
-    known = judge.verdicts.keys()
-    if not any(key in known or key.rpartition("/")[2] in known for key in answers.attempts):
+    judged = judge.verdicts.keys()  # by group/id, or by id alone
+    if not any(key in judged or key.rpartition("/")[2] in judged for key in answers.attempts):
         raise OptionError(
             f"expected verdicts on the answers of {answers.name} in {path}, found those on other "
-            f"queries ({one_line(', '.join(sorted(known)[:3]), 60) or 'none'})"
+            f"queries ({one_line(', '.join(sorted(judged)[:3]), 60) or 'none'})"
         )
     return judge

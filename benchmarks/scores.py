@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..agents.requests import ModelWork
 from ..envs.generated import tasks_in_words
@@ -56,11 +56,14 @@ def score_answers(
     rounds: int = _RUNS,
     progress: Callable[[str], object] = lambda line: None,
 ) -> dict[str, Any]:
+    """Return SoPR of the answers, SoWR against others where there are some, and what calls tell."""
     for name, number in (("--runs", runs), ("--rounds", rounds)):
         if number is not None and number < 1:
             raise OptionError(f"{name} must be a whole number of at least 1, not {number!r}")
+
     notes: list[str] = []
-    judge, passed, sowr = answers.judge(judge), None, None
+    judge = answers.judge(judge)
+    passed = None
     if judge is None:
         notes.append("no SoPR: name a --judge, or recorded --verdicts")
     else:
@@ -68,21 +71,28 @@ def score_answers(
             notes.append(_UNKNOWN.format(n=len(answers.attempts)))
         progress(f"judging {len(answers.attempts)} answers of {one_line(answers.name, 60)}")
         passed = _pass_rate(answers, judge, runs)
+
+    sowr = None
     if against is not None:
+        # A model judges both alike; recorded verdicts are on one side's answers alone.
         if against_judge is None:
             against_judge = judge if isinstance(judge, LMJudge) else against.judge(None)
         if passed is None or against_judge is None:
             raise OptionError(
                 "SoWR needs a --judge, or verdicts on both: --verdicts and --against-verdicts"
             )
-        comparing = judge if isinstance(judge, LMJudge) else None
-        other = _shared(answers, against)
-        answers_compared = answers.only(other.scored)
-        progress(f"judging {len(other.attempts)} answers of {one_line(against.name, 60)}")
-        other_passed = _pass_rate(other, against_judge, runs)
-        progress(f"comparing {len(other.scored)} pairs of answers")
-        sowr = _win_rate(answers_compared, passed, other, other_passed, comparing, rounds)
+
+        comparing_judge = judge if isinstance(judge, LMJudge) else None
+        opponents = _shared(answers, against)
+        answers_compared = answers.only(opponents.scored)
+        progress(f"judging {len(opponents.attempts)} answers of {one_line(against.name, 60)}")
+        opponents_passed = _pass_rate(opponents, against_judge, runs)
+        progress(f"comparing {len(opponents.scored)} pairs of answers")
+        sowr = _win_rate(
+            answers_compared, passed, opponents, opponents_passed, comparing_judge, rounds
+        )
         sowr["against"] = against.about()
+
     return {
         "benchmark": "tool scores",
         **circumstances(),
@@ -95,24 +105,32 @@ def score_answers(
 
 
 def _pass_rate(answers: Answers, judge: Judge, runs: int | None) -> PassReport:
+    """Return how many answers pass; raise where the judge failed at every one of them."""
     if runs is None:
         recorded_runs = judge.runs if isinstance(judge, RecordedJudge) else _RUNS
-        runs = 1 if judge.name == CHECKER else max(recorded_runs, 1)
+        runs = 1 if judge.name == CHECKER else max(recorded_runs, 1)  # a checker never wavers
     report = pass_rate(answers.scored, judge, runs)
-    attempts = answers.attempts.values()
-    judged = [one for one in attempts if one.finish == "give_answer" and one.answer.strip()]
+
+    # A judge that cannot be reached is a mistake to mend, not a rate of 0. A report has no reasons:
+    # it is asked once more for one.
+    judged = [
+        attempt
+        for attempt in answers.attempts.values()
+        if attempt.finish == "give_answer" and attempt.answer.strip()
+    ]
     if judged and report.failures == len(judged) * runs:
-        (said,) = judge.verdicts_of([(judged[0], 0)])
-        if isinstance(said, LanguageModelError):
+        (verdict,) = judge.verdicts_of([(judged[0], 0)])
+        if isinstance(verdict, LanguageModelError):
             failure = LanguageModelError(
-                f"the judge {judge.name} gave no verdict on any answer: {said}"
+                f"the judge {judge.name} gave no verdict on any answer: {verdict}"
             )
-            failure.transient = said.transient
+            failure.transient = verdict.transient
             raise failure
     return report
 
 
 def _pass_data(report: PassReport, answers: Answers) -> dict[str, Any]:
+    """Return a pass rate as JSON data, with its interval, and by group."""
     by_group = {}
     for group, keys in answers.groups.items():
         by_group[group] = asdict(_rate_of(report, keys))
@@ -131,9 +149,13 @@ def _pass_data(report: PassReport, answers: Answers) -> dict[str, Any]:
 
 
 def _rate_of(report: PassReport, keys: Iterable[str]) -> Rate:
-    """Return the SoPR of some queries."""
-    rows = [[VERDICTS[said] for said in report.verdicts[key] if said] for key in keys]
-    means = [sum(row) / len(row) for row in rows if row]
+    """Return the SoPR of some queries: the mean over queries of their means over the judge's runs."""
+    means = []
+    for key in keys:
+        # A run in which the judge failed has no verdict.
+        scores = [VERDICTS[verdict] for verdict in report.verdicts[key] if verdict]
+        if scores:
+            means.append(sum(scores) / len(scores))
     mean = sum(means) / len(means) if means else 0.0
     return wilson(min(mean, 1.0), len(means))
 
@@ -146,7 +168,8 @@ def _shared(answers: Answers, against: Answers) -> Answers:
         if key in against.scored and (key in answers.attempts or key in against.attempts)
     ]
     if not shared:
-        ours, theirs = next(iter(answers.attempts)), next(iter(against.attempts))
+        ours = next(iter(answers.attempts))
+        theirs = next(iter(against.attempts))
         raise OptionError(
             f"expected queries that {answers.name} and {against.name} both answer, found none (such "
             f"as {ours!r:.60} here, {theirs!r:.60} there)"
@@ -157,8 +180,8 @@ def _shared(answers: Answers, against: Answers) -> Answers:
 def _win_rate(
     answers: Answers,
     passed: PassReport,
-    other: Answers,
-    other_passed: PassReport,
+    opponents: Answers,
+    opponents_passed: PassReport,
     judge: LMJudge | None,
     rounds: int,
 ) -> dict[str, Any]:
@@ -168,87 +191,122 @@ def _win_rate(
     """
 
     def compare(first: Attempt, second: Attempt, number: int) -> int:
-        if is_blank(first) or is_blank(second):
-            return (2 if is_blank(first) else 1) if is_blank(first) != is_blank(second) else 0
+        if is_blank(first) and is_blank(second):
+            return 0
+        if is_blank(first):
+            return 2
+        if is_blank(second):
+            return 1
         return judge.better(first, second, number) if judge else 0
 
-    verdicts = (passed.verdicts, other_passed.verdicts)
-    report = win_rate(answers.scored, other.scored, compare, *verdicts, rounds)
+    report = win_rate(
+        answers.scored,
+        opponents.scored,
+        compare,
+        passed.verdicts,
+        opponents_passed.verdicts,
+        rounds,
+    )
     rate = report.interval
     return asdict(report) | {
         "low": rate.low,
         "high": rate.high,
         "rounds": rounds if judge else 0,
         "judge": passed.judge,
-        "against_judge": other_passed.judge,
+        "against_judge": opponents_passed.judge,
         "prompt_sha256": passed.prompt_sha256,
-        "against_sopr": _pass_data(other_passed, other),
+        "against_sopr": _pass_data(opponents_passed, opponents),
     }
 
 
+_TableRow: TypeAlias = "tuple[str, str | None]"
+"""A name and what is known of it, in words."""
+
+
 def scores_table(result: Mapping[str, Any]) -> Table:
-    about, sopr, sowr, process = (result[key] for key in ("answers", "sopr", "sowr", "process"))
-    title = "SoPR" if about["queries"] else "SoPR of the answers found"
-    rows = [*_answer_rows(about), (title, None if sopr is None else _rate(sopr, "mean"))]
-    if sopr is not None:
-        if about["missing"]:
-            rows.append(("SoPR of the answers found alone", _rate(sopr["of_answers"], "value")))
-        if len(sopr["by_group"]) > 1:
-            for group, rate in sopr["by_group"].items():
-                rows.append((f"SoPR, {group or 'group unknown'}", _rate(rate, "value")))
-        spread = f"{len(sopr['runs'])}, standard deviation {100 * sopr['std']:.1f} %"
-        rows += [("judge", one_line(sopr["judge"], 60)), ("runs of the judge", spread)]
-        if sopr["prompt_sha256"]:
-            rows.append(("its prompts (SHA-256)", one_line(sopr["prompt_sha256"], 64)[:16]))
-        if sopr["failures"]:
-            rows.append(("missing verdicts", f"{sopr['failures']:,}"))
-    if sowr is not None:
-        name = one_line(sowr["against"]["name"], 40)
-        counts = f"{sowr['wins']} won, {sowr['ties']} tied, {sowr['losses']} lost"
-        rows.append((f"SoWR against {name}", _rate(sowr, "rate")))
-        rows.append(("pairs", f"{counts}; {sowr['by_verdict']} by verdicts"))
-        rows.append((f"SoPR of {name}", _rate(sowr["against_sopr"], "mean")))
-        if sowr["failures"]:
-            rows.append(("missing comparisons", f"{sowr['failures']:,}"))
-    rows += _process_rows(process)
-    return Table(one_line(about["name"], 60), ("", "value"), tuple(rows))
+    """Return the result of `score_answers` as a table."""
+    answers = result["answers"]
+    rows = _answer_rows(answers)
+    rows += _pass_rows(result["sopr"], answers)
+    if result["sowr"] is not None:
+        rows += _win_rows(result["sowr"])
+    rows += _process_rows(result["process"])
+    return Table(one_line(answers["name"], 60), ("", "value"), tuple(rows))
 
 
-def _answer_rows(about: Mapping[str, Any]) -> list[tuple[str, str | None]]:
+def _answer_rows(answers: Mapping[str, Any]) -> list[_TableRow]:
     """Return what is known of the queries, which all rates are of, and of the answers to them."""
-    kind = "of a run of comap" if about["kind"] == "run" else "in the reference's format"
-    rows: list[tuple[str, str | None]] = [
-        ("queries", _queries_in_words(about)),
-        ("answers", f"{about['n']:,} {kind}"),
+    kind = "of a run of comap" if answers["kind"] == "run" else "in the reference's format"
+    rows: list[_TableRow] = [
+        ("queries", _queries_in_words(answers)),
+        ("answers", f"{answers['n']:,} {kind}"),
     ]
     for name, title in {
         "missing": "missing answers, counted as unsolved",
         "empty": "empty answers, counted as unsolved",
         "others": "answers to other queries, left out",
     }.items():
-        keys = about[name]
+        keys = answers[name]
         if keys:
-            named = ", ".join(one_line(key, 60) for key in keys[:_MOST_NAMED])
-            more = ", ..." if len(keys) > _MOST_NAMED else ""
-            rows.append((title, f"{len(keys):,}: {named}{more}"))
+            examples = ", ".join(one_line(key, 60) for key in keys[:_MOST_NAMED])
+            dots = ", ..." if len(keys) > _MOST_NAMED else ""
+            rows.append((title, f"{len(keys):,}: {examples}{dots}"))
     return rows
 
 
-def _queries_in_words(about: Mapping[str, Any]) -> str:
+def _queries_in_words(answers: Mapping[str, Any]) -> str:
     """Return how many queries there are, and how many of their split's that is."""
-    number = about["queries"]
+    number = answers["queries"]
     if number is None:
         return "not known: rates are of the answers found"
-    sizes = ", ".join(f"{group} has {size:,}" for group, size in about["sizes"].items())
-    if about["kind"] != "run":
+    sizes = ", ".join(f"{group} has {size:,}" for group, size in answers["sizes"].items())
+    if answers["kind"] != "run":
         return f"{number:,} ({sizes})"
-    generated = number if about["generated"] == about["n"] else about["generated"]
+
+    # Tasks that have not ended count as generated where all that have ended are.
+    generated = number if answers["generated"] == answers["n"] else answers["generated"]
     return f"{tasks_in_words(number, generated)} of the run" + (f" ({sizes})" if sizes else "")
 
 
-def _process_rows(process: Mapping[str, Any]) -> list[tuple[str, str | None]]:
+def _pass_rows(sopr: Mapping[str, Any] | None, answers: Mapping[str, Any]) -> list[_TableRow]:
+    """Return the pass rate, and who judged; without a judge that there is none."""
+    title = "SoPR" if answers["queries"] else "SoPR of the answers found"
+    if sopr is None:
+        return [(title, None)]
+
+    rows: list[_TableRow] = [(title, _rate(sopr, "mean"))]
+    if answers["missing"]:
+        rows.append(("SoPR of the answers found alone", _rate(sopr["of_answers"], "value")))
+    if len(sopr["by_group"]) > 1:
+        for group, rate in sopr["by_group"].items():
+            rows.append((f"SoPR, {group or 'group unknown'}", _rate(rate, "value")))
+
+    spread = f"{len(sopr['runs'])}, standard deviation {100 * sopr['std']:.1f} %"
+    rows += [("judge", one_line(sopr["judge"], 60)), ("runs of the judge", spread)]
+    if sopr["prompt_sha256"]:
+        rows.append(("its prompts (SHA-256)", one_line(sopr["prompt_sha256"], 64)[:16]))
+    if sopr["failures"]:
+        rows.append(("missing verdicts", f"{sopr['failures']:,}"))
+    return rows
+
+
+def _win_rows(sowr: Mapping[str, Any]) -> list[_TableRow]:
+    """Return the win rate, and the pass rate of the answers that were compared with."""
+    name = one_line(sowr["against"]["name"], 40)
+    counts = f"{sowr['wins']} won, {sowr['ties']} tied, {sowr['losses']} lost"
+    rows: list[_TableRow] = [
+        (f"SoWR against {name}", _rate(sowr, "rate")),
+        ("pairs", f"{counts}; {sowr['by_verdict']} by verdicts"),
+        (f"SoPR of {name}", _rate(sowr["against_sopr"], "mean")),
+    ]
+    if sowr["failures"]:
+        rows.append(("missing comparisons", f"{sowr['failures']:,}"))
+    return rows
+
+
+def _process_rows(process: Mapping[str, Any]) -> list[_TableRow]:
     """Return what the calls tell."""
-    rows: list[tuple[str, str | None]] = []
+    rows: list[_TableRow] = []
     for key, title in {
         "errors": "calls answered with an error",
         "cache_misses": "calls that no source could answer (cache misses)",
@@ -256,9 +314,13 @@ def _process_rows(process: Mapping[str, Any]) -> list[tuple[str, str | None]]:
         "answered": "answers with a final answer",
     }.items():
         share = process[key]
-        rows.append((title, None if share is None else f"{100 * share:.1f} %"))
-    if process["cache_misses"] is None:
-        rows[1] = (rows[1][0], "not told by these answers")
+        if share is not None:
+            rows.append((title, f"{100 * share:.1f} %"))
+        elif key == "cache_misses":  # a reference pipeline does not record them
+            rows.append((title, "not told by these answers"))
+        else:
+            rows.append((title, None))
+
     rows.append(("calls in an answer", f"{process['calls']:.2f}"))
     sources = [f"{one_line(key, 20)} {n:,}" for key, n in sorted(process["sources"].items())]
     rows.append(("calls answered by", ", ".join(sources) or None))
@@ -270,8 +332,6 @@ def _rate(rate: Mapping[str, Any], name: str) -> str:
 
 
 _FROZEN = "stages/*-frozen-transitions/transitions.jsonl"
-
-
 _PART = 32  # transitions that are predicted together
 _SAVE_SECONDS = 10.0  # between two times that a result under way is written
 
@@ -295,35 +355,42 @@ class WorldModelScoring:
         about: Mapping[str, Any],
         out: Path | None = None,
     ):
-        self._model, self._transitions = world_model, transitions
+        self._model = world_model
+        self._transitions = transitions
         self._canonicalizer = environment.get_wrapper_attr("canonicalizer")
-        self._about, self._out = about, out
+        self._about = about
+        self._out = out
         self.scored: list[ScoredTransition] = []
 
-    def run(self, shown: Display) -> dict[str, Any]:
+    def run(self, display: Display) -> dict[str, Any]:
         """Predict all transitions, say how far it is, and return the result.
 
         Where it is interrupted, what was predicted is scored and kept.
         """
-        total, saved_at = len(self._transitions), time.monotonic()
+        total = len(self._transitions)
+        saved_at = time.monotonic()
         parts = scored_in_parts(self._model, self._transitions, self._canonicalizer, _PART)
+
+        # A model may have been used before: its tokens of then are not this work's.
         lm = getattr(self._model, "lm", None)
         usage: Usage = getattr(lm, "usage", Usage())
-        before = usage.prompt_tokens + usage.completion_tokens
-        shown.begin("Predicting")
+        tokens_before = usage.prompt_tokens + usage.completion_tokens
+        display.begin("Predicting")
         try:
             while len(self.scored) < total:
-                done = len(self.scored)
-                tokens = usage.prompt_tokens + usage.completion_tokens - before
+                scored_count = len(self.scored)
+                tokens = usage.prompt_tokens + usage.completion_tokens - tokens_before
                 if lm is not None:
-                    shown.work(ModelWork(min(done + _PART, total), done, tokens))
+                    requested = min(scored_count + _PART, total)
+                    display.work(ModelWork(requested, scored_count, tokens))
                 self.scored += next(parts)
-                shown.move(len(self.scored), total, "transitions")
+                display.move(len(self.scored), total, "transitions")
+
                 if time.monotonic() - saved_at >= _SAVE_SECONDS:
                     self.save()
                     saved_at = time.monotonic()
         finally:
-            shown.end()
+            display.end()
             result = self.save()
         return result
 
@@ -358,13 +425,15 @@ def _prediction_data(row: ScoredTransition) -> dict[str, Any]:
 
 def unreadable_examples(result: Mapping[str, Any], most: int = 3) -> list[str]:
     """Return lines about a few predictions that could not be read; none where all could be."""
-    unreadable = [one for one in result["predictions"] if not one["readable"]]
-    lines = [
-        f"  after {one_line(one['action'], 60)!r}: {one_line(one['predicted'], 160)!r}"
-        for one in unreadable[:most]
-    ]
-    if lines:
-        lines.insert(0, f"{len(unreadable)} predictions cannot be read as observations, such as:")
+    unreadable = [prediction for prediction in result["predictions"] if not prediction["readable"]]
+    if not unreadable:
+        return []
+
+    lines = [f"{len(unreadable)} predictions cannot be read as observations, such as:"]
+    for prediction in unreadable[:most]:
+        action = one_line(prediction["action"], 60)
+        text = one_line(prediction["predicted"], 160)
+        lines.append(f"  after {action!r}: {text!r}")
     return lines
 
 
@@ -374,46 +443,49 @@ def read_transitions(path: Path, env_id: str) -> tuple[list[Transition], str | N
     With them comes of which tasks they are, in words; None where the file does not say it.
     """
     if path.is_dir():
-        found = sorted(path.glob(_FROZEN))
-        if not found:
+        files = sorted(path.glob(_FROZEN))
+        if not files:
             raise DataNotFound(
                 f"expected the frozen transitions of a training in {path}, found none; give a folder "
                 "of comap train comap, or a file"
             )
-        path = found[0]
+        path = files[0]
+
     transitions = load_transitions(path)
-    strange = {query.env_id for query, _ in transitions} - {env_id}
-    if strange:
+    other_env_ids = {query.env_id for query, _ in transitions} - {env_id}
+    if other_env_ids:
         raise OptionError(
-            f"expected transitions of {env_id} in {path}, found some of {min(strange)}; add "
-            f"--env {min(strange)}"
+            f"expected transitions of {env_id} in {path}, found some of {min(other_env_ids)}; add "
+            f"--env {min(other_env_ids)}"
         )
     return transitions, tasks_of_transitions(path)
 
 
 def world_model_table(title: str, scores: Mapping[str, Any]) -> Table:
+    """Return the scores of a world model as a table, by kinds of transitions that there are."""
     parts = {
         "nonempty": "those that change a fact",
         "all": "all",
         "predictable": "those whose facts can be foreseen",
         "unpredictable": "the others",
     }
-    rows = [
-        (
-            name,
-            scores[part]["n"],
-            *(scores[part][key] for key in ("delta_f1", "stderr", "exact_text")),
-        )
-        for part, name in parts.items()
-        if scores[part]["n"]
-    ]
-    unread = f"Unreadable predictions: {100 * (scores['parse_failure_rate'] or 0):.1f} %."
+    rows = []
+    for key, name in parts.items():
+        part = scores[key]
+        if part["n"]:
+            rows.append((name, part["n"], part["delta_f1"], part["stderr"], part["exact_text"]))
+
     refusals = scores["refusals"]
-    right, found = (
-        "–" if refusals[name] is None else f"{refusals[name]:.1f} %"
-        for name in ("precision", "recall")
+    precision = _percent(refusals["precision"])
+    recall = _percent(refusals["recall"])
+    note = (
+        f"Unreadable predictions: {100 * (scores['parse_failure_rate'] or 0):.1f} %. "
+        f"That nothing changes is predicted {refusals['foreseen']:,} times (right: {precision}) "
+        f"and happens {refusals['real']:,} times (predicted: {recall}). "
+        f"Fingerprint of the transitions: {scores['fingerprint']}."
     )
-    note = f"{unread} That nothing changes is predicted {refusals['foreseen']:,} times (right: {right}) "
-    note += f"and happens {refusals['real']:,} times (predicted: {found}). "
-    note += f"Fingerprint of the transitions: {scores['fingerprint']}."
     return Table(title, ("transitions", "n", "Delta-F1", "s.e.", "same text"), tuple(rows), note)
+
+
+def _percent(percentage: float | None) -> str:
+    return "–" if percentage is None else f"{percentage:.1f} %"
