@@ -28,61 +28,86 @@ TEMPLATE = """{% for message in messages -%}
 {{ 'Action: ' + call.function.arguments.action if call.function.arguments.action else call | tojson }}
 {%- else %}{{ message.content }}{% endfor %}{{ '<|end|>' }}{% endfor -%}
 {% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"""
+
+# Trainings are timed from inside, by environments and callbacks, which have no place in common but the
+# module.
 PLAYED: list[str] = []  # a task at each reset, an empty word at each step
-MARKS: list[dict[str, Any]] = []
+MARKS: list[dict[str, Any]] = []  # when each update was done, and what was played in it
 
 
 class Counted(gymnasium.Wrapper[str, str, str, str]):
     """An environment that notes its tasks and steps."""
 
-    def reset(self, **given: Any) -> Any:
-        PLAYED.append(given["options"]["task"])
-        return super().reset(**given)
+    def reset(self, **arguments: Any) -> Any:
+        PLAYED.append(arguments["options"]["task"])
+        return super().reset(**arguments)
 
     def step(self, action: str) -> Any:
         PLAYED.append("")
         return super().step(action)
 
 
-def mark(**more: float) -> None:
+def mark(**measures: float) -> None:
     """Note that an update is done, and what was played in it."""
-    tasks = [task for task in PLAYED if task]
-    counts = {"episodes": len(tasks), "steps": len(PLAYED) - len(tasks), **more}
+    tasks = list(filter(None, PLAYED))
+    counts = {"episodes": len(tasks), "steps": len(PLAYED) - len(tasks), **measures}
     MARKS.append({"end": base.clock(), "tasks": list(dict.fromkeys(tasks)), **counts})
     PLAYED.clear()
 
 
-def found() -> dict[str, Any]:
+def means_of_updates() -> dict[str, Any]:
     """Return the means of the updates but the first, in which a process warms up."""
     first, *rest = MARKS
-    counts = ("episodes", "steps", "tokens", "won")
-    means = {name: sum(one[name] for one in rest) / len(rest) for name in counts}
+    means = {}
+    for name in ("episodes", "steps", "tokens", "won"):
+        means[name] = sum(update[name] for update in rest) / len(rest)
     seconds = (rest[-1]["end"] - first["end"]) / len(rest)
-    return {"seconds": seconds, **means, "tasks": [one["tasks"] for one in MARKS]}
+    return {"seconds": seconds, **means, "tasks": [update["tasks"] for update in MARKS]}
 
 
 def train_comap(model: str) -> dict[str, Any]:
+    """Train with comap, with what TRL's trainer does not have left out, and return means of updates."""
     from comap.trainers import paw_preset, train_paw
 
     def tell(event: Any) -> None:
         if event["event"] == "update":
             mark(won=event["success"], tokens=event["response_tokens"])
 
-    changes = {**base.ASKS, "context": "concat", "algorithm": "grpo", "paw": False, "kl": 0.0}
-    changes |= {"groups": GROUPS, "members": MEMBERS, "concurrency": GROUPS * MEMBERS}
-    changes |= {"max_episode_steps": STEPS, "updates": UPDATES, "invalid_penalty": 0.0}
-    changes |= {"mini_batch_rows": None, "micro_batch_tokens": 20_000, "old_logprobs": "sampled"}
-    changes |= {"warmup_tokens": 0, "evaluation_tasks": 0, "save_updates": 0, "learning_rate": 3e-4}
-    changes |= {"entropy_bonus": 0.0}
-    changes |= {"gradient_checkpointing": base.DEVICE != "cpu", "precision": "auto"}
+    changes = {
+        **base.ASKS,
+        "context": "concat",
+        "algorithm": "grpo",
+        "paw": False,
+        "kl": 0.0,
+        "groups": GROUPS,
+        "members": MEMBERS,
+        "concurrency": GROUPS * MEMBERS,
+        "max_episode_steps": STEPS,
+        "updates": UPDATES,
+        "invalid_penalty": 0.0,
+        "mini_batch_rows": None,
+        "micro_batch_tokens": 20_000,
+        "old_logprobs": "sampled",
+        "warmup_tokens": 0,
+        "evaluation_tasks": 0,
+        "save_updates": 0,
+        "learning_rate": 3e-4,
+        "entropy_bonus": 0.0,
+        "gradient_checkpointing": base.DEVICE != "cpu",
+        "precision": "auto",
+    }
+
+    def make_env(split: str) -> Any:
+        return Counted(base.make(split))
+
     with tempfile.TemporaryDirectory() as out:
         config = paw_preset("tiny", **changes)
-        envs: Any = lambda split: Counted(base.make(split))  # noqa: E731
-        train_paw(config, model=model, make_env=envs, out=out, device=base.DEVICE, tell=tell)
-    return found()
+        train_paw(config, model=model, make_env=make_env, out=out, device=base.DEVICE, tell=tell)
+    return means_of_updates()
 
 
 def train_trl(model: str, tasks: list[list[str]]) -> dict[str, Any]:
+    """Train with TRL's trainer on the tasks that comap drew, and return means of updates."""
     from datasets import Dataset
     from transformers import AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
@@ -102,39 +127,49 @@ def train_trl(model: str, tasks: list[list[str]]) -> dict[str, Any]:
                 mark(won=logs["reward"], tokens=logs["completions/mean_length"] * GROUPS * MEMBERS)
 
     tokenizer: Any = AutoTokenizer.from_pretrained(model)
-    tokenizer.chat_template, tokenizer.response_template = TEMPLATE, {"fields": {}}
+    tokenizer.chat_template = TEMPLATE
+    # TRL asks for a template of replies before it calls the parser, which is ours.
+    tokenizer.response_template = {"fields": {}}
     tokenizer.parse_response = lambda ids, prefix, **_: parsed(tokenizer, ids, prefix)
+
     # 96 rows of 152,000 logits a token do not fit in 80 GB
-    parts = 1 if base.DEVICE == "cpu" else 8
+    on_cpu = base.DEVICE == "cpu"
+    parts = 1 if on_cpu else 8
     settings = {
         "per_device_train_batch_size": GROUPS * MEMBERS // parts,
         "num_generations": MEMBERS,
-    }
-    settings |= {"gradient_accumulation_steps": parts}
-    settings |= {"max_steps": UPDATES, "max_completion_length": 1500, "temperature": 1.0}
-    settings |= {
+        "gradient_accumulation_steps": parts,
+        "max_steps": UPDATES,
+        "max_completion_length": 1500,
+        "temperature": 1.0,
         "max_tool_calling_iterations": STEPS,
         "learning_rate": 3e-4,
-        "bf16": base.DEVICE != "cpu",
-    }
-    settings |= {"generation_kwargs": {"max_new_tokens": base.REPLY}, "shuffle_dataset": False}
-    settings |= {
-        "gradient_checkpointing": base.DEVICE != "cpu",
-        "use_cpu": base.DEVICE == "cpu",
+        "bf16": not on_cpu,
+        "generation_kwargs": {"max_new_tokens": base.REPLY},
+        "shuffle_dataset": False,
+        "gradient_checkpointing": not on_cpu,
+        "use_cpu": on_cpu,
         "disable_tqdm": True,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
     }
-    settings |= {"logging_steps": 1, "save_strategy": "no", "report_to": "none"}
-    ids, said = [task for some in tasks for task in some], [{"role": "user", "content": ""}]
+
+    # The environment writes the prompt, from the task of its row.
+    empty_prompt = [{"role": "user", "content": ""}]
+    rows = []
+    for update_tasks in tasks:
+        rows += [{"prompt": empty_prompt, "task": task} for task in update_tasks]
     with tempfile.TemporaryDirectory() as out:
         GRPOTrainer(
             model=model,
             args=GRPOConfig(output_dir=out, **settings),
             processing_class=tokenizer,
-            train_dataset=Dataset.from_list([{"prompt": said, "task": task} for task in ids]),
+            train_dataset=Dataset.from_list(rows),
             environment_factory=counted,
             callbacks=[Mark()],
         ).train()
-    return found()
+    return means_of_updates()
 
 
 def parsed(tokenizer: Any, ids: list[int], prefix: list[int]) -> dict[str, Any]:
@@ -150,14 +185,19 @@ def parsed(tokenizer: Any, ids: list[int], prefix: list[int]) -> dict[str, Any]:
 
 def main(model: str, out: Path) -> None:
     measured: dict[str, list[Any]] = {"trl": [], "comap": []}
-    about = {"benchmark": "rollouts", "model": base.describe(model)}
-    about |= json.loads(out.read_bytes()) if out.exists() else {}
+    head = {"benchmark": "rollouts", "model": base.describe(model)}
+    if out.exists():
+        head |= json.loads(out.read_bytes())
+
     for _ in range(5):
-        measured["comap"].append(base.in_process([__file__, "comap", model]))
-        tasks = json.dumps(measured["comap"][-1]["tasks"])
-        measured["trl"].append(base.in_process([__file__, "trl", model, tasks]))
-        assert measured["comap"][-1].pop("tasks") == measured["trl"][-1].pop("tasks")
-        base.extend(out, about, {"update of GRPO beside TRL": base.summary(**measured)})
+        ours = base.in_process([__file__, "comap", model])
+        tasks = ours.pop("tasks")
+        theirs = base.in_process([__file__, "trl", model, json.dumps(tasks)])
+        # Both must have played the same: TRL draws from its own data set.
+        assert tasks == theirs.pop("tasks")
+        measured["comap"].append(ours)
+        measured["trl"].append(theirs)
+        base.extend(out, head, {"update of GRPO beside TRL": base.summary(**measured)})
 
 
 if __name__ == "__main__":
