@@ -65,30 +65,40 @@ def sample_alternatives(
 ) -> Generator[Request, Reply, tuple[str, ...]]:
     """Sample actions from the policy, one batch; what has no action in it is left out."""
     choices: tuple[str, ...] | None = None
-    tokens, prefix = config.draft_tokens, ""
+    tokens = config.draft_tokens
+    prefix = ""
+    stop: tuple[str, ...] = STOP
     if config.decoding != "free" and view.admissible_actions:
+        # Alternatives are to be sampled, so scored decoding does here what masked decoding does.
         choices, tokens = as_choices(view.admissible_actions)
         prefix = "Action:"
-    sampling = Sampling(tokens, config.exploration_temperature, stop=() if choices else STOP)
+        stop = ()
+    sampling = Sampling(tokens, config.exploration_temperature, stop=stop)
+
+    # Seeds alone make the samples differ.
     messages = converse(view, config, replies_in(view))
-    said: list[Completion] = yield [
-        Generate(
+    requests = []
+    for number in range(1, config.alternatives + 1):
+        request = Generate(
             messages,
-            replace(sampling, seed=seed_for(config, view, f"alternative {number + 1}")),
+            replace(sampling, seed=seed_for(config, view, f"alternative {number}")),
             prefix,
             choices,
             config.adapter,
             "alternative",
             thinking=config.asks_to_think,
         )
-        for number in range(config.alternatives)
-    ]
-    if choices is not None:
-        texts = [reply.text.strip() for reply in said]
-    else:
-        read = [parse_action(reply.text, view.admissible_actions) for reply in said]
-        texts = [action for action in read if action is not None]
-    return tuple(text for text in texts if text)
+        requests.append(request)
+    replies: list[Completion] = yield requests
+
+    actions = []
+    for reply in replies:
+        action: str | None = reply.text.strip()
+        if choices is None:
+            action = parse_action(reply.text, view.admissible_actions)
+        if action:
+            actions.append(action)
+    return tuple(actions)
 
 
 def explore(
@@ -100,12 +110,18 @@ def explore(
     task: str | None = None,
     seed: int | None = None,
 ) -> Generator[Request, Reply, list[Transition]]:
-    """Follow an expert, and in each of its states also try other actions."""
+    """Follow an expert, and in each of its states also try other actions.
+
+    Raises:
+        OptionError: The environment is imagined.
+        EngineError: An action of the expert's breaks the engine.
+    """
     if task is not None:
         env.reset(seed=seed, options={"task": task})
-    found: list[Transition] = []
+    transitions: list[Transition] = []
     memory: dict[str, Any] = {}
     for action in expert:
+        # Restoring right away has no effect but to give the present's info, which a snapshot lacks.
         moment = snapshot(env)
         _, info = restore(env, moment)
         query = query_about(env, action)
@@ -120,27 +136,35 @@ def explore(
             memory=memory,
             seed=seed or 0,
         )
-        proposed = yield from propose(view)
-        others, distinct = [], dict[str, str]()
-        for text in proposed:
-            distinct.setdefault(canonical_action(query.env_id, text), text)
+        proposals = yield from propose(view)
+
+        # Other wordings of one action lead to the same state: each counts once, and the expert's own,
+        # which is taken below, not at all.
+        distinct: dict[str, str] = {}
+        for proposal in proposals:
+            distinct.setdefault(canonical_action(query.env_id, proposal), proposal)
         distinct.pop(canonical_action(query.env_id, action), None)
-        for other in [*distinct.values()][:k]:
-            answer = env.step(other)
-            if not answer[4].get("error"):
-                others.append(Transition(replace(query, action=other), answer[0]))
+
+        # What breaks the engine has no next state to learn from; the expert's path goes on all the same.
+        alternatives = []
+        for other_action in list(distinct.values())[:k]:
+            next_observation, _, _, _, step_info = env.step(other_action)
+            if not step_info.get("error"):
+                other_query = replace(query, action=other_action)
+                alternatives.append(Transition(other_query, next_observation))
             restore(env, moment)
-        observation, _, terminated, truncated, after = env.step(action)
-        if after["imagined"]:
+
+        observation, _, terminated, truncated, step_info = env.step(action)
+        if step_info["imagined"]:
             raise OptionError(
                 "implicit world modelling learns from real steps, found an imagined environment; pass "
                 "env.unwrapped"
             )
-        if after.get("error"):
+        if step_info.get("error"):
             raise EngineError(
-                f"the engine broke at the expert's action {action!r}: {after['error']}"
+                f"the engine broke at the expert's action {action!r}: {step_info['error']}"
             )
-        found += [Transition(query, observation), *others]
+        transitions += [Transition(query, observation), *alternatives]
         if terminated or truncated:
             break
-    return found
+    return transitions
