@@ -44,6 +44,8 @@ def tagged_prompt(view: View, config: PaWConfig) -> tuple[Message, ...]:
         "current_step": str(len(view.history)),
         "history_length": str(len(lines)),
     }
+
+    # All that does not vary is counted first; goal, present and then history share the rest.
     template = form.prompts if lines else f"{form.prompts}_first"
     bare = _filled(config, template, fixed) + _TASK + _UNLISTED
     reserve = config.draft_tokens + OVERHEAD + view.count_tokens(bare)
@@ -53,9 +55,11 @@ def tagged_prompt(view: View, config: PaWConfig) -> tuple[Message, ...]:
     lines = _newest(lines, room, view, keep_one=form.kind == "search")
     if lines:
         history = "\n".join(lines)
-        slots |= {"history_length": str(len(lines))}
-        slots |= {"action_history": history, "memory_context": history}
+        slots["history_length"] = str(len(lines))
+        slots["action_history"] = history
+        slots["memory_context"] = history
         text = _filled(config, form.prompts, slots)
+        # Upstream's rule for WebShop: beyond 13,000 characters the template without history.
         if form.most_characters is None or len(text) <= form.most_characters:
             return (Message("user", text),)
 
@@ -70,7 +74,8 @@ def _filled(config: PaWConfig, template: str, slots: dict[str, str]) -> str:
     return fill("paw", template, prompt_folder=config.prompt_folder, **filled)[0].content
 
 
-def _shown(view: View, index: int = -1) -> str:
+def _observation_text(view: View, index: int = -1) -> str:
+    """Return an observation as the environment's prompts quote it; the present one by default."""
     return text_env_of(view.env_id).shown_text(view.goal, view.history[index].observation)
 
 
@@ -90,8 +95,8 @@ def _recent(view: View, config: PaWConfig, form: ReplyForm) -> list[str]:
         if searches:
             lines.append(f"Step {step}:{action} {_information(view.history[step].observation)}")
         else:
-            before = _shown(view, step - 1)
-            lines.append(f"[Observation {step}: '{before}', Action {step}: '{action}']")
+            observation = _observation_text(view, step - 1)  # to which the action was the reply
+            lines.append(f"[Observation {step}: '{observation}', Action {step}: '{action}']")
     return lines
 
 
@@ -112,34 +117,42 @@ def _present(view: View, form: ReplyForm, room: int) -> tuple[dict[str, str], in
     if form.kind == "search":
         return slots, room
 
+    # The observation may take what the actions leave, and half of the room in any case: a long list
+    # of actions is of no use to a model that does not see where it is.
     actions = text_env_of(view.env_id).action_menu(view.admissible_actions or ())
     lines = [f"'{action}'" for action in actions]
     sizes = [count(line) + 1 for line in lines]
-    observation = cut_text(_shown(view), max(room - sum(sizes), room // 2), count)
+    observation_room = max(room - sum(sizes), room // 2)
+    observation = cut_text(_observation_text(view), observation_room, count)
     room -= count(observation)
 
-    kept = 0
-    while kept < len(lines) and sizes[kept] <= room:
-        room -= sizes[kept]
-        kept += 1
-    listed = "\n".join(lines[:kept]) or _UNLISTED
-    slots |= {"current_observation": observation}
-    slots |= {"admissible_actions": listed, "available_actions": listed}
+    listed: list[str] = []
+    for line, size in zip(lines, sizes, strict=True):
+        if size > room:
+            break
+        listed.append(line)
+        room -= size
+
+    # PaW's templates call the list by either name: in ALFWorld by the first, else by the second.
+    menu = "\n".join(listed) or _UNLISTED
+    slots["current_observation"] = observation
+    slots["admissible_actions"] = menu
+    slots["available_actions"] = menu
     return slots, room
 
 
 def _newest(lines: Sequence[str], room: int, view: View, *, keep_one: bool) -> list[str]:
     """Return the newest lines that fit, oldest first; with `keep_one` the last, cut if it must be."""
-    kept: list[str] = []
+    newest_first: list[str] = []
     for line in reversed(lines):
         size = view.count_tokens(line) + 1
         if size > room:
-            if keep_one and not kept:
-                kept.append(cut_text(line, room - 1, view.count_tokens))
+            if keep_one and not newest_first:
+                newest_first.append(cut_text(line, room - 1, view.count_tokens))
             break
-        kept.append(line)
+        newest_first.append(line)
         room -= size
-    return kept[::-1]
+    return newest_first[::-1]
 
 
 _KEY = "paw conversation"  # in a view's memory
@@ -153,34 +166,48 @@ class Conversation:
 
     messages: tuple[Message, ...]
     reply_ids: tuple[tuple[int, ...], ...] = ()
+    """the replies token for token: encoded anew, a text may come to other tokens than were sampled"""
     size: int = 0
+    """tokens so far"""
     step: int = 0
     trial: int = 1
 
     @classmethod
     def at(cls, view: View, config: PaWConfig) -> Conversation | None:
         """Return the conversation that asks for the next action; None where it has become too long."""
-        known = view.memory.get(_KEY)
-        if not isinstance(known, cls) or (known.step, known.trial) != (view.step, view.trial):
+        earlier = view.memory.get(_KEY)
+
+        # Memory lasts through all trials of a task: only a conversation that asks for this very step
+        # goes on.
+        goes_on = isinstance(earlier, cls) and (earlier.step, earlier.trial) == (
+            view.step,
+            view.trial,
+        )
+        if not goes_on:
             first = converse if config.prompts == "brief" else tagged_prompt
             return cls(first(view, config), step=view.step, trial=view.trial)
-        room = config.max_length - config.draft_tokens - known.size - 2 * OVERHEAD
-        shown = cut_text(_shown(view), config.observation_tokens, view.count_tokens)
-        if view.count_tokens(shown) > room:
+
+        room = config.max_length - config.draft_tokens - earlier.size - 2 * OVERHEAD
+        observation = cut_text(
+            _observation_text(view), config.observation_tokens, view.count_tokens
+        )
+        if view.count_tokens(observation) > room:
             if room < _LEAST:
                 return None
-            shown = cut_text(shown, room, view.count_tokens)
-        messages = (*known.messages, Message("user", shown))
-        return cls(messages, known.reply_ids, step=view.step, trial=view.trial)
+            observation = cut_text(observation, room, view.count_tokens)
+        messages = (*earlier.messages, Message("user", observation))
+        return cls(messages, earlier.reply_ids, step=view.step, trial=view.trial)
 
     def remember(self, view: View, reply: Completion) -> None:
         """Keep a reply, for the next step."""
-        texts = [*(message.content for message in self.messages), reply.text]
-        size = reply.prompt_tokens + reply.completion_tokens
-        size = size or sum(view.count_tokens(text) + OVERHEAD for text in texts)
         messages = (*self.messages, Message("assistant", reply.text))
-        ids = (*self.reply_ids, tuple(reply.token_ids or ()))
-        view.memory[_KEY] = Conversation(messages, ids, size, view.step + 1, view.trial)
+        reply_ids = (*self.reply_ids, tuple(reply.token_ids or ()))
+
+        # Not every model says how many tokens it read and wrote; else they are counted.
+        size = reply.prompt_tokens + reply.completion_tokens
+        if size == 0:
+            size = sum(view.count_tokens(message.content) + OVERHEAD for message in messages)
+        view.memory[_KEY] = Conversation(messages, reply_ids, size, view.step + 1, view.trial)
 
 
 Context: TypeAlias = Literal["summary", "concat"]
@@ -232,11 +259,14 @@ use the agent 'react'
     renders prompts without ``enable_thinking``. Standard prompts only."""
 
     def __post_init__(self) -> None:
-        brief = self.prompts == "brief"
-        for name, value in (_ONLY if brief else {**_ONLY, **_WITH_TAGS}).items():
-            if (found := getattr(self, name)) != value:
+        required = dict(_ONLY)
+        if self.prompts != "brief":
+            required |= _WITH_TAGS
+        for name, value in required.items():
+            setting = getattr(self, name)
+            if setting != value:
                 raise OptionError(
-                    f"expected {name}={value!r} for the agent 'paw', found {found!r}; use the agent "
+                    f"expected {name}={value!r} for the agent 'paw', found {setting!r}; use the agent "
                     "'react'"
                 )
         if self.context == "concat" and (self.state_text, self.form) != ("history", "asked"):
@@ -290,13 +320,16 @@ class PaWAgent:
         config = self.config
         if config.prompts == "brief" and config.context == "summary":
             return (yield from self._brief.decide(view))
-        sampling = config.sampling(config.draft_tokens, (), seed_for(config, view, "act"))
+
         if config.context == "summary":
             conversation: Conversation | None = Conversation(tagged_prompt(view, config))
         else:
             conversation = Conversation.at(view, config)
         if conversation is None:
             return Decision(None)
+
+        # No stop strings and no second try: training scores the reply as the model wrote it.
+        sampling = config.sampling(config.draft_tokens, (), seed_for(config, view, "act"))
         reply: Completion = yield Generate(
             conversation.messages,
             sampling,
@@ -307,10 +340,11 @@ class PaWAgent:
         )
         if config.context == "concat":
             conversation.remember(view, reply)
+
         if config.prompts == "brief":
-            found = parse_action(reply.text, view.admissible_actions)
-            action = found or clean_action(reply.text[:_LONGEST_RAW]) or "..."
-            notes: dict[str, Any] = {"valid": found is not None}
+            parsed = parse_action(reply.text, view.admissible_actions)
+            action = parsed or clean_action(reply.text[:_LONGEST_RAW]) or "..."
+            notes: dict[str, Any] = {"valid": parsed is not None}
         else:
             tags = read_tags(view.env_id, reply.text)
             action, notes = tags.action, {"valid": tags.valid, "format": "tags"}
