@@ -103,9 +103,10 @@ def run_episode(
         except StopIteration as stop:
             trajectory: Trajectory = stop.value
             return trajectory
-        asked = time.perf_counter()
+
+        began = time.perf_counter()
         replies = answers(questions)
-        slot.waited += time.perf_counter() - asked
+        slot.waited += time.perf_counter() - began
 
 
 def run_episodes(
@@ -139,12 +140,17 @@ def run_episodes(
         >>> [len(t.steps) for t in run_episodes(make_env, RandomAgent(), tasks, concurrency=2)]
         [50, 50, 50]
     """
-    found: dict[int, list[Trajectory]] = {}
+    # Episodes end in another order than they begin in: the shorter ones first.
+    trials_by_task: dict[int, list[Trajectory]] = {}
     for number, trials in stream_episodes(make_env, agent, tasks, **options):
-        found[number] = trials
+        trials_by_task[number] = trials
         if on_done is not None:
             on_done(trials)
-    return [trajectory for number in sorted(found) for trajectory in found[number]]
+
+    trajectories: list[Trajectory] = []
+    for number in sorted(trials_by_task):
+        trajectories += trials_by_task[number]
+    return trajectories
 
 
 def stream_episodes(  # noqa: PLR0913 the public entry: each is one choice of a user
@@ -190,6 +196,8 @@ def stream_episodes(  # noqa: PLR0913 the public entry: each is one choice of a 
         OptionError: An option cannot be, or the agent needs a language model that can do what this
             one cannot: see `check_capabilities`.
     """
+    # Checked here and not in the generator below, so that a wrong option raises at the call, not at
+    # the first episode that is asked for.
     check_number("concurrency", concurrency)
     if isinstance(tasks, str) or not hasattr(tasks, "__len__"):
         raise OptionError(f"tasks must be a list of task ids, not {tasks!r:.80}")
@@ -200,7 +208,9 @@ def stream_episodes(  # noqa: PLR0913 the public entry: each is one choice of a 
     seeds = [seed] * len(tasks) if seed is None or isinstance(seed, int) else list(seed)
     if len(seeds) != len(tasks):
         raise OptionError(f"expected one seed for each of {len(tasks)} tasks, found {len(seeds)}")
-    pool, items = EnvPool(make_env, world_model), list(zip(tasks, seeds, strict=True))
+
+    pool = EnvPool(make_env, world_model)
+    items = list(zip(tasks, seeds, strict=True))
     player = replace(player_for(agent, lm, keep), on_step=on_step, note_actions=note_actions)
 
     def play(slot: EnvSlot, item: tuple[str, int | None]) -> EpisodeGenerator[list[Trajectory]]:
@@ -228,6 +238,8 @@ def player_for(agent: Agent, lm: LanguageModel | None, keep: Keep = "replies") -
         raise OptionError(f"expected an agent, found {agent!r:.80}; make one: create_agent(NAME)")
     check_choice("keep", keep, get_args(Keep))
     check_capabilities(agent, lm)
+
+    # Before the settings are described: the record has the limits that hold for this model.
     agent = fitted_to(agent, lm)
     return Player(agent, lm, keep, settings_of(agent, lm))
 
@@ -239,23 +251,32 @@ def read_decision(decision: object) -> tuple[str | None, Predicted | None, Mappi
             f"expected a Decision from agent.decide, found {decision!r:.80}; end it with: "
             "return Decision(ACTION)"
         )
-    action, imagined = decision.action, decision.imagined
+    # Agents are plug-ins: what theirs returns would else fail far away, where a record is written.
+    action = decision.action
+    imagined = decision.imagined
     if not isinstance(action, str | None) or not isinstance(imagined, Imagined | None):
         raise InvalidAction(
             "a decision is for an action (str) or None, and its `imagined` is the reply to Imagine or "
             f"None; found {action!r:.80} and {imagined!r:.80}"
         )
+
     predicted = None
     if imagined is not None:
-        by = imagined.prediction
-        about = imagined.observation, imagined.facts, imagined.delta
-        predicted = Predicted(*about, by.source, by.confidence)
+        prediction = imagined.prediction
+        predicted = Predicted(
+            imagined.observation,
+            imagined.facts,
+            imagined.delta,
+            prediction.source,
+            prediction.confidence,
+        )
     return action, predicted, json_notes(decision.notes)
 
 
 def json_notes(notes: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of notes as they come back from a file."""
     try:
+        # A round trip: a tuple is a list already, so a trajectory in memory equals the one on disk.
         copy = json.loads(json.dumps(dict(notes), allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidAction(f"a decision's notes are JSON data by name, found: {error}") from error
@@ -275,7 +296,11 @@ class Player:
 
 
 def drive(player: Player, slot: EnvSlot, thinking: Any, calls: list[Call]) -> EpisodeGenerator[Any]:
-    """Run an agent's generator to its end, have its requests answered, and return what it returns."""
+    """Run an agent's generator to its end, yield its requests as questions, and return its value.
+
+    A request that cannot be answered raises its error at the agent's own ``yield``, where the agent
+    may catch it.
+    """
     if not isinstance(thinking, Generator):
         raise InvalidAction(
             "expected a generator of requests from the agent (a method that yields), found "
@@ -288,14 +313,16 @@ def drive(player: Player, slot: EnvSlot, thinking: Any, calls: list[Call]) -> Ep
             request = thinking.send(reply) if fault is None else thinking.throw(fault)
         except StopIteration as stop:
             return stop.value
+
         try:
-            reply, fault = (yield from _reply(player, slot, request, calls)), None
+            reply = yield from _reply(player, slot, request, calls)
+            fault = None
         except Exception as error:
             fault = error
 
 
 def prediction_in(answer: ImagineReply, player: Player, calls: list[Call]) -> Prediction:
-    """Return what a world model said, and keep the record of what that took."""
+    """Return a world model's prediction, and add the call that it took to `calls`."""
     if answer.request is not None and answer.completion is not None:
         call = call_of(answer.request, answer.completion, player.keep, answer.lm)
         calls.append(replace(call, kind=IMAGINE))
@@ -307,6 +334,8 @@ def _reply(player: Player, slot: EnvSlot, request: Any, calls: list[Call]) -> Ep
     parts = request if isinstance(request, list) else [request]
     questions = [_question(slot, part) for part in parts]
     answers = yield questions
+
+    # All answers are read before the first fault is raised: calls that were paid for are on record.
     replies: list[Any] = []
     faults: list[Exception] = []
     for question, answer in zip(questions, answers, strict=True):
@@ -320,8 +349,9 @@ def _reply(player: Player, slot: EnvSlot, request: Any, calls: list[Call]) -> Ep
 
 
 def _question(slot: EnvSlot, request: Any) -> SlotRequest:
+    """Return the question that an agent's request comes to; raise where it is no request."""
     if isinstance(request, Imagine):
-        if not all(isinstance(one, Imagined) for one in request.after):
+        if not all(isinstance(imagined, Imagined) for imagined in request.after):
             raise InvalidAction(f"expected replies in Imagine.after, found {request.after!r:.80}")
         return slot.imagine_request(request)
     if isinstance(request, Probe):
@@ -335,7 +365,7 @@ def _question(slot: EnvSlot, request: Any) -> SlotRequest:
 
 
 def _read(player: Player, question: SlotRequest, answer: Any, calls: list[Call]) -> Any:
-    """Return the reply that an answer is, and keep its record; raise what stands for it."""
+    """Return the reply from an answer, and add its call to `calls`; raise an answer that is an error."""
     if isinstance(answer, Exception):
         raise answer
     if isinstance(question, ProbeRequest):
@@ -343,6 +373,7 @@ def _read(player: Player, question: SlotRequest, answer: Any, calls: list[Call])
     if isinstance(question, ImagineRequest):
         prediction = prediction_in(answer, player, calls)
         return imagined_of(question.slot.env, question.query, prediction)
+
     reply = checked_reply(question, answer, "no model" if player.lm is None else player.lm.name)
     calls.append(call_of(question, reply, player.keep, player.lm))
     return reply
@@ -353,7 +384,10 @@ ADMISSIBLE = "admissible_actions"
 
 
 class Played(NamedTuple):
-    """What came of the rest of an episode."""
+    """The rest of an episode: its steps, the last `info`, the error that ended it, and its last calls.
+
+    Calls belong to the step that they led to; `calls` are those after which no step came.
+    """
 
     steps: tuple[Step, ...]
     info: Mapping[str, Any]
@@ -367,18 +401,19 @@ def play_task(
     """Play a task to its end, again and again where a `Retrying` agent wants to."""
     memory: dict[str, Any] = {}
     trials: list[Trajectory] = []
-    again = True
-    while again:
+    tries_again = True
+    while tries_again:
+        trial = len(trials) + 1
         try:
             start = slot.reset(task, seed)
         except Exception as fault:
-            failed = failed_trajectory(player, slot, task, seed, error_text(fault), len(trials) + 1)
+            failed = failed_trajectory(player, slot, task, seed, error_text(fault), trial)
             return [*trials, failed]
-        trial = len(trials) + 1
+
         trajectory = yield from play_episode(player, slot, start, seed, memory, trial)
-        again = False
+        tries_again = False
         if isinstance(player.agent, Retrying):
-            trajectory, again = yield from _review(player, slot, trajectory, memory)
+            trajectory, tries_again = yield from _review(player, slot, trajectory, memory)
         trials.append(trajectory)
     return trials
 
@@ -387,9 +422,18 @@ def failed_trajectory(
     player: Player, slot: EnvSlot, task: str | None, seed: int | None, error: str, trial: int = 1
 ) -> Trajectory:
     """Return the record of an episode of which there is nothing but a fault."""
-    known = {"task": task or "", "split": slot.fingerprint.get("split", "")}
-    nothing = {"goal": "", "observation": "", "facts": State()}
-    return _record(player, slot, seed, trial, error, **known, **nothing)
+    return _record(
+        player,
+        slot,
+        seed,
+        trial,
+        error,
+        task=task or "",
+        split=slot.fingerprint.get("split", ""),
+        goal="",
+        observation="",
+        facts=State(),
+    )
 
 
 def play_episode(
@@ -400,13 +444,25 @@ def play_episode(
     memory: dict[str, Any],
     trial: int = 1,
 ) -> EpisodeGenerator[Trajectory]:
-    observation, first = start
+    """Play an episode from what ``env.reset`` answered to its end, and return its record."""
+    observation, info = start
     history = (Turn(None, observation),)
-    played = yield from play_on(player, slot, history, first, seed, memory, trial)
-    record: dict[str, Any] = {key: first[key] for key in ("task", "split", "goal", "facts")}
-    record |= {"observation": observation, "steps": played.steps, "review": played.calls}
-    record["world_model"] = _asked_or_imagining(slot)
-    return _record(player, slot, seed, trial, played.error, **record)
+    played = yield from play_on(player, slot, history, info, seed, memory, trial)
+    return _record(
+        player,
+        slot,
+        seed,
+        trial,
+        played.error,
+        task=info["task"],
+        split=info["split"],
+        goal=info["goal"],
+        facts=info["facts"],
+        observation=observation,
+        steps=played.steps,
+        review=played.calls,
+        world_model=_asked_or_imagining(slot),
+    )
 
 
 def _asked_or_imagining(slot: EnvSlot) -> str | None:
@@ -425,13 +481,16 @@ def play_on(
     memory: dict[str, Any],
     trial: int = 1,
 ) -> EpisodeGenerator[Played]:
-    """Play the episode that is under way to its end and return what came of it."""
+    """Play the episode that is under way to its end and return its steps and how it ended."""
     turns = list(history)
     steps: list[Step] = []
     error: str | None = None
     while True:
         calls: list[Call] = []
         slot.waited = 0.0
+
+        # One `try` about the whole step: whoever's fault it is, it ends this episode alone, and the
+        # steps before it stay on record.
         try:
             view = View(
                 env_id=slot.inner.env_id,
@@ -450,7 +509,7 @@ def play_on(
             )
             decision = yield from drive(player, slot, player.agent.decide(view), calls)
             action, prediction, notes = read_decision(decision)
-            if action is None:
+            if action is None:  # the agent gave up: that is no error
                 break
             if player.note_actions:
                 notes = {**notes, ADMISSIBLE: list(view.admissible_actions or ())}
@@ -462,10 +521,11 @@ def play_on(
         except Exception as fault:
             error = error_text(fault)
             break
-        calls = []
+
+        calls = []  # these are the step's: none are left where the episode ends with it
         steps.append(step)
         turns.append(Turn(action, step.observation))
-        error = info.get("error")
+        error = info.get("error")  # of an engine that broke, which truncates the episode
         if step.terminated or step.truncated:
             break
     return Played(tuple(steps), info, error, tuple(calls))
@@ -495,23 +555,30 @@ def _act(
     notes: Mapping[str, Any],
 ) -> EpisodeGenerator[tuple[Step, Mapping[str, Any]]]:
     """Take an action; return its record and the environment's info."""
+    # An imagined environment would ask its world model within `step`, alone. Asked here instead, the
+    # question goes into one batch with those of the other episodes.
     question = slot.question_of_step(action)
     if question is not None:
         (answer,) = yield [question]
         failed = isinstance(answer, Exception)
         slot.prepare_step(action, answer if failed else prediction_in(answer, player, calls))
+
     began = time.perf_counter()
     reply = slot.step(action)
     seconds = (time.perf_counter() - began, slot.waited)
-    env, info = slot.inner, reply[4]
-    kept = {
+
+    # Of an environment's own words in `info`, only those that say something go on record.
+    env = slot.inner
+    info = reply[4]
+    env_info = {
         name: info[name]
         for name in env.info_kept
         if name in info and info[name] != env.info_extras[name]
     }
-    notes = {name: value for name, value in notes.items() if name != ENV_INFO}
-    if kept:
-        notes[ENV_INFO] = json_notes(kept)
+    notes = {name: note for name, note in notes.items() if name != ENV_INFO}
+    if env_info:
+        notes[ENV_INFO] = json_notes(env_info)
+
     step = Step.of(action, reply, prediction, tuple(calls), notes, seconds)
     if player.on_step is not None:
         player.on_step(step)
@@ -521,22 +588,29 @@ def _act(
 def _review(
     player: Player, slot: EnvSlot, trajectory: Trajectory, memory: dict[str, Any]
 ) -> EpisodeGenerator[tuple[Trajectory, bool]]:
-    """Let a `Retrying` agent look back; return the trajectory and whether to play again."""
-    agent, calls = player.agent, list[Call]()
+    """Run a `Retrying` agent's review; return the trajectory with its calls, and whether to play again."""
+    agent = player.agent
     assert isinstance(agent, Retrying)
-    error, again = trajectory.error, False
+    calls: list[Call] = []
+    error = trajectory.error
+    tries_again = False
     try:
-        again = yield from drive(player, slot, agent.review(trajectory, memory), calls)
-        if not isinstance(again, bool):
-            raise OptionError(f"expected True or False from agent.review, found {again!r:.80}")
+        tries_again = yield from drive(player, slot, agent.review(trajectory, memory), calls)
+        if not isinstance(tries_again, bool):
+            raise OptionError(
+                f"expected True or False from agent.review, found {tries_again!r:.80}"
+            )
     except Exception as fault:
-        error, again = error or error_text(fault), False
+        error = error or error_text(fault)  # the episode's own error came first
+        tries_again = False
+
     review = (*trajectory.review, *calls)
-    return replace(trajectory, review=review, error=error), again
+    return replace(trajectory, review=review, error=error), tries_again
 
 
 def error_text(fault: Exception) -> str:
-    """Return how records tell of a fault: its type, its message, and where in one's own code it was."""
+    """Return a fault as records have it: its type, its message, and its place in the user's own code."""
+    # Records have no traceback, which would name folders of this machine; the log has it.
     logging.getLogger(FAULTS).debug("an episode failed", exc_info=fault)
     return described(fault)
 
@@ -548,30 +622,42 @@ def play_rounds(
     concurrency: int,
     play: Callable[[EnvSlot, Item], EpisodeGenerator[Result]],
 ) -> Generator[tuple[int, Result], None, None]:
-    """Play items, many at once, and yield each one's number and result as it ends."""
+    """Play items, many at once, and yield each one's number and result as it ends.
+
+    In each round all episodes' questions are answered together, in as few batches as there are kinds,
+    and every episode goes on to its next questions.
+    """
     waiting = deque(enumerate(items))
     running: list[RunningEpisode[Result]] = []
     with pool:
         while waiting or running:
+            # A place that became free is filled before the next batch: batches stay full.
             while waiting and len(running) < concurrency:
                 number, item = waiting.popleft()
                 slot = pool.acquire()
                 run = RunningEpisode(number, slot, play(slot, item))
                 running.append(run)
-                if run.go_on(None):
+                if run.go_on(None):  # it asked nothing, or could not start
                     pool.release(running.pop().slot)
                     yield run.number, run.result
+
+            questions: list[SlotRequest] = []
+            for run in running:
+                questions += run.questions
             began = time.perf_counter()
-            replies = iter(answers([question for run in running for question in run.questions]))
+            replies = iter(answers(questions))
             waited = time.perf_counter() - began
-            asked, running = running, []
-            for run in asked:
+
+            # Each episode waited for the whole round: nobody goes on before the last reply.
+            still_running: list[RunningEpisode[Result]] = []
+            for run in running:
                 run.slot.waited += waited
                 if not run.go_on([next(replies) for _ in run.questions]):
-                    running.append(run)
+                    still_running.append(run)
                     continue
                 pool.release(run.slot)
                 yield run.number, run.result
+            running = still_running
 
 
 class RunningEpisode(Generic[Result]):
@@ -580,14 +666,15 @@ class RunningEpisode(Generic[Result]):
     result: Result
 
     def __init__(self, number: int, slot: EnvSlot, playing: EpisodeGenerator[Result]):
-        self.number, self.slot = number, slot
+        self.number = number
+        self.slot = slot
         self.questions: list[SlotRequest] = []
         self.replies: dict[int, Any] = {}  # those that came so far, where rounds overlap
-        self.asked = 0.0  # when the questions were asked, likewise
+        self.began_to_wait = 0.0  # when the questions were asked, likewise
         self._playing = playing
 
     def go_on(self, answers: Any) -> bool:
-        """Hand out the answers to its questions; return whether it has ended."""
+        """Play on with the answers to its questions, up to the next ones; return whether it has ended."""
         try:
             self.questions = self._playing.send(answers)
         except StopIteration as stop:
@@ -614,10 +701,16 @@ def play_overlapped(
     concurrency: int,
     play: Callable[[EnvSlot, Item], EpisodeGenerator[Result]],
 ) -> Generator[tuple[int, Result], None, None]:
-    """Play items as `play_rounds` does, but let the policy draft while a world model predicts."""
-    waiting, running = deque(enumerate(items)), 0
+    """Play items as `play_rounds` does, but let the policy draft while a world model predicts.
+
+    An episode goes on as soon as its own questions are answered. Environments are played in this
+    thread alone, as most engines cannot be shared; only models answer in other threads.
+    """
+    waiting = deque(enumerate(items))
+    running = 0
     ready: list[tuple[RunningEpisode[Result], Any]] = []
     with pool, ThreadPoolExecutor(_MOST_MODELS, "comap-answers") as threads:
+        # One batch of all episodes would leave the other model without work: two halves take turns.
         queues = _Queues(answers, threads, most=-(-concurrency // 2))
         try:
             while waiting or running:
@@ -626,23 +719,28 @@ def play_overlapped(
                     slot = pool.acquire()
                     ready.append((RunningEpisode(number, slot, play(slot, item)), None))
                     running += 1
+
                 for run, replies in ready:
-                    while not (ended := run.go_on(replies)) and not run.questions:
+                    # An empty list of requests waits for nobody, so no queue would bring it back.
+                    while not (has_ended := run.go_on(replies)) and not run.questions:
                         replies = []
-                    if not ended:
+                    if not has_ended:
                         queues.add(run)
                         continue
                     running -= 1
                     pool.release(run.slot)
                     yield run.number, run.result
+
+                # The questions of one episode may be answered by two models, at different times.
                 ready = []
-                for asked, reply in queues.answered():
-                    known = asked.run.replies
-                    known[asked.number] = reply
-                    if len(known) == len(asked.run.questions):
-                        asked.run.slot.waited += time.perf_counter() - asked.run.asked
-                        ready.append((asked.run, [known[i] for i in range(len(known))]))
+                for question, reply in queues.answered():
+                    run = question.run
+                    run.replies[question.number] = reply
+                    if len(run.replies) == len(run.questions):
+                        run.slot.waited += time.perf_counter() - run.began_to_wait
+                        ready.append((run, [run.replies[i] for i in range(len(run.replies))]))
         finally:
+            # A caller may stop in the middle: no thread goes on with a model that is being closed.
             threads.shutdown(wait=True, cancel_futures=True)
 
 
@@ -650,25 +748,37 @@ class _Queues:
     """What each model still has to answer; one batch at a time, of at most half the episodes."""
 
     def __init__(self, answers: RequestBatcher, threads: ThreadPoolExecutor, most: int):
-        self._answers, self._threads, self._most = answers, threads, most
+        self._answers = answers
+        self._threads = threads
+        self._most = most
         self._waiting: dict[Hashable, deque[_Waiting]] = {}
         self._busy: dict[Hashable, tuple[Future[list[Any]], list[_Waiting]]] = {}
 
     def add(self, run: RunningEpisode[Any]) -> None:
-        run.replies, run.asked = {}, time.perf_counter()
+        """Put an episode's questions into the queues of those who answer them."""
+        run.replies = {}
+        run.began_to_wait = time.perf_counter()
         for number, question in enumerate(run.questions):
             who = self._answers.who(question)
             self._waiting.setdefault(who, deque()).append(_Waiting(run, number, question))
 
     def answered(self) -> list[tuple[_Waiting, Any]]:
         """Answer what this thread must answer; else ask models that are free, and wait for one."""
-        if here := self._waiting.pop(None, None):
-            return list(zip(here, self._answers([asked.question for asked in here]), strict=True))
+        # The queue None has probes and grounded world models: they play on environments.
+        if batch_for_this_thread := self._waiting.pop(None, None):
+            replies = self._answers([waiting.question for waiting in batch_for_this_thread])
+            return list(zip(batch_for_this_thread, replies, strict=True))
+
         for who, queue in self._waiting.items():
             if queue and who not in self._busy:
                 batch = [queue.popleft() for _ in range(min(self._most, len(queue)))]
-                questions = [asked.question for asked in batch]
+                questions = [waiting.question for waiting in batch]
                 self._busy[who] = self._threads.submit(self._answers, questions), batch
+
         wait([future for future, _ in self._busy.values()], return_when=FIRST_COMPLETED)
-        done = [self._busy.pop(who) for who, (future, _) in [*self._busy.items()] if future.done()]
-        return [pair for future, batch in done for pair in zip(batch, future.result(), strict=True)]
+        answered: list[tuple[_Waiting, Any]] = []
+        for who, (future, batch) in [*self._busy.items()]:
+            if future.done():
+                del self._busy[who]
+                answered += zip(batch, future.result(), strict=True)
+        return answered
