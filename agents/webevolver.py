@@ -32,7 +32,7 @@ from .prompting import (
 )
 from .react import replies_in
 
-_BEGUN = 8  # tokens of what the critic's reply begins with
+_LEAD_TOKENS = 8  # of what the critic's reply begins with
 _FINAL = re.compile(
     r"\s*(?:stop|finish|submit|answer|<answer>|(?:click\W*)?buy now)\b", re.IGNORECASE
 )
@@ -122,36 +122,44 @@ class WebEvolverAgent:
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Draft; from `start_step` on gather candidates, simulate, score, and take the best."""
-        config, replies = self.config, replies_in(view)
+        config = self.config
+        replies = replies_in(view)
+
+        # Upstream's first candidate is greedy; only the further ones are sampled.
         looks_ahead = view.step + 1 >= config.start_step
         drafting = replace(config, temperature=0.0) if looks_ahead else config
         draft = yield from draft_action(view, drafting, converse(view, config, replies))
         if not (looks_ahead and draft.parsed):
             replies[view.step] = draft.shown
             return Decision(draft.action, notes=draft.notes())
+
         drafts = yield from self._candidates(view, draft, replies)
-        if len(drafts) == 1:
+        if len(drafts) == 1:  # there is nothing to choose, so no future is paid for
             replies[view.step] = draft.shown
             return Decision(draft.action, notes=draft.notes() | {"candidates": []})
+
         futures = yield from self._simulate(view, drafts, replies)
         scores = yield from self._score(view, drafts, futures)
         best = max(range(len(drafts)), key=lambda i: (scores[i] or 0.0, -i))
         replies[view.step] = drafts[best].shown
-        candidates = [
-            {
-                "action": each.action,
+
+        candidates = []
+        for candidate, future, score in zip(drafts, futures, scores, strict=True):
+            candidate_notes = {
+                "action": candidate.action,
                 "future": [[step.action, step.observation] for step in future],
                 "score": round(score or 0.0, 6),
                 "score_parsed": score is not None,
             }
-            for each, future, score in zip(drafts, futures, scores, strict=True)
-        ]
+            candidates.append(candidate_notes)
         notes = draft.notes() | {"candidates": candidates}
-        return Decision(drafts[best].action, next(iter(futures[best]), None), notes)
+        prediction = futures[best][0] if futures[best] else None
+        return Decision(drafts[best].action, prediction, notes)
 
     def _candidates(
         self, view: View, first: Draft, replies: dict[int, str]
     ) -> Generator[Request, Reply, list[Draft]]:
+        """Return different drafts, the first among them; fewer where the model repeats itself."""
         drafts = [first]
         seen = {canonical_action(view.env_id, first.action)}
         for number in range(2, self.config.candidates + 1):
@@ -174,17 +182,23 @@ class WebEvolverAgent:
     ) -> Generator[Request, Reply, Draft | None]:
         """Return one more draft, at the candidates' temperature; None where no action is left."""
         config = replace(self.config, temperature=self.config.candidate_temperature)
-        listed = " and ".join(draft.action for draft in drafts)
-        listed = cut_text(listed, config.max_length // 8, view.count_tokens)
-        room = config.draft_tokens
-        messages = ask_about(view, config, "webevolver_other", room, replies, actions=listed)
+        drafted_actions = " and ".join(draft.action for draft in drafts)
+        messages = ask_about(
+            view,
+            config,
+            "webevolver_other",
+            config.draft_tokens,
+            replies,
+            actions=cut_text(drafted_actions, config.max_length // 8, view.count_tokens),
+        )
         if config.decoding == "free" or not view.admissible_actions:
             return (yield from draft_action(view, config, messages, purpose))
-        actions = [
-            text
-            for text in view.admissible_actions
-            if canonical_action(view.env_id, text) not in seen
-        ]
+
+        # Here a model cannot say the same again: what it chose before is no longer among the choices.
+        actions = []
+        for text in view.admissible_actions:
+            if canonical_action(view.env_id, text) not in seen:
+                actions.append(text)
         if not actions:
             return None
         action, logprobs = yield from choose_action(
@@ -198,11 +212,13 @@ class WebEvolverAgent:
         """Return what follows each candidate, at most `depth` steps of it."""
         if not self.config.depth:
             return [[] for _ in drafts]
-        paths = [
-            self._future(view, draft.action, replies, f"simulation {number}")
-            for number, draft in enumerate(drafts, 1)
-        ]
-        return (yield from together(paths))
+
+        # Side by side, so that each depth costs one batch of predictions, however many candidates.
+        simulations = []
+        for number, draft in enumerate(drafts, 1):
+            purpose = f"simulation {number}"
+            simulations.append(self._future(view, draft.action, replies, purpose))
+        return (yield from together(simulations))
 
     def _future(
         self, view: View, action: str, replies: dict[int, str], purpose: str
@@ -211,16 +227,18 @@ class WebEvolverAgent:
         policy = replace(self.config, temperature=self.config.simulation_temperature)
         path: list[Imagined] = []
         while not _FINAL.match(action):
+            # What follows ``restart`` needs no prediction: upstream leads back to the first page.
             plain = canonical_action(view.env_id, action)
-            known = view.history[0].observation if plain == _RESTART else None
-            step: Imagined = yield Imagine(action, tuple(path), known)
+            first_page = view.history[0].observation if plain == _RESTART else None
+            step: Imagined = yield Imagine(action, tuple(path), first_page)
             path.append(step)
             if len(path) == self.config.depth or ended(step):
                 break
-            there = view_after(view, path)
-            asked = converse(there, policy, replies)
+
+            imagined_view = view_after(view, path)
+            messages = converse(imagined_view, policy, replies)
             draft = yield from draft_action(
-                there, policy, asked, f"{purpose}: action {len(path) + 1}"
+                imagined_view, policy, messages, f"{purpose}: action {len(path) + 1}"
             )
             action = draft.action
         return path
@@ -231,12 +249,13 @@ class WebEvolverAgent:
         """Return the critic's score of each candidate; None where it tells no number."""
         config = self.config
         lead = "Score:" if config.prompts == "brief" else "Thought:"
-        asked = []
+        requests = []
         for number, (draft, future) in enumerate(zip(drafts, futures, strict=True), 1):
-            critic = ask_text(
+            pages = [step.observation for step in future]
+            request = ask_text(
                 view,
                 config,
-                critic_prompt(view, config, draft.action, [step.observation for step in future]),
+                critic_prompt(view, config, draft.action, pages),
                 f"critic {number}",
                 config.critic_tokens,
                 prefix=lead,
@@ -244,37 +263,43 @@ class WebEvolverAgent:
                 top_p=1.0,
                 adapter=config.critic_adapter,
             )
-            asked.append(critic)
-        said: list[Completion] = yield asked
-        texts = [without_thoughts(f"{lead}{completion.text}") for completion in said]
-        scores = [text.rpartition("Score:") for text in texts]
-        return [number_in(score, 0.0, 1.0) if label else None for _, label, score in scores]
+            requests.append(request)
+        replies: list[Completion] = yield requests
+
+        # The last label counts: a rationale may speak of scores before it gives one.
+        scores = []
+        for reply in replies:
+            text = without_thoughts(f"{lead}{reply.text}")
+            _, label, stated_score = text.rpartition("Score:")
+            scores.append(number_in(stated_score, 0.0, 1.0) if label else None)
+        return scores
 
 
 def critic_prompt(
     view: View, config: WebEvolverConfig, action: str, future: Sequence[str]
 ) -> tuple[Message, ...]:
     """Return what the critic is asked of an action, and of the pages that are to follow it."""
-    short, count = config.max_length // 8, view.count_tokens
-    told = _told(future, view, min(config.future_tokens, config.max_length // 3))
+    room = config.max_length // 8
+    future_room = min(config.future_tokens, config.max_length // 3)
     return ask_apart(
         view,
         config,
         "webevolver_critic",
-        config.critic_tokens + _BEGUN,
-        action=cut_text(action, short, count),
-        goal=cut_text(view.goal, short, count),
-        future=told,
+        config.critic_tokens + _LEAD_TOKENS,
+        action=cut_text(action, room, view.count_tokens),
+        goal=cut_text(view.goal, room, view.count_tokens),
+        future=_future_in_words(future, view, future_room),
     )
 
 
 def shown_future(steps: Sequence[Step], depth: int) -> list[str]:
     """Return what followed the first of some steps, as far as it would be simulated."""
-    going = takewhile(lambda step: not _FINAL.match(step.action), steps[:depth])
-    return [step.observation for step in going]
+    # The critic is trained on real futures, cut where a simulation would have ended.
+    simulated = takewhile(lambda step: not _FINAL.match(step.action), steps[:depth])
+    return [step.observation for step in simulated]
 
 
-def _told(future: Sequence[str], view: View, budget: int) -> str:
+def _future_in_words(future: Sequence[str], view: View, budget: int) -> str:
     """Return a simulated future as upstream's critic reads it: the page, or ``Step 1: ...`` of several."""
     room = max(budget // max(len(future), 1), 16)
     pages = [cut_text(page, room, view.count_tokens) for page in future]
