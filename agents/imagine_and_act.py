@@ -58,9 +58,10 @@ class ImagineAndActAgent:
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Propose, imagine, choose; the notes record each and whether it could be read."""
         replies = replies_in(view)
-        proposal = yield from draft_action(
-            view, self.config, converse(view, self.config, replies), "propose"
-        )
+        messages = converse(view, self.config, replies)
+        proposal = yield from draft_action(view, self.config, messages, "propose")
+
+        # The same keys at every step, whether the later calls were made or not.
         notes = {
             "proposal": proposal.action,
             "proposal_parsed": proposal.parsed,
@@ -70,6 +71,8 @@ class ImagineAndActAgent:
             "changed": False,
             "decoding": proposal.decoding,
         }
+
+        # What cannot be read cannot be imagined: it goes to the environment, which refuses it.
         final = proposal
         if proposal.parsed:
             imagined = yield from self._imagine(view, proposal, replies)
@@ -89,18 +92,25 @@ class ImagineAndActAgent:
     ) -> Generator[Request, Reply, str]:
         """Return what the model imagines, without labels; empty where it wrote nothing."""
         config = self.config
-        shown = cut_text(proposal.action, config.max_length // 8, view.count_tokens)
-        messages = ask_about(view, config, "imagine", config.imagine_tokens, replies, action=shown)
-        said: Completion = yield ask_text(
+        action = cut_text(proposal.action, config.max_length // 8, view.count_tokens)
+        messages = ask_about(view, config, "imagine", config.imagine_tokens, replies, action=action)
+        reply: Completion = yield ask_text(
             view, config, messages, "imagine", config.imagine_tokens, _STOP
         )
-        return _LABEL.sub("", without_thoughts(said.text).strip()).strip()
+
+        # Models put a label before the observation, as the conversation's form suggests; it is none
+        # of what the environment would say.
+        text = without_thoughts(reply.text).strip()
+        return _LABEL.sub("", text).strip()
 
     def _choose(
         self, view: View, proposal: Draft, imagined: str, replies: dict[int, str]
     ) -> Generator[Request, Reply, Draft]:
+        """Return the action that the model chooses in sight of what it imagined."""
         config = self.config
-        room = config.max_length // 8
+        room = (
+            config.max_length // 8
+        )  # so that proposal and future leave most of the prompt to the turns
         messages = ask_about(
             view,
             config,

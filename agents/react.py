@@ -17,6 +17,8 @@ class ReActConfig(AgentConfig):
 
 def replies_in(view: View) -> dict[int, str]:
     """Return the agent's memory of its own replies in this trial, by step; empty at its start."""
+    # Memory lasts through all trials of a task: without this the second trial would show the replies of
+    # the first.
     if view.step == 0:
         view.memory["replies"] = {}
     replies: dict[int, str] = view.memory.setdefault("replies", {})

@@ -43,19 +43,26 @@ class RedraftAgent:
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Draft and imagine, again and again; the notes record which draft was taken."""
-        replies, config = replies_in(view), self.config
+        config = self.config
+        replies = replies_in(view)
         messages = converse(view, config, replies)
-        known, drafts = dict[str, Imagined](), list[Draft]()
-        while len(drafts) < config.drafts:
+
+        drafts: list[Draft] = []
+        imagined_by_action: dict[str, Imagined] = {}
+        is_foreseen = False
+        while len(drafts) < config.drafts and not is_foreseen:
+            # The first has the purpose, and thus the seed, of a draft of other agents: where it is
+            # taken, the step is ReAct's.
             purpose = f"draft {len(drafts) + 1}" if drafts else "draft"
             draft = yield from draft_action(view, config, messages, purpose)
             drafts.append(draft)
-            if draft.action not in known:
-                known[draft.action] = yield Imagine(draft.action)
-            if known[draft.action].delta:
-                break
-        foreseen = bool(known[draft.action].delta)
-        chosen = drafts[-1] if foreseen else drafts[0]
-        replies[view.step] = chosen.shown
-        notes = {**chosen.notes(), "drafts": len(drafts), "foreseen": foreseen}
-        return Decision(chosen.action, known[chosen.action], notes)
+
+            # An action that is drawn again has the same future.
+            if draft.action not in imagined_by_action:
+                imagined_by_action[draft.action] = yield Imagine(draft.action)
+            is_foreseen = bool(imagined_by_action[draft.action].delta)
+
+        final = drafts[-1] if is_foreseen else drafts[0]
+        replies[view.step] = final.shown
+        notes = {**final.notes(), "drafts": len(drafts), "foreseen": is_foreseen}
+        return Decision(final.action, imagined_by_action[final.action], notes)

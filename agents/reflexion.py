@@ -65,57 +65,71 @@ class ReflexionAgent:
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Ask for a thought and an action, with the notes of the trials before."""
-        config, replies = self.config, replies_in(view)
+        config = self.config
+        replies = replies_in(view)
         view.memory[_BRIEFING] = briefing_for(view, config)
+
+        # The first turn of a history has no action, so it is no part of a repetition.
         if config.stuck is not None:
-            last = view.history[1:][-config.stuck - 1 :]
-            if len(last) > config.stuck and len({*last}) == 1:
+            last_turns = view.history[1:][-config.stuck - 1 :]
+            if len(last_turns) > config.stuck and len({*last_turns}) == 1:
                 return Decision(None)
-        kept = self._kept(view.memory)
+
+        reflections = self._reflections(view.memory)
         system = ""
-        if kept:
-            notes = [cut_text(note, self._room(), view.count_tokens) for note in kept]
+        if reflections:
+            notes = [cut_text(note, self._room(), view.count_tokens) for note in reflections]
             (message,) = prompt_of(config, "notes", notes=_listed(notes))
             system = message.content
         messages = converse(view, config, replies, system=system)
         draft = yield from draft_action(view, config, messages)
         replies[view.step] = draft.shown
-        return Decision(draft.action, notes={**draft.notes(), "reflections": len(kept)})
+        return Decision(draft.action, notes={**draft.notes(), "reflections": len(reflections)})
 
     def review(
         self, trajectory: Trajectory, memory: dict[str, Any]
     ) -> Generator[Request, Reply, bool]:
         """Note what went wrong, if the task was not solved and a trial is left."""
         config = self.config
-        over = trajectory.success or trajectory.error is not None
-        if over or trajectory.trial >= config.trials:
+
+        # A fault is no failure of the agent's, so there is nothing that it could learn from it.
+        is_over = trajectory.success or trajectory.error is not None
+        if is_over or trajectory.trial >= config.trials:
             return False
+
         messages = self._question(trajectory, memory)
-        said: Completion = yield ask_text(
+        reply: Completion = yield ask_text(
             _end_of(trajectory), config, messages, "reflexion", config.reflect_tokens, _STOP
         )
-        note = " ".join(without_thoughts(said.text).split())
+
+        # In one line, since notes are listed a line each. An empty one would push out an older one.
+        note = " ".join(without_thoughts(reply.text).split())
         if note:
-            memory["reflections"] = [*self._kept(memory), note][-config.reflections :]
+            memory["reflections"] = [*self._reflections(memory), note][-config.reflections :]
         return True
 
-    def _kept(self, memory: Mapping[str, Any]) -> tuple[str, ...]:
+    def _reflections(self, memory: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the newest reflections on this task, as many as the settings allow."""
         return tuple(memory.get("reflections", ()))[-self.config.reflections :]
 
     def _room(self) -> int:
+        """Return the tokens of one note: three of them take a quarter of a prompt at most."""
         return min(self.config.reflect_tokens, self.config.max_length // 12)
 
     def _question(self, trajectory: Trajectory, memory: Mapping[str, Any]) -> tuple[Message, ...]:
         """Return what asks for a reflection, with as much of the trial as fits."""
         config = self.config
-        each = self._room()
-        notes = self._kept(memory)
         briefing = memory.get(_BRIEFING) or briefing_for(_end_of(trajectory), config)
+        notes = []
+        for reflection in self._reflections(memory):
+            notes.append(cut_text(reflection, self._room(), estimate_tokens))
         slots = {
             "instructions": "",
             "goal": cut_text(trajectory.goal, config.max_length // 8, estimate_tokens),
-            "notes": _listed([cut_text(note, each, estimate_tokens) for note in notes]) or _NONE,
+            "notes": _listed(notes) or _NONE,
         }
+
+        # Tokens are estimated: after an episode there is no view, whose model could count them.
         room = config.max_length - config.reflect_tokens
         bare = prompt_of(config, "review", transcript="", **slots)
         room -= sum(estimate_tokens(message.content) + OVERHEAD for message in bare)
@@ -143,18 +157,20 @@ def _end_of(trajectory: Trajectory) -> View:
 
 
 def _listed(notes: Sequence[str]) -> str:
+    """Return notes as a list, one a line."""
     return "\n".join(f"- {note}" for note in notes)
 
 
 def _transcript(trajectory: Trajectory, budget: int) -> str:
     """Return a trial as text: its first observation, then the newest turns that fit."""
-    first = cut_text(trajectory.observation, budget // 2, estimate_tokens)
+    first_observation = cut_text(trajectory.observation, budget // 2, estimate_tokens)
     turns = [Turn(step.action, step.observation) for step in trajectory.steps]
-    room = budget - estimate_tokens(first) - estimate_tokens(_LEFT_OUT)
-    kept = recent_turns(turns, room, estimate_tokens)
-    lines = [first]
-    if len(kept) < len(turns):
+    room = budget - estimate_tokens(first_observation) - estimate_tokens(_LEFT_OUT)
+    newest_turns = recent_turns(turns, room, estimate_tokens)
+
+    lines = [first_observation]
+    if len(newest_turns) < len(turns):
         lines.append(_LEFT_OUT)
-    for turn in kept:
+    for turn in newest_turns:
         lines += [f"> {turn.action}", turn.observation]
     return "\n".join(lines)
