@@ -61,9 +61,10 @@ def create_language_model(
         >>> create_language_model("http://127.0.0.1:8000/v1#Qwen/Qwen3-8B").name
         'Qwen/Qwen3-8B'
     """
-    given = {name: value for name, value in options.items() if value is not None}
+    chosen_options = {name: value for name, value in options.items() if value is not None}
     spec = str(spec or "").strip()
     kind = kind_of(spec, base_url)
+
     if kind == "remote":
         model = spec
         if base_url is None:
@@ -74,20 +75,26 @@ def create_language_model(
             raise OptionError(
                 f"expected a server's model (http://HOST:PORT/v1#NAME), found {spec!r}"
             )
-        return _made(OpenAILanguageModel, spec, (model, base_url), given)
+        return _made(OpenAILanguageModel, spec, (model, base_url), chosen_options)
+
     if kind == "replay":
         path = Path(spec.removeprefix(_REPLAY))
         if not path.is_file():
             raise OptionError(f"expected a record of a language model at {path}, found no file")
-        return _made(ReplayLanguageModel, spec, (path,), given)
+        return _made(ReplayLanguageModel, spec, (path,), chosen_options)
+
+    # These two have the names that the user wrote, for records: a folder's would be one of a machine.
     if spec == "tiny":
         if build_tiny is None:
             raise OptionError("the tiny model must be built first; give its folder instead")
-        return _made(HFLanguageModel, spec, (build_tiny(),), {"name": "tiny", **given})
-    if (shipped := full_name(spec)) is not None:
+        return _made(HFLanguageModel, spec, (build_tiny(),), {"name": "tiny", **chosen_options})
+    shipped = full_name(spec)
+    if shipped is not None:
         check_packages()
-        return _made(HFLanguageModel, spec, (folder_of(shipped),), {"name": shipped, **given})
-    return _made(HFLanguageModel, spec, (spec,), given)
+        options_with_name = {"name": shipped, **chosen_options}
+        return _made(HFLanguageModel, spec, (folder_of(shipped),), options_with_name)
+
+    return _made(HFLanguageModel, spec, (spec,), chosen_options)
 
 
 def kind_of(spec: str, base_url: str | None = None) -> Literal["local", "remote", "replay"]:
@@ -108,12 +115,15 @@ def _made(
     kind: Any, spec: str, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> LanguageModel:
     """Return a model of this kind; names and types of options come from outside."""
+    # The constructor's own list: an option that is new there is one here, without a second list.
     parameters = inspect.signature(kind).parameters.values()
     option_names = [part.name for part in parameters if part.kind is part.KEYWORD_ONLY]
     unknown_names = [name for name in options if name not in option_names]
     if unknown_names:
         name = unknown_names[0]
         hint = suggest(name, option_names)
+
+        # The commonest mistake: the agent chooses the sampling of each request.
         if name in _OF_AGENTS:
             flag = name.replace("_", "-")
             hint = f"it is the agent's: --{flag} on the command line, {name}=... in Python"
@@ -177,8 +187,11 @@ def shipped_models(name: str = "alfworld", root: Path | None = None) -> ShippedM
         (['agent', 'env'], True)
     """
     folder = model_folder(name, root)
-    agent, world_model = folder / "agent", folder / "wm"
+    agent = folder / "agent"
+    world_model = folder / "wm"
     settings = folder / "settings.json"
+
+    # All of them: a build may have left out some of the data files.
     for file in (settings, agent / _WEIGHTS, world_model / _WEIGHTS):
         if not file.is_file():
             raise DataNotFound(
@@ -218,6 +231,7 @@ def folder_of(spec: str) -> Path:
 
 def check_packages() -> None:
     """Refuse shipped models where the packages are missing that they run on; load none of those."""
+    # Importing torch takes seconds: a mistake on the command line is said before.
     for package in ("torch", "transformers"):
         if find_spec(package) is None:
             raise MissingExtra.of("local", "the small model that comap ships")
@@ -226,15 +240,18 @@ def check_packages() -> None:
 def parameters_in(path: Path) -> int:
     """Return the number of values in a file of safe tensors, after a look at its header alone."""
     with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        rest = path.stat().st_size - 8 - size
-        if rest < 0 or size > 100 * 2**20:
+        header_size = int.from_bytes(file.read(8), "little")
+        values_size = path.stat().st_size - 8 - header_size
+
+        # Checked before it is read: the length of a damaged file may be any number of bytes.
+        if values_size < 0 or header_size > 100 * 2**20:
             raise ValueError("its header does not fit into it")
-        header = json.loads(file.read(size))
+        header = json.loads(file.read(header_size))
+
     tensors = [entry for name, entry in header.items() if name != "__metadata__"]
     for entry in tensors:
         begin, end = entry["data_offsets"]
-        if not 0 <= begin <= end <= rest:
+        if not 0 <= begin <= end <= values_size:
             raise ValueError("a tensor lies outside of it")
     return sum(math.prod(entry["shape"]) for entry in tensors)
 

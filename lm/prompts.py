@@ -44,6 +44,7 @@ def load_template(
     Raises:
         OptionError: There is no such template.
     """
+    # The name may come from a user's settings: no path leads out of the folder.
     path: Path | Traversable = files(package) / "prompts" / style / f"{name}.txt"
     if not re.fullmatch(r"[\w.-]+", name) or not path.is_file():
         raise OptionError(f"there is no prompt {name!r} in the style {style!r} of {package}")
@@ -67,6 +68,7 @@ def replacement(package: str, style: str, name: str) -> Path:
 
 def messages_in(text: str) -> tuple[tuple[str, str], ...]:
     """Return the messages of a template's text, as pairs of role and text."""
+    # What stands before the first role belongs to no message.
     _, *parts = _ROLE.split(text)
     return tuple(
         (role, content.strip("\n")) for role, content in zip(parts[::2], parts[1::2], strict=True)
@@ -125,6 +127,8 @@ def check_prompt_folder(folder: str | Path) -> tuple[Path, ...]:
 
     for path in replaced:
         text = (root / path).read_text("utf-8", errors="replace")
+
+        # A briefing may also be of an environment that a user registered, which has no original.
         own_environment = path.parts[0] == "envs" and path.parts[2:3] == ("briefing",)
         if path not in originals and not own_environment:
             names = [original.as_posix() for original in originals]
@@ -166,24 +170,28 @@ def recent_turns(
     turns: Sequence[Turn], budget: int, count: Callable[[str], int], overhead: int = OVERHEAD
 ) -> tuple[Turn, ...]:
     """Return the newest turns that fit a budget, oldest first; the last is kept, cut if it must be."""
-    kept: list[Turn] = []
+    # Whole turns from the newest back: what happened last matters most, and half a turn misleads.
+    recent: list[Turn] = []
     for turn in reversed(turns):
         cost = count(turn.action or "") + count(turn.observation) + overhead
         if cost > budget:
-            if not kept:
+            if not recent:
                 room = budget - count(turn.action or "") - overhead
-                kept.append(turn._replace(observation=cut_text(turn.observation, room, count)))
+                recent.append(turn._replace(observation=cut_text(turn.observation, room, count)))
             break
-        kept.append(turn)
+        recent.append(turn)
         budget -= cost
-    return tuple(reversed(kept))
+    return tuple(reversed(recent))
 
 
 def cut_text(text: str, budget: int, count: Callable[[str], int]) -> str:
     """Return the beginning of a text that fits a budget, marked where it was cut."""
     if count(text) <= budget:
         return text
-    low, high = 0, len(text)
+
+    # A search by halves over characters: tokens cannot be cut, for two of their beginnings may join.
+    low = 0
+    high = len(text)
     while low < high:
         middle = (low + high + 1) // 2
         if count(text[:middle] + CUT) <= budget:

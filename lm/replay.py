@@ -34,7 +34,9 @@ from .base import (
 )
 
 _SCHEMA = 2
-_CONTEXT, _THINKS = "context", "thinks"  # keys of what the recorded model is
+# Keys of what the recorded model is.
+_CONTEXT = "context"
+_THINKS = "thinks"
 _KINDS = {kind: name for name, kinds in KINDS.items() for kind in kinds}
 
 
@@ -46,6 +48,8 @@ def request_to_json(request: LMRequest) -> dict[str, Any]:
         del data["thinking"]
     if isinstance(request, Generate):
         sampling = request.sampling
+
+        # 0 and 0.0 are one temperature, and must be one key.
         numbers = {"temperature": float(sampling.temperature), "top_p": float(sampling.top_p)}
         data["sampling"] = asdict(sampling) | numbers
         if not request.reply_ids:  # as in records that were made before there were any
@@ -69,39 +73,52 @@ def reply_to_json(reply: LMReply) -> dict[str, Any]:
 
 
 def reply_from_json(data: Any) -> LMReply:
+    """Return the reply that JSON data describe; raise `DataCorrupt` where a part is missing or another."""
     try:
-        kind, (prompt,) = data["kind"], _tuple_of([data["prompt_tokens"]], int)
+        kind = data["kind"]
+        (prompt_tokens,) = _tuple_of([data["prompt_tokens"]], int)
+
         if kind == "score":
             logprobs = (_tuple_of(tokens, int, float) for tokens in data["logprobs"])
-            return Scores(tuple(logprobs), prompt)
+            return Scores(tuple(logprobs), prompt_tokens)
         if kind == "words":
-            return WordProbabilities(_tuple_of(data["probabilities"], int, float), prompt)
+            return WordProbabilities(_tuple_of(data["probabilities"], int, float), prompt_tokens)
         if kind == "encode":
-            return Encoding(_tuple_of(data["vector"], int, float), prompt)
-        text, finish = _tuple_of([data["text"], data["finish"]], str)
-        ids, logs, tokens = data["token_ids"], data["logprobs"], data.get("tokens")
-        if kind != "generate" or finish not in ("stop", "length"):
-            raise ValueError("another kind or finish")
-        return Completion(
-            text,
-            None if ids is None else _tuple_of(ids, int),
-            None if logs is None else _tuple_of(logs, int, float),
-            finish,
-            prompt,
-            _tuple_of([data["completion_tokens"]], int)[0],
-            None if tokens is None else _tuple_of(tokens, str),
-        )
+            return Encoding(_tuple_of(data["vector"], int, float), prompt_tokens)
+        return _completion_from_json(data, prompt_tokens)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        found = f"{type(error).__name__}: {error}"
-        raise DataCorrupt(f"expected a whole reply, found {found:.120}") from error
+        problem = f"{type(error).__name__}: {error}"
+        raise DataCorrupt(f"expected a whole reply, found {problem:.120}") from error
 
 
-def _data_of(one: LMRequest | LMReply) -> dict[str, Any]:
-    kind = {"kind": _KINDS[type(one)]}
-    return kind | {field.name: getattr(one, field.name) for field in fields(one)}
+def _completion_from_json(data: Any, prompt_tokens: int) -> Completion:
+    text, finish = _tuple_of([data["text"], data["finish"]], str)
+    token_ids = data["token_ids"]
+    logprobs = data["logprobs"]
+    tokens = data.get("tokens")  # not in records of backends that do not return them
+    if data["kind"] != "generate" or finish not in ("stop", "length"):
+        raise ValueError("another kind or finish")
+
+    (completion_tokens,) = _tuple_of([data["completion_tokens"]], int)
+    return Completion(
+        text,
+        None if token_ids is None else _tuple_of(token_ids, int),
+        None if logprobs is None else _tuple_of(logprobs, int, float),
+        finish,
+        prompt_tokens,
+        completion_tokens,
+        None if tokens is None else _tuple_of(tokens, str),
+    )
+
+
+def _data_of(message: LMRequest | LMReply) -> dict[str, Any]:
+    """Return the fields of a request or a reply by name, and its kind."""
+    kind = {"kind": _KINDS[type(message)]}
+    return kind | {field.name: getattr(message, field.name) for field in fields(message)}
 
 
 def _tuple_of(values: Any, *kinds: type) -> tuple[Any, ...]:
+    """Return values of these very types as a tuple, or raise: a truth value is no number here."""
     if not isinstance(values, list | tuple) or not all(type(value) in kinds for value in values):
         raise TypeError(f"{values!r:.40} has values of another type")
     return tuple(values)
@@ -110,22 +127,34 @@ def _tuple_of(values: Any, *kinds: type) -> tuple[Any, ...]:
 def nearest(path: Path, request: LMRequest) -> str:
     """Return what to say of the recorded request of the same kind that is most like another one."""
 
-    def last(one: Mapping[str, Any]) -> str:  # prompts mostly differ there
-        return str(one["messages"][-1][1])[-2000:] if one.get("messages") else ""
+    def last_message(data: Mapping[str, Any]) -> str:  # prompts mostly differ there
+        return str(data["messages"][-1][1])[-2000:] if data.get("messages") else ""
 
-    asked: dict[str, Any] = json.loads(json.dumps(request_to_json(request)))
-    best, best_score = None, -1.0
+    # By way of JSON, as the recorded ones are: tuples have become lists.
+    request_data: dict[str, Any] = json.loads(json.dumps(request_to_json(request)))
+    text = last_message(request_data)
+    best = None
+    best_score = -1.0
     with suppress(OSError, ValueError), path.open("rb") as file:  # its last line may be torn
         for line in file:
             recorded = json.loads(line).get("request") or {}
-            if recorded.get("kind") == asked["kind"]:
-                same = sum(asked[part] == recorded.get(part) for part in asked)
-                if (score := fuzz.ratio(last(asked), last(recorded)) + same) > best_score:
-                    best, best_score = recorded, score
+            if recorded.get("kind") != request_data["kind"]:
+                continue
+
+            # The likeness of the texts is at most 100: equal fields only decide between like texts.
+            equal_fields = sum(value == recorded.get(name) for name, value in request_data.items())
+            score = fuzz.ratio(text, last_message(recorded)) + equal_fields
+            if score > best_score:
+                best = recorded
+                best_score = score
+
     if best is None:
         return "no request of this kind is in it"
-    differs = ", ".join(part for part in asked if asked[part] != best.get(part))
-    return f"the nearest in it has the last message {last(best)[:80]!r} and differs in {differs}"
+    names = [name for name, value in request_data.items() if value != best.get(name)]
+    return (
+        f"the nearest in it has the last message {last_message(best)[:80]!r} and differs in "
+        f"{', '.join(names)}"
+    )
 
 
 class ReplayLanguageModel(BaseLanguageModel):
@@ -180,7 +209,8 @@ class ReplayLanguageModel(BaseLanguageModel):
     def __init__(
         self, path: str | Path, model: LanguageModel | None = None, *, name: str | None = None
     ):
-        path, head = Path(path), None
+        path = Path(path)
+        head = None
         if model is not None:
             if not isinstance(model, LanguageModel):
                 raise LanguageModelError(
@@ -188,13 +218,18 @@ class ReplayLanguageModel(BaseLanguageModel):
                     "the methods of comap.lm.LanguageModel"
                 )
             config = json.loads(json.dumps(model.config()))
-            head = {"schema": _SCHEMA, "name": model.name}
-            head |= {"capabilities": sorted(model.capabilities), "config": config}
+            head = {
+                "schema": _SCHEMA,
+                "name": model.name,
+                "capabilities": sorted(model.capabilities),
+                "config": config,
+            }
         elif not path.is_file():
             raise DataNotFound(
                 f"expected recorded answers in {path}, found no file; name a file that was recorded, "
                 "or give a model to record"
             )
+
         self._model = model
         with _written(path):
             self._calls = RecordedCalls(path, head, _answer_of)
@@ -210,6 +245,7 @@ class ReplayLanguageModel(BaseLanguageModel):
         Raises:
             LanguageModelError: It was not recorded and there is no model.
         """
+        # The text's hash: a record names texts once, in its requests.
         key = f"tokens {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
         if key not in self._calls:
             if self._model is None:
@@ -227,9 +263,11 @@ class ReplayLanguageModel(BaseLanguageModel):
         if _CONTEXT not in self._calls:
             if self._model is None:
                 return None
-            known = context_tokens(self._model) or 0
+            context = (
+                context_tokens(self._model) or 0
+            )  # a value is a whole number, as of all counts
             with _written(self._calls.path):
-                self._calls.add([{"key": _CONTEXT, "value": known}])
+                self._calls.add([{"key": _CONTEXT, "value": context}])
         return int(self._calls.get(_CONTEXT)) or None
 
     def thinks(self, asked: bool = False) -> bool:
@@ -248,38 +286,56 @@ class ReplayLanguageModel(BaseLanguageModel):
 
     def _answer(self, requests: Sequence[LMRequest]) -> list[Any]:
         keys = [request_key(request) for request in requests]
+
+        # By key: what a batch asks twice, the model is asked once.
         missing = {
             key: request
             for key, request in zip(keys, requests, strict=True)
             if key not in self._calls
         }
         errors = self._record(self._model, missing) if self._model else self._missing(missing)
+
+        # From the record in any case: another process may have recorded an answer in the meantime.
         replies = [self._calls.get(key) or errors[key] for key in keys]
         with self._lock:
             for reply in replies:
-                if not isinstance(reply, LanguageModelError):
-                    self.usage.requests += 1
-                    self.usage.prompt_tokens += reply.prompt_tokens
-                    self.usage.completion_tokens += getattr(reply, "completion_tokens", 0)
+                if isinstance(reply, LanguageModelError):
+                    continue
+                self.usage.requests += 1
+                self.usage.prompt_tokens += reply.prompt_tokens
+                self.usage.completion_tokens += getattr(reply, "completion_tokens", 0)
         return replies
 
     def _record(
         self, model: LanguageModel, missing: dict[str, LMRequest]
     ) -> dict[str, LanguageModelError]:
+        """Ask the model what is missing, record its answers, and return its errors."""
         if not missing:
             return {}
-        retries, cost = model.usage.retries, model.usage.cost
+
+        retries = model.usage.retries
+        cost = model.usage.cost
         replies = dict(zip(missing, answer(model, list(missing.values())), strict=True))
         with self._lock:
             self.usage.retries += model.usage.retries - retries
             self.usage.cost += model.usage.cost - cost
-        errors = {key: r for key, r in replies.items() if isinstance(r, LanguageModelError)}
-        records = [
-            {"key": key, "purpose": missing[key].purpose}
-            | {"request": request_to_json(missing[key]), "value": reply_to_json(reply)}
-            for key, reply in replies.items()
-            if key not in errors
-        ]
+
+        # Errors are not recorded: the next run may have a server that answers.
+        errors = {}
+        records = []
+        for key, reply in replies.items():
+            if isinstance(reply, LanguageModelError):
+                errors[key] = reply
+                continue
+            request = missing[key]
+            records.append(
+                {
+                    "key": key,
+                    "purpose": request.purpose,
+                    "request": request_to_json(request),
+                    "value": reply_to_json(reply),
+                }
+            )
         with _written(self._calls.path):
             self._calls.add(records)
         return errors
@@ -288,6 +344,7 @@ class ReplayLanguageModel(BaseLanguageModel):
         """Return the errors for requests that are not in the record, one of them with a hint."""
         errors: dict[str, LanguageModelError] = {}
         for key, request in missing.items():
+            # One hint: it reads the whole record, and one program's requests mostly miss alike.
             last = request.messages[-1].content if request.messages else ""
             hint = f"; {nearest(self._calls.path, request)}" if not errors else ""
             errors[key] = LanguageModelError(
@@ -300,6 +357,7 @@ class ReplayLanguageModel(BaseLanguageModel):
 
 
 def _checked(calls: RecordedCalls, head: dict[str, Any] | None) -> dict[str, Any]:
+    """Return a record's header, or raise where it is none or not that of the model to record."""
     header = calls.header
     names = header.get("capabilities")
     if (
@@ -313,6 +371,7 @@ def _checked(calls: RecordedCalls, head: dict[str, Any] | None) -> dict[str, Any
             f"expected a record of a language model (schema {_SCHEMA}) in {calls.path}, found the "
             f"header {header!r:.80}; record again with a model, in another file"
         )
+
     for part in ("name", "capabilities", "config"):
         if head is not None and header[part] != head[part]:
             raise LanguageModelError(
@@ -324,12 +383,15 @@ def _checked(calls: RecordedCalls, head: dict[str, Any] | None) -> dict[str, Any
 
 def _answer_of(record: Mapping[str, Any]) -> LMReply | int:
     """Return the reply, or the number of tokens, of a line of the record."""
-    value, request = record["value"], record.get("request")
+    value = record["value"]
+    request = record.get("request")
     if request is None:
-        known = record["key"].startswith(("tokens ", _CONTEXT, _THINKS))
-        if not known or type(value) is not int:
+        is_count = record["key"].startswith(("tokens ", _CONTEXT, _THINKS))
+        if not is_count or type(value) is not int:
             raise TypeError("no answer and no token count")
         return int(value)
+
+    # A line that somebody edited would answer what was never asked so.
     if request_key(request) != record["key"]:
         raise ValueError("a request that its key does not fit")
     reply = reply_from_json(value)
@@ -340,9 +402,10 @@ def _answer_of(record: Mapping[str, Any]) -> LMReply | int:
 
 @contextmanager
 def _written(path: Path) -> Iterator[None]:
+    """Turn an error of the disk into one that says what to do."""
     try:
         yield
-    except DataNotFound:
+    except DataNotFound:  # an error of the disk as well, but of comap's own, and explained
         raise
     except OSError as error:
         raise LanguageModelError(
@@ -366,8 +429,9 @@ class RoutedLanguageModel(BaseLanguageModel):
     @property
     def context(self) -> int | None:
         """The least context of them all; None where none has one."""
-        known = [context_tokens(model) for model in self._models.values()]
-        return min((length for length in known if length), default=None)
+        # The least: a prompt is cut before it is known which model reads it.
+        contexts = [context_tokens(model) for model in self._models.values()]
+        return min((context for context in contexts if context), default=None)
 
     def thinks(self, asked: bool = False) -> bool:
         """Return whether the default model thinks before it replies, if asked to or not."""
@@ -387,29 +451,37 @@ class RoutedLanguageModel(BaseLanguageModel):
 
     def _answer(self, requests: Sequence[LMRequest]) -> list[Any]:
         replies: list[Any] = [None] * len(requests)
+
+        # By model and not by name: two names of one model are one batch.
         groups: dict[int, tuple[LanguageModel, list[int]]] = {}
-        for i, request in enumerate(requests):
+        for index, request in enumerate(requests):
             key = self.default if request.adapter is None else request.adapter
             model = self._models.get(key)
             if model is None:
-                replies[i] = LanguageModelError(
+                replies[index] = LanguageModelError(
                     f"there is no model {key!r}; {suggest(str(key), self.adapters)}"
                 )
                 continue
-            groups.setdefault(id(model), (model, []))[1].append(i)
+            _, indices = groups.setdefault(id(model), (model, []))
+            indices.append(index)
+
         for model, indices in groups.values():
-            asked = [replace(requests[i], adapter=None) for i in indices]
+            model_requests = [replace(requests[index], adapter=None) for index in indices]
             try:
-                found = answer(model, asked)
+                model_replies = answer(model, model_requests)
             except LanguageModelError as error:  # this model's requests fail, not those of others
-                found = [error] * len(asked)
-            for i, reply in zip(indices, found, strict=True):
-                replies[i] = reply
+                model_replies = [error] * len(model_requests)
+            for index, reply in zip(indices, model_replies, strict=True):
+                replies[index] = reply
+
         self.usage = self._sum()
         return replies
 
     def _sum(self) -> Usage:
         """Return what the models have done, each counted once."""
         models = {id(model): model for model in self._models.values()}.values()
-        names = [part.name for part in fields(Usage)]
-        return Usage(**{name: sum(getattr(m.usage, name) for m in models) for name in names})
+        total = Usage()
+        for part in fields(Usage):
+            amounts = (getattr(model.usage, part.name) for model in models)
+            setattr(total, part.name, sum(amounts))
+        return total

@@ -11,7 +11,7 @@ import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,23 +21,25 @@ from .ngrams import NGrams
 States: TypeAlias = list[Any]
 """Keys and values of some tokens of one sequence: two tensors ``(layers, heads, tokens, size)``."""
 
-
 _SPARE = 2**28  # bytes of keys, or of values, that are kept for the next call
 
 
 class Node:
     """Some tokens in a row, and what a model computed for them after those of its parents."""
 
-    __slots__ = ("children", "parent", "states", "tokens", "used")
+    __slots__ = ("children", "last_use", "parent", "states", "tokens")
 
-    def __init__(self, tokens: tuple[int, ...], states: States, parent: Node | None, used: int):
-        self.tokens, self.states, self.parent, self.used = tokens, states, parent, used
-        self.children: dict[int, Node] = {}
+    def __init__(self, tokens: tuple[int, ...], states: States, parent: Node | None, last_use: int):
+        self.tokens = tokens
+        self.states = states
+        self.parent = parent
+        self.last_use = last_use
+        self.children: dict[int, Node] = {}  # by their first tokens
 
     @property
     def size(self) -> int:
         """Bytes of the states."""
-        return sum(one.nbytes for one in self.states)
+        return sum(tensor.nbytes for tensor in self.states)
 
 
 class PrefixTree:
@@ -53,21 +55,28 @@ class PrefixTree:
 
     def clear(self) -> None:
         """Forget all: the weights have changed, or memory is short."""
-        self._root, self._clock, self.size = Node((), [], None, 0), 0, 0
+        self._root = Node((), [], None, 0)
+        self._clock = 0  # counts lookups: a node's last use is a number of it
+        self.size = 0
         self.ngrams = NGrams()  # of the texts that the model wrote
 
     def find(self, tokens: Sequence[int]) -> list[tuple[Node, int]]:
         """Return the nodes that hold the longest known beginning, each with how many of its tokens."""
         self._clock += 1
-        node, done, path = self._root, 0, list[tuple[Node, int]]()
+        node = self._root
+        position = 0
+        path: list[tuple[Node, int]] = []
         tokens = tuple(tokens)
-        while done < len(tokens) and (child := node.children.get(tokens[done])):
-            part = tokens[done : done + len(child.tokens)]
-            known = child.tokens[: len(part)]
-            alike = len(part) if part == known else common(known, part)
-            child.used = self._clock
+
+        while position < len(tokens) and (child := node.children.get(tokens[position])):
+            # Mostly the whole node matches: one comparison of tuples is faster than a search.
+            part = tokens[position : position + len(child.tokens)]
+            node_part = child.tokens[: len(part)]
+            alike = len(part) if part == node_part else common(node_part, part)
+
+            child.last_use = self._clock
             path.append((child, alike))
-            done += alike
+            position += alike
             if alike < len(child.tokens):
                 break
             node = child
@@ -76,33 +85,41 @@ class PrefixTree:
     def add(self, tokens: Sequence[int], copy: Callable[[int, int], States]) -> None:
         """Keep tokens; `copy` returns the states of those from one number to another."""
         path = self.find(tokens)
-        done = sum(count for _, count in path)
-        if done == len(tokens):
+        position = sum(count for _, count in path)
+        if position == len(tokens):
             return
+
         parent = self._root
         if path:
             parent, count = path[-1]
             if count < len(parent.tokens):
                 parent = self._split(parent, count)
-            elif not parent.children:  # it grows: one part is copied faster than several
+            elif not parent.children:
+                # It grows with its conversation: at the next turn one part is copied into a batch
+                # faster than one for each turn so far.
                 self.size -= parent.size
-                parent.tokens = tuple(tokens[done - count :])
-                parent.states = copy(done - count, len(tokens))
+                parent.tokens = tuple(tokens[position - count :])
+                parent.states = copy(position - count, len(tokens))
                 self.size += parent.size
                 return
-        states = copy(done, len(tokens))
-        child = Node(tuple(tokens[done:]), states, parent, self._clock)
-        parent.children[tokens[done]] = child
+
+        states = copy(position, len(tokens))
+        child = Node(tuple(tokens[position:]), states, parent, self._clock)
+        parent.children[tokens[position]] = child
         self.size += child.size
 
     def _split(self, node: Node, count: int) -> Node:
         """Cut a node in two, and return the first part, which takes its place."""
         assert node.parent is not None
-        before = [one[:, :, :count].clone() for one in node.states]
-        first = Node(node.tokens[:count], before, node.parent, node.used)
+
+        # Copies: a view of a part would hold the memory of the whole, when the other part is forgotten.
+        first_states = [tensor[:, :, :count].clone() for tensor in node.states]
+        first = Node(node.tokens[:count], first_states, node.parent, node.last_use)
         node.parent.children[node.tokens[0]] = first
-        node.states = [one[:, :, count:].clone() for one in node.states]
-        node.tokens, node.parent = node.tokens[count:], first
+
+        node.states = [tensor[:, :, count:].clone() for tensor in node.states]
+        node.tokens = node.tokens[count:]
+        node.parent = first
         first.children[node.tokens[0]] = node
         return first
 
@@ -110,8 +127,11 @@ class PrefixTree:
         """Forget leaves, the least recently used first, until the rest keeps to the limit."""
         if self.size <= self.limit:
             return
+
+        # A tenth more than needed: the next calls need not search the tree again. Several rounds, for a
+        # parent becomes a leaf when its last child goes.
         while self.size > 0.9 * self.limit:
-            leaves = sorted(self._leaves(self._root), key=lambda node: node.used)
+            leaves = sorted(self._leaves(self._root), key=lambda node: node.last_use)
             for leaf in leaves:
                 if self.size <= 0.9 * self.limit:
                     break
@@ -120,6 +140,7 @@ class PrefixTree:
                 self.size -= leaf.size
 
     def _leaves(self, root: Node) -> Iterator[Node]:
+        # No recursion: the tree may be as deep as a conversation has turns.
         waiting = [root]
         while waiting:
             node = waiting.pop()
@@ -128,11 +149,11 @@ class PrefixTree:
                 yield node
 
 
-def common(one: Any, other: Any) -> int:
+def common(first: Any, second: Any) -> int:
     """Return with how many equal tokens two texts begin."""
-    size = min(len(one), len(other))
-    unlike = np.flatnonzero(np.asarray(one)[:size] != np.asarray(other)[:size])
-    return int(unlike[0]) if len(unlike) else size
+    size = min(len(first), len(second))
+    differences = np.flatnonzero(np.asarray(first)[:size] != np.asarray(second)[:size])
+    return int(differences[0]) if len(differences) else size
 
 
 @lru_cache(maxsize=1)
@@ -152,25 +173,34 @@ def _layer_class() -> Any:
             self.number = number
 
         def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
-            new, cache = (key_states, value_states), self.cache
+            cache = self.cache
+            new_states = (key_states, value_states)
+
+            # The first layer of the first pass shows the shapes: configs name them in many ways.
             if not cache.rooms:
                 cache.rooms = [
-                    cache.new_room(n, one, one.shape[1], one.shape[3]) for n, one in enumerate(new)
+                    cache.new_room(kind, states, states.shape[1], states.shape[3])
+                    for kind, states in enumerate(new_states)
                 ]
+
             rooms = [room[self.number] for room in cache.rooms]
-            for room, one in zip(rooms, new, strict=True):
-                if (room.shape[1], room.shape[3]) != (one.shape[1], one.shape[3]):
+            for room, states in zip(rooms, new_states, strict=True):
+                room_shape = (room.shape[1], room.shape[3])
+                shape = (states.shape[1], states.shape[3])
+                if room_shape != shape:
                     raise LanguageModelError(
                         "expected a model whose layers have keys and values of one shape, found "
-                        f"{(room.shape[1], room.shape[3])} and {(one.shape[1], one.shape[3])} (heads, "
-                        "size); ask such a model on a server"
+                        f"{room_shape} and {shape} (heads, size); ask such a model on a server"
                     )
+
+                # A slice is a plain copy; slots that differ by row are scattered, which is slower.
                 if isinstance(cache.slots, slice):
-                    room[:, :, cache.slots] = one
+                    room[:, :, cache.slots] = states
                 else:
-                    room[cache.numbers, :, cache.slots] = one.transpose(1, 2)
+                    room[cache.numbers, :, cache.slots] = states.transpose(1, 2)
+
             if isinstance(cache.slots, slice) and cache.slots == slice(0, cache.upto):
-                return new  # all there is, and laid out better than the room
+                return new_states  # all there is, and laid out better than the room
             return rooms[0][:, :, : cache.upto], rooms[1][:, :, : cache.upto]
 
         def get_seq_length(self) -> int:
@@ -195,35 +225,45 @@ def cache_class() -> Any:
 
         Attributes:
             room: How many slots each row has. The last is never read: padding goes there.
-            known: How many slots of every row `fill` will fill.
+            filled: How many slots of every row `fill` will fill.
             rooms: Keys and values, two tensors ``(layers, rows, heads, slots, size)``.
             slots: Where the next tokens go: a slice, or a tensor ``(rows, tokens)``.
+            numbers: The rows' numbers, beside `slots` where that is a tensor.
             upto: The slots before this one are read.
         """
 
         def __init__(
-            self, layers: int, rows: int, room: int, known: int, spare: dict[int, Any]
+            self, layers: int, rows: int, room: int, filled: int, spare: dict[int, Any]
         ) -> None:
-            self.rows, self.room, self.upto = rows, room + 1, 0
-            self.known, self.spare = known, spare
+            self.rows = rows
+            self.room = room + 1
+            self.upto = 0
+            self.filled = filled
+            self.spare = spare
             self.rooms: list[Any] = []
             self.slots: Any = slice(0, 0)
             self.numbers: Any = None
             super().__init__(layers=[_layer_class()(self, number) for number in range(layers)])
 
-        def new_room(self, which: int, like: Any, heads: int, features: int) -> Any:
-            """Return zeros, but for slots that will be filled: a slot that is not seen may hold no NaN.
+        def new_room(self, kind: int, example: Any, heads: int, features: int) -> Any:
+            """Return room for all keys (kind 0) or values (1), of the type and on the device of an example.
+
+            It has zeros, but for slots that will be filled: a slot that is not seen may hold no NaN, which
+            times a weight of zero is NaN.
 
             On a CPU it is the memory of the call before, if that is little: fresh pages are slow.
             """
             shape = (len(self.layers), self.rows, heads, self.room, features)
-            flat, size = self.spare.get(which), math.prod(shape)
-            if like.device.type != "cpu" or size * like.element_size() > _SPARE:
-                return like.new_zeros(shape)
-            if flat is None or flat.numel() < size or flat.dtype != like.dtype:
-                flat = self.spare[which] = like.new_empty(size + size // 4)
-            room = flat[:size].view(shape)
-            room[:, :, :, self.known :] = 0
+            size = math.prod(shape)
+            if example.device.type != "cpu" or size * example.element_size() > _SPARE:
+                return example.new_zeros(shape)
+
+            # A quarter more, since the next call's prompts are mostly a little longer.
+            spare = self.spare.get(kind)
+            if spare is None or spare.numel() < size or spare.dtype != example.dtype:
+                spare = self.spare[kind] = example.new_empty(size + size // 4)
+            room = spare[:size].view(shape)
+            room[:, :, :, self.filled :] = 0
             return room
 
         def fill(self, row: int, path: Sequence[tuple[Node, int]]) -> None:
@@ -232,11 +272,11 @@ def cache_class() -> Any:
             for node, count in path:
                 if not self.rooms:
                     self.rooms = [
-                        self.new_room(n, one, one.shape[1], one.shape[3])
-                        for n, one in enumerate(node.states)
+                        self.new_room(kind, states, states.shape[1], states.shape[3])
+                        for kind, states in enumerate(node.states)
                     ]
-                for room, one in zip(self.rooms, node.states, strict=True):
-                    room[:, row, :, start : start + count] = one[:, :, :count]
+                for room, states in zip(self.rooms, node.states, strict=True):
+                    room[:, row, :, start : start + count] = states[:, :, :count]
                 start += count
 
         def states(self, row: int, start: int, end: int) -> States:
@@ -254,9 +294,11 @@ def cache_class() -> Any:
             """
             count = len(numbers)
             order = list(range(count))
-            late = (number for number in numbers if number >= count)
+
+            # Rows that stay in front keep their places; the others fill the gaps.
+            later_numbers = (number for number in numbers if number >= count)
             for free in sorted(set(order).difference(numbers)):
-                order[free] = next(late)
+                order[free] = next(later_numbers)
                 for room in self.rooms:
                     room[:, free] = room[:, order[free]]
             self.rooms = [room[:, :count] for room in self.rooms]
@@ -265,47 +307,66 @@ def cache_class() -> Any:
     return RowCache
 
 
+class _LinePart(NamedTuple):
+    """A row's tokens in a line, from `first` to `end`; its slots; and its mask, or None if it is causal."""
+
+    first: int
+    end: int
+    slots: int
+    mask: Any
+
+
 @lru_cache(maxsize=1)
 def line_mask() -> Any:
     """Return the class of the mask of a line: the new tokens of all rows, each after those of its row.
 
-    It does the attention that it is given to, row by row, as torch's `CausalBias` does its own.
+    It does the attention that it is given to, row by row, as torch's `CausalBias` does its own: a mask of
+    the whole line would be computed with, and is mostly of pairs that do not see each other.
     """
     import torch
 
-    attention, tensor = torch.nn.functional.scaled_dot_product_attention, torch.Tensor
+    attention = torch.nn.functional.scaled_dot_product_attention
+    tensor: Any = torch.Tensor
 
-    class LineMask(tensor):  # type: ignore[misc, valid-type]
-        parts: list[tuple[int, int, int, Any]]  # of each row: its tokens in the line, slots, mask
+    class LineMask(tensor):  # type: ignore[misc]
+        parts: list[_LinePart]  # one for each row
 
         @classmethod
-        def of(cls, known: Sequence[int], lengths: Sequence[int], dtype: Any) -> Any:
-            """Return the mask of rows of so many slots, of which so many are known."""
-            parts, first = [], 0
-            for before, upto in zip(known, lengths, strict=True):
-                end, mask = first + upto - before, None
+        def of(cls, filled: Sequence[int], lengths: Sequence[int], dtype: Any) -> Any:
+            """Return the mask of rows of so many slots, of which so many are filled."""
+            parts = []
+            first = 0
+            for before, slots in zip(filled, lengths, strict=True):
+                end = first + slots - before
+
+                # Without a past the kernel's own causal mask is the same, and faster.
+                mask = None
                 if before:
-                    mask = torch.full((end - first, upto), -math.inf, dtype=dtype).triu(before + 1)
-                parts.append((first, end, upto, mask))
+                    mask = torch.full((end - first, slots), -math.inf, dtype=dtype).triu(before + 1)
+                parts.append(_LinePart(first, end, slots, mask))
                 first = end
-            found = torch.zeros(1).expand(1, 1, first, max(lengths)).as_subclass(cls)
-            found.parts = parts
-            return found
+
+            # One zero seen as a mask of the shape that the model expects: it takes no memory.
+            line = torch.zeros(1).expand(1, 1, first, max(lengths)).as_subclass(cls)
+            line.parts = parts
+            return line
 
         @classmethod
         def __torch_function__(
-            cls, func: Any, types: Any, args: Any = (), named: Any = None
+            cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             if func is attention:
-                return by_rows(*args, **(named or {}))
-            return super().__torch_function__(func, types, args, named or {})
+                return by_rows(*args, **(kwargs or {}))
+            return super().__torch_function__(func, types, args, kwargs or {})
 
     def by_rows(query: Any, key: Any, value: Any, attn_mask: Any, **options: Any) -> Any:
-        found = []
-        for row, (first, end, upto, mask) in enumerate(attn_mask.parts):
-            known = (one[row : row + 1, :, :upto] for one in (key, value))
-            options["is_causal"] = mask is None
-            found.append(attention(query[:, :, first:end], *known, mask, **options))
-        return torch.cat(found, 2)
+        outputs = []
+        for row, part in enumerate(attn_mask.parts):
+            row_query = query[:, :, part.first : part.end]
+            row_key = key[row : row + 1, :, : part.slots]
+            row_value = value[row : row + 1, :, : part.slots]
+            options["is_causal"] = part.mask is None
+            outputs.append(attention(row_query, row_key, row_value, part.mask, **options))
+        return torch.cat(outputs, 2)
 
     return LineMask
