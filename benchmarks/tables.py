@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -33,35 +34,47 @@ class Table:
 
 def format_cells(table: Table) -> list[list[str]]:
     """Return the rows as text; the numbers of a column have the same number of decimals."""
-    columns = [_format_column([row[i] for row in table.rows]) for i in range(len(table.columns))]
+    columns = []
+    for column_index in range(len(table.columns)):
+        columns.append(_format_column([row[column_index] for row in table.rows]))
     return [list(cells) for cells in zip(*columns, strict=True)]
 
 
 def numeric_columns(table: Table) -> list[bool]:
     """Return for each column whether it holds numbers, which are aligned to the right."""
-    cells = format_cells(table)
-    result = []
-    for i in range(len(table.columns)):
-        written = [row[i] for row in cells if row[i] not in (_MISSING, "")]
-        result.append(bool(written) and all(_NUMBER.fullmatch(cell) for cell in written))
-    return result
+    rows = format_cells(table)
+    are_numeric = []
+    for column_index in range(len(table.columns)):
+        cells = [row[column_index] for row in rows]
+        filled_cells = [cell for cell in cells if cell not in (_MISSING, "")]
+        are_numbers = all(_NUMBER.fullmatch(cell) for cell in filled_cells)
+        are_numeric.append(bool(filled_cells) and are_numbers)
+    return are_numeric
 
 
 def _format_column(values: Sequence[object]) -> list[str]:
-    reals = [
-        value for value in values if isinstance(value, Real) and not isinstance(value, Integral)
-    ]
-    decimals = _decimals([float(value) for value in reals if math.isfinite(value)])
+    """Return a column's values as text, the real numbers among them with as many decimals each."""
+    reals = []
+    for value in values:
+        if isinstance(value, Real) and not isinstance(value, Integral) and math.isfinite(value):
+            reals.append(float(value))
+    decimals = _decimals(reals)
     return [_format(value, decimals) for value in values]
 
 
 def _decimals(values: Sequence[float]) -> int:
     """Return the fewest decimals that lose nothing a reader would want."""
+    # Four digits of the largest value are enough to compare by.
     largest = max((abs(value) for value in values), default=0.0)
-    most = _MAX_DECIMALS if largest < 10 else 2 if largest < 100 else 1
-    for few in range(1, most):
-        if all(round(value, few) == round(value, most) for value in values):
-            return few
+    most = 1
+    if largest < 10:
+        most = _MAX_DECIMALS
+    elif largest < 100:
+        most = 2
+
+    for decimals in range(1, most):
+        if all(round(value, decimals) == round(value, most) for value in values):
+            return decimals
     return most
 
 
@@ -72,19 +85,25 @@ def _format(value: object, decimals: int) -> str:
         return "yes" if value else "no"
     if isinstance(value, Real) and not isinstance(value, Integral):
         number = float(value)
-        small = number != 0 and round(number, decimals) == 0
-        return f"{number:.1e}" if small else f"{number:.{decimals}f}"
+        is_tiny = number != 0 and round(number, decimals) == 0  # it would read as 0
+        return f"{number:.1e}" if is_tiny else f"{number:.{decimals}f}"
     return str(value)
 
 
-_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-_KEPT = {"\n", "\t"}
+_HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Control and format characters, surrogates, and separators of lines: of Unicode's categories."""
+
+_LAYOUT = {"\n", "\t"}
+"""Control characters that texts are laid out with."""
 
 
 def _is_hidden(char: str) -> bool:
+    """Return whether a reader would not see a character, or a terminal would obey it."""
     code = ord(char)
-    noncharacter = code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
-    return noncharacter or (char not in _KEPT and unicodedata.category(char) in _HIDDEN)
+    is_noncharacter = code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
+    if is_noncharacter:
+        return True
+    return char not in _LAYOUT and unicodedata.category(char) in _HIDDEN_CATEGORIES
 
 
 def pieces(text: str) -> Iterator[tuple[bool, str]]:
@@ -117,7 +136,9 @@ SYMBOLS = "●■▲◆▼✚"
 _MARKERS = "os^DvP"
 COLORS = ("#0b62a8", "#b84a00", "#08755a", "#93408a", "#7a5f00", "#4d5a68")
 """The color of each series; after these they repeat."""
-_INK, _GRID, _HALO = "#2b3038", "#dcdfe4", "#fefefe"
+_INK = "#2b3038"  # of texts and axes
+_GRID = "#dcdfe4"
+_HALO = "#fefefe"  # around intervals, which lie on bars of any color
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +179,9 @@ def image_of(plot: Plot) -> Any:
     from markupsafe import Markup  # a part of jinja2
 
     names = "; ".join(one_line(series.name, 60) for series in plot.series)
-    described = f"{one_line(plot.title)}: {names}"
+    description = f"{one_line(plot.title)}: {names}"
     source = base64.b64encode(svg_of(plot)).decode("ascii")
-    return Markup('<img src="data:image/svg+xml;base64,{}" alt="{}">').format(source, described)
+    return Markup('<img src="data:image/svg+xml;base64,{}" alt="{}">').format(source, description)
 
 
 @lru_cache(maxsize=256)
@@ -169,10 +190,11 @@ def svg_of(plot: Plot, alone: bool = False) -> bytes:
     with needs_extra("viz", "a report"):
         import matplotlib.style
         from matplotlib.figure import Figure
+
     settings = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": "comap",
-        "text.parse_math": False,
+        "svg.fonttype": "none",  # texts stay texts: a reader can search and copy them
+        "svg.hashsalt": "comap",  # matplotlib's own ids are drawn anew each time
+        "text.parse_math": False,  # names may have a $ in them
         "font.family": "sans-serif",
         "text.color": _INK,
         "axes.labelcolor": _INK,
@@ -181,22 +203,27 @@ def svg_of(plot: Plot, alone: bool = False) -> bytes:
         "ytick.color": _INK,
         "grid.color": _GRID,
     }
-    drawn = io.BytesIO()
+    svg = io.BytesIO()
     with matplotlib.style.context(["default", settings]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         figure = Figure(figsize=(5.6, 3.3), layout="constrained")
         axes = figure.add_subplot()
         _draw(axes, plot)
-        drawn_series, names = axes.get_legend_handles_labels()
+
+        # On a page the legend is text beside the image.
+        handles, names = axes.get_legend_handles_labels()
         if alone and (len(names) > 1 or (names and plot.kind == "line")):
             figure.set_figheight(3.3 + 0.2 * len(names))
-            figure.legend(drawn_series, names, loc="outside lower left", frameon=False, fontsize=9)
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(drawn, format="svg", transparent=not alone, metadata=nothing)
-    return drawn.getvalue()
+            figure.legend(handles, names, loc="outside lower left", frameon=False, fontsize=9)
+
+        # The same plot is the same bytes: no date, no version of matplotlib.
+        no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(svg, format="svg", transparent=not alone, metadata=no_metadata)
+    return svg.getvalue()
 
 
 def _draw(axes: Any, plot: Plot) -> None:
+    """Draw the axes of a plot and its series."""
     axes.set_xlabel(one_line(plot.xlabel, 60))
     axes.set_ylabel(one_line(plot.ylabel, 60))
     axes.spines[["top", "right"]].set_visible(False)
@@ -209,75 +236,100 @@ def _draw(axes: Any, plot: Plot) -> None:
         if len(plot.labels) * max(map(len, plot.labels), default=0) > 60:  # they would touch
             for text in axes.get_xticklabels():
                 text.set(rotation=30, horizontalalignment="right", rotation_mode="anchor")
-    gaps = [b - a for a, b in zip(plot.positions, plot.positions[1:], strict=False)]
+
+    # The bars of all series stand side by side at each position, with air before the next one.
+    positions = plot.positions
+    gaps = [right - left for left, right in pairwise(positions)]
     width = 0.8 * min(gaps, default=1.0) / max(1, len(plot.series))
-    for i, series in enumerate(plot.series):
+    for series_index, series in enumerate(plot.series):
         if plot.kind == "bar":
-            color = COLORS[(i + plot.first_color) % len(COLORS)]
-            _draw_bars(axes, series, color, (i - (len(plot.series) - 1) / 2) * width, width)
+            color = COLORS[(series_index + plot.first_color) % len(COLORS)]
+            shift = (series_index - (len(plot.series) - 1) / 2) * width
+            _draw_bars(axes, series, color, shift, width)
         else:
-            _draw_line(axes, series, i)
+            _draw_line(axes, series, series_index)
     if plot.kind == "line":
         _widen(axes, plot)
 
 
 def _widen(axes: Any, plot: Plot) -> None:
     """Give values that hardly differ an axis on which they look so."""
-    drawn = (part for one in plot.series for part in (one.y, one.low, one.high))
-    known = [value for part in drawn for value in _finite(part) if not math.isnan(value)]
-    low, high = min(known, default=0.0), max(known, default=0.0)
+    values: list[float] = []
+    for series in plot.series:
+        for part in (series.y, series.low, series.high):
+            values += [value for value in _finite(part) if not math.isnan(value)]
+    low = min(values, default=0.0)
+    high = max(values, default=0.0)
+
+    # The axis shows at least a fifth of all shares, or a twentieth of the largest value.
     size = max(abs(low), abs(high)) or 1.0
-    least = 0.2 * plot.full if plot.full else size if low == high else 0.05 * size
-    if high - low >= least:
+    least_height = 0.05 * size
+    if plot.full:
+        least_height = 0.2 * plot.full
+    elif low == high:
+        least_height = size
+    if high - low >= least_height:
         return
-    bottom = (low + high - least) / 2
+
+    # The values are in its middle, unless it would show what cannot be: below 0, or above the whole.
+    bottom = (low + high - least_height) / 2
     if low >= 0:
         bottom = max(bottom, 0.0)
     if plot.full and high <= plot.full:
-        bottom = min(bottom, plot.full - least)
-    axes.set_ylim(bottom - 0.05 * least, bottom + 1.05 * least)
+        bottom = min(bottom, plot.full - least_height)
+    axes.set_ylim(bottom - 0.05 * least_height, bottom + 1.05 * least_height)
 
 
 def _finite(values: tuple[float, ...] | None) -> list[float]:
-    return [float(v) if math.isfinite(v) else math.nan for v in values or ()]
+    """Return values with NaN for what cannot be drawn, an infinite one."""
+    return [float(value) if math.isfinite(value) else math.nan for value in values or ()]
 
 
-def _draw_line(axes: Any, series: Series, i: int) -> None:
-    color = COLORS[i % len(COLORS)]
+def _draw_line(axes: Any, series: Series, series_index: int) -> None:
+    """Draw a line in a color, a dash and a marker of its own, and its interval as a band."""
+    color = COLORS[series_index % len(COLORS)]
     if series.low is not None and len(series.x) == 1:  # nothing lies between one point and the next
         _draw_intervals(axes, series.x, series)
     elif series.low is not None:
         axes.fill_between(
             series.x, _finite(series.low), _finite(series.high), color=color, alpha=0.18, lw=0
         )
-    dashes = ("-", "--", ":", "-.")[i // len(COLORS) % 4]
-    marker = _MARKERS[i % len(_MARKERS)] if len(series.x) <= 40 else None
+
+    dashes = ("-", "--", ":", "-.")[series_index // len(COLORS) % 4]
+    marker = None
+    if len(series.x) <= 40:  # more markers would hide the line
+        marker = _MARKERS[series_index % len(_MARKERS)]
     label = one_line(series.name, 70)
     axes.plot(series.x, _finite(series.y), dashes, marker=marker, ms=5, color=color, label=label)
 
 
 def _draw_bars(axes: Any, series: Series, color: str, shift: float, width: float) -> None:
-    x, y = [x + shift for x in series.x], _finite(series.y)
+    """Draw bars beside their positions, with intervals, or else with numbers where there is room."""
+    x = [position + shift for position in series.x]
+    y = _finite(series.y)
     bars = axes.bar(x, y, width=0.92 * width, color=color, label=one_line(series.name, 70))
-    if series.low is None and len(x) <= 12:
-        axes.bar_label(bars, ["" if math.isnan(v) else f"{v:.3g}" for v in y], fontsize=8)
     if series.low is not None:
         _draw_intervals(axes, x, series)
+    elif len(x) <= 12:
+        numbers = ["" if math.isnan(value) else f"{value:.3g}" for value in y]
+        axes.bar_label(bars, numbers, fontsize=8)
 
 
 def _draw_intervals(axes: Any, x: Sequence[float], series: Series) -> None:
     """Draw the ends of intervals and what is between them, so that they are seen on bars too."""
     y = _finite(series.y)
-    below = [value - low for value, low in zip(y, _finite(series.low), strict=True)]
-    above = [high - value for value, high in zip(y, _finite(series.high), strict=True)]
-    for color, line, cap in ((_HALO, 5.0, 7.0), (_INK, 1.8, 5.5)):
+    down = [value - low for value, low in zip(y, _finite(series.low), strict=True)]
+    up = [high - value for value, high in zip(y, _finite(series.high), strict=True)]
+
+    # The wide one in a light color goes first: ink alone is not seen on a dark bar.
+    for color, line_width, cap_size in ((_HALO, 5.0, 7.0), (_INK, 1.8, 5.5)):
         axes.errorbar(
             x,
             y,
-            yerr=[below, above],
+            yerr=[down, up],
             fmt="none",
             ecolor=color,
-            elinewidth=line,
-            capsize=cap,
-            capthick=line,
+            elinewidth=line_width,
+            capsize=cap_size,
+            capthick=line_width,
         )
