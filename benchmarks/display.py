@@ -8,7 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ Item = TypeVar("Item")
 _SECONDS = 10.0  # between two lines of progress, where standard output is no terminal
 _PARTS = 10  # of a piece of work, between two such lines
 _REFRESH = 0.2  # seconds between two updates of a bar
-_IDLE_SECONDS = 60.0  # likewise, where no model call is under way
+_IDLE_SECONDS = 60.0  # between two lines of progress, where no model call is under way
 _BEAT = 0.5  # seconds between two looks at whether something is to be said
 
 
@@ -59,6 +59,7 @@ def print_table(table: Table) -> None:
     from rich.table import Table as Grid
     from rich.text import Text
 
+    # As `Text`, what comes from a file is no markup of rich's: "[red]" stays as it is.
     grid = Grid(
         title=Text(one_line(table.title)) if table.title else None,
         caption=Text(visible(table.note)) if table.note else None,
@@ -77,8 +78,8 @@ def print_table(table: Table) -> None:
 def print_grid(console: Any, grid: Any) -> None:
     """Print a table of rich; nothing is wrapped where standard output is a file or a pipe."""
     if not console.is_terminal:
-        needed = console.measure(grid, options=console.options.update(max_width=10_000))
-        console.width = max(80, needed.maximum)
+        measurement = console.measure(grid, options=console.options.update(max_width=10_000))
+        console.width = max(80, measurement.maximum)
     console.print(grid)
 
 
@@ -91,6 +92,7 @@ def progress(description: str, total: int) -> Iterator[Callable[[], None]]:
 
 
 def tracked(items: Sequence[Item], description: str) -> Iterator[Item]:
+    """Yield items, and show how many of them have been worked on."""
     with progress(description, len(items)) as advance:
         for item in items:
             yield item
@@ -105,59 +107,71 @@ class Display:
     """
 
     def __init__(self, console: Any = None, bars: Any = None):
-        self.console, self.bars = console, bars
+        self.console = console
+        self.bars = bars
         self.label = ""
         self._bar: Any = None
-        self._shown_at, self._shown_part = time.monotonic(), 0
+        self._shown_at = time.monotonic()
+        self._shown_part = 0
         self._progress = ""  # of the present piece of work, in words
-        self._work, self._work_began = ModelWork(), time.monotonic()
+        self._work = ModelWork()
+        self._work_began = time.monotonic()
 
     def say(self, text: str) -> None:
+        """Print a line, above the bars where there are some."""
         if self.console is not None:
             self._shown_at = time.monotonic()
             self.console.print(one_line(text, 400), markup=False, soft_wrap=True)
 
     def work(self, work: ModelWork) -> None:
         """Note what language models were asked and have answered, in the present piece of work."""
-        if not self._work.asked or work.asked < self._work.asked:  # another count has begun
+        # A smaller count than before is another one that has begun, and so has its time.
+        if not self._work.asked or work.asked < self._work.asked:
             self._work_began = time.monotonic()
         self._work = work
 
     def beat(self) -> None:
         """Show that the work goes on, where nothing was said for a while."""
-        silent = time.monotonic() - self._shown_at
-        at_work = self._work.asked > self._work.answered
         if not self.label:
             return
+
+        silent_seconds = time.monotonic() - self._shown_at
+        is_model_at_work = self._work.asked > self._work.answered
         if self._bar is not None:
-            if at_work:
+            # rich moves a bar's clock by itself: only the models' counts are news.
+            if is_model_at_work:
                 self.bars.update(self._bar, description=f"{self.label}: {self._now()}")
-        elif at_work and silent >= _SECONDS:
+        elif is_model_at_work and silent_seconds >= _SECONDS:
             self.say(f"{self.label}: {self._now()}")
-        elif silent >= _IDLE_SECONDS:
-            self.say(f"{self.label}: {', '.join(filter(None, (self._progress, 'still at work')))}")
+        elif silent_seconds >= _IDLE_SECONDS:
+            self.say(f"{self.label}: {_joined(self._progress, 'still at work')}")
 
     def _now(self) -> str:
         """Return how far the present piece of work is, and what the models do for it."""
-        return ", ".join(filter(None, (self._progress, self._work_text())))
+        return _joined(self._progress, self._work_text())
 
     def _work_text(self) -> str:
-        work, seconds = self._work, time.monotonic() - self._work_began
+        """Return what the models have answered, and how fast; empty where none was asked."""
+        work = self._work
         if not work.asked:
             return ""
-        speed = work.tokens / max(seconds, 1e-3)
+        speed = work.tokens / max(time.monotonic() - self._work_began, 1e-3)
         waiting = work.asked - work.answered
-        text = f"{work.answered:,} model calls"
-        text += f" ({waiting:,} under way)" if waiting else ""
-        return text + f", {work.tokens:,} tokens ({speed:,.0f} a second)"
+        calls = f"{work.answered:,} model calls"
+        if waiting:
+            calls += f" ({waiting:,} under way)"
+        return f"{calls}, {work.tokens:,} tokens ({speed:,.0f} a second)"
 
     def begin(self, label: str) -> None:
         """Begin a piece of work, unless it has begun; the one before has ended."""
         if label == self.label:
             return
         self.end()
-        self.label, self._shown_part, self._shown_at = label, 0, time.monotonic()
-        self._progress, self._work = "", ModelWork()
+        self.label = label
+        self._shown_part = 0
+        self._shown_at = time.monotonic()
+        self._progress = ""
+        self._work = ModelWork()
         if self.bars is not None:
             self._bar = self.bars.add_task(label, total=None)
 
@@ -168,8 +182,11 @@ class Display:
             description = f"{self.label}: {text}"
             self.bars.update(self._bar, completed=done, total=total, description=description)
             return
-        part, now = done * _PARTS // max(total, 1), time.monotonic()
-        if part != self._shown_part and now - self._shown_at >= _SECONDS and done < total:
+
+        # A log file gets a line for each tenth, fewer if that is often; the end has a line of its own.
+        part = done * _PARTS // max(total, 1)
+        silent_seconds = time.monotonic() - self._shown_at
+        if part != self._shown_part and silent_seconds >= _SECONDS and done < total:
             self._shown_part = part
             self.say(f"{self.label}: {self._now()}")
 
@@ -177,7 +194,13 @@ class Display:
         """Take the bar of the present piece of work away."""
         if self._bar is not None:
             self.bars.remove_task(self._bar)
-        self._bar, self.label = None, ""
+        self._bar = None
+        self.label = ""
+
+
+def _joined(*texts: str) -> str:
+    """Return the texts that say something, with commas between them."""
+    return ", ".join(filter(None, texts))
 
 
 class RunDisplay(Display):
@@ -186,11 +209,16 @@ class RunDisplay(Display):
     def __init__(self, total: int, console: Any = None, bars: Any = None):
         super().__init__(console, bars)
         self._total = total
-        self._before = self._played = self._successes = self._failed = 0
-        self._steps = self._ended_steps = 0
+        self._done_before = 0
+        self._played = 0
+        self._successes = 0
+        self._failed = 0
+        self._steps = 0  # as they are played
+        self._steps_of_ended = 0  # of the episodes that have ended
         self._began = self._shown_at
 
     def show(self, event: Mapping[str, Any]) -> None:
+        """Show an event of a run."""
         if event["event"] == "known":
             self.start(event["result"]["updates"])
         elif event["event"] == "played":
@@ -198,7 +226,7 @@ class RunDisplay(Display):
 
     def start(self, done: int) -> None:
         """Show how many tasks had ended before."""
-        self._before = done
+        self._done_before = done
         if done:
             self.say(f"{done} of {self._total} tasks had ended before")
         self.begin("Playing")
@@ -210,11 +238,14 @@ class RunDisplay(Display):
         self._show()
 
     def advance(self, trials: Sequence[Trajectory]) -> None:
+        """Count a task that has ended; of several trials the last one counts."""
         self._played += 1
         self._successes += trials[-1].success
         self._failed += trials[-1].error is not None
-        self._ended_steps += sum(len(trial.steps) for trial in trials)
-        if self._before + self._played == self._total:
+        self._steps_of_ended += sum(len(trial.steps) for trial in trials)
+
+        # The last line is printed, as bars are taken away.
+        if self._done_before + self._played == self._total:
             self.say(f"{self._total} of {self._total} {self._text()}")
         else:
             self._show()
@@ -222,27 +253,38 @@ class RunDisplay(Display):
     def _show(self) -> None:
         """Show the counts, unless that was a moment ago."""
         now = time.monotonic()
-        if now - self._shown_at < (_SECONDS if self._bar is None else _REFRESH):
+        pause = _SECONDS if self._bar is None else _REFRESH
+        if now - self._shown_at < pause:
             return
-        self._shown_at, done = now, self._before + self._played
+
+        self._shown_at = now
         if self._bar is None:
             self.say(f"{self.label}: {self._now()}")
         else:
-            self.move(done, self._total, self._now())
+            self.move(self._done_before + self._played, self._total, self._now())
 
     def _now(self) -> str:
-        done = "" if self._bar is not None else f"{self._before + self._played} of {self._total} "
-        return ", ".join(filter(None, (f"{done}{self._text()}", self._work_text())))
+        text = self._text()
+        if self._bar is None:  # which counts the tasks itself
+            text = f"{self._done_before + self._played} of {self._total} {text}"
+        return _joined(text, self._work_text())
 
     def _text(self) -> str:
+        """Return success, steps and faults so far, in words."""
         text = "tasks"
         if self._played:
-            now = f" of {self._played} played now" if self._before else ""
-            text += f", success {100 * self._successes / self._played:.1f} %{now}"
-        steps = max(self._steps, self._ended_steps)  # Ray's workers report none before a task's end
+            text += f", success {100 * self._successes / self._played:.1f} %"
+            if self._done_before:  # the success of the others is not known here
+                text += f" of {self._played} played now"
+
+        # Ray's workers report no step before a task's end.
+        steps = max(self._steps, self._steps_of_ended)
         speed = steps / max(time.monotonic() - self._began, 1e-3)
-        text += f", {steps:,} steps ({speed:,.{0 if speed >= 10 else 1}f} a second)"
-        return text + (f", {self._failed} failed" if self._failed else "")
+        decimals = 0 if speed >= 10 else 1
+        text += f", {steps:,} steps ({speed:,.{decimals}f} a second)"
+        if self._failed:
+            text += f", {self._failed} failed"
+        return text
 
 
 @contextmanager
@@ -250,9 +292,9 @@ def run_progress(total: int) -> Iterator[RunDisplay]:
     """Show how far a run is and how well it goes."""
     console = open_console()
     bars = _bars(console, transient=True) if console.is_terminal else None
-    shown = RunDisplay(total, console, bars)
-    with bars or nullcontext(), beating(shown):
-        yield shown
+    display = RunDisplay(total, console, bars)
+    with bars or nullcontext(), beating(display):
+        yield display
 
 
 @contextmanager
@@ -260,26 +302,26 @@ def work_progress() -> Iterator[Display]:
     """Show how far one piece of work after another is."""
     console = open_console()
     bars = _bars(console, transient=True) if console.is_terminal else None
-    shown = Display(console, bars)
-    with bars or nullcontext(), beating(shown):
-        yield shown
+    display = Display(console, bars)
+    with bars or nullcontext(), beating(display):
+        yield display
 
 
 @contextmanager
-def beating(shown: Display) -> Iterator[None]:
+def beating(display: Display) -> Iterator[None]:
     """Let a display beat while something else is done."""
-    ended = threading.Event()
+    stop = threading.Event()
 
     def beat() -> None:
-        while not ended.wait(_BEAT):
-            shown.beat()
+        while not stop.wait(_BEAT):
+            display.beat()
 
     thread = threading.Thread(target=beat, name="comap-display", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        ended.set()
+        stop.set()
         thread.join()
 
 
@@ -308,10 +350,11 @@ def training_progress() -> Iterator[TrainingDisplay]:
     console = open_console() if is_first() else None
     bars = None
     if console is not None and console.is_terminal:
+        # `quiet` takes standard output: what rich redirected would come through.
         bars = _bars(console, transient=True, redirect_stdout=False)
-    shown = TrainingDisplay(console, bars)
-    with quiet(), bars or nullcontext(), beating(shown):
-        yield shown
+    display = TrainingDisplay(console, bars)
+    with quiet(), bars or nullcontext(), beating(display):
+        yield display
 
 
 class TrainingDisplay(Display):
@@ -354,6 +397,7 @@ class TrainingDisplay(Display):
             self._show_part(kind, event)
 
     def _show_part(self, kind: str, event: Mapping[str, Any]) -> None:
+        """Show how far the present stage or update is."""
         if kind == "demonstration":
             self.begin(self.label or "demonstrations")
             text = f"{event['won']} succeeded"
@@ -374,6 +418,8 @@ class TrainingDisplay(Display):
             label = f"update {event['update']} of {event['of']}"
             self.say(f"{label}: {measures}" if measures else label)
             return
+
+        # One bar counts the updates, below it another the present update's episodes.
         if self._updates is None:
             self._updates = self.bars.add_task("updates", total=event["of"])
         position = {"completed": event["update"], "total": event["of"]}
@@ -395,34 +441,41 @@ _STAGES = (
 
 
 def stage_line(result: Mapping[str, Any]) -> str:
-    known = {**result.get("counts", {}), **result}
-    if "success" in result:
-        known["percent"] = 100 * result["success"]
-    if "k" in result:
-        known["depths"] = ", ".join(f"{count} of K={k}" for k, count in result["k"].items())
-    losses = [line["loss"] for line in result.get("log") or [] if "loss" in line]
-    known["loss"] = f", loss {losses[-1]:.3f}" if losses else ""
-    parts = [
-        f"{split} {100 * found['success']:.1f} % of {found['episodes']} succeeded{_on(found)}"
-        for split, found in result.get("splits", {}).items()
-    ]
-    for template in () if parts else _STAGES:
-        try:
-            parts.append(template.format_map(known))
-            break
-        except KeyError:
-            continue
+    """Return what a stage came to, in a line."""
+    parts = []
+    for split, evaluated in result.get("splits", {}).items():
+        success = f"{100 * evaluated['success']:.1f} % of {evaluated['episodes']} succeeded"
+        parts.append(f"{split} {success}{_on(evaluated)}")
+    if not parts:
+        parts += _stage_numbers(result)
     if "seconds" in result:
         parts.append(f"{result['seconds']:,.1f} s")
     return ", ".join(parts)
 
 
-def _on(found: Mapping[str, Any]) -> str:
+def _stage_numbers(result: Mapping[str, Any]) -> list[str]:
+    """Return the first of `_STAGES` whose numbers a stage has; nothing where it has those of none."""
+    numbers = {**result.get("counts", {}), **result}
+    if "success" in result:
+        numbers["percent"] = 100 * result["success"]
+    if "k" in result:
+        numbers["depths"] = ", ".join(f"{count} of K={k}" for k, count in result["k"].items())
+
+    losses = [line["loss"] for line in result.get("log") or [] if "loss" in line]
+    numbers["loss"] = f", loss {losses[-1]:.3f}" if losses else ""
+    for template in _STAGES:
+        with suppress(KeyError):  # of a number that this stage has not
+            return [template.format_map(numbers)]
+    return []
+
+
+def _on(result: Mapping[str, Any]) -> str:
     """Return that these are generated tasks, if they are."""
-    kind = kind_in_words(number(found, "tasks"), number(found, "generated_tasks"))
+    kind = kind_in_words(number(result, "tasks"), number(result, "generated_tasks"))
     return f" ({kind})" if kind else ""
 
 
+# Where two of them have the same label, the last one that an update has counts.
 _MEASURES = {
     "success": "success",
     "return": "return",
@@ -433,12 +486,14 @@ _MEASURES = {
 
 
 def _update_measures(event: Mapping[str, Any]) -> str:
-    known = {label: number(event, name) for name, label in _MEASURES.items() if name in event}
-    return ", ".join(
-        f"{label} {100 * value:.1f} %" if label == "success" else f"{label} {value:.3f}"
-        for label, value in known.items()
-        if value is not None
-    )
+    """Return what an update measured in a few words; empty where it has nothing of that."""
+    measures = {label: number(event, name) for name, label in _MEASURES.items() if name in event}
+    texts = []
+    for label, measure in measures.items():
+        if measure is not None:
+            is_share = label == "success"
+            texts.append(f"{label} {100 * measure:.1f} %" if is_share else f"{label} {measure:.3f}")
+    return ", ".join(texts)
 
 
 def _evaluation_line(event: Mapping[str, Any]) -> str:
