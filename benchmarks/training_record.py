@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +14,7 @@ from ..agents.create import agent_options
 from ..envs.generated import is_generated, kind_in_words
 from ..errors import DataCorrupt, DataNotFound
 from ..jsonl import read_json
-from ..metrics import Rate, wilson
+from ..metrics import Rate
 from ..trainers.baselines.config import ITPTraining, WebEvolverTraining, WKMTraining
 from ..trainers.baselines.itp import DEPTH_HEAD
 from ..trainers.baselines.wkm import KNOWLEDGE
@@ -23,11 +22,22 @@ from ..trainers.comap.config import CoMapTraining
 from ..trainers.config import SharedTraining
 from ..trainers.paw.config import PaWTraining
 from ..trainers.paw.training import EVALUATIONS, FAULTS, METRICS, read_lines
+from ..trainers.results import (
+    EvaluationResult,
+    Fit,
+    GateReport,
+    PredictionReport,
+    RevisionReport,
+    RoundEvaluation,
+    StageResult,
+    UpdateEvaluation,
+    finite_number,
+    from_json,
+)
 from ..trainers.run_folder import FORMAT, StageFolder
 from ..worldmodel.naming import listed_in_words
 
 _STAGE_FOLDER = re.compile(r"(\d+)-([a-z0-9-]+)")
-_MOST_EPISODES = 10**7  # more than anybody plays; a number that large is a fault
 _LONG = ("log", "weights", "stage")  # not among the flat metrics
 
 
@@ -53,7 +63,10 @@ class StageRecord:
 
     number: int
     name: str
-    result: Mapping[str, Any] | None
+    measures: Mapping[str, Any] | None
+    """All that its ``done.json`` has, a method's own measures too; None while it has not ended."""
+    result: StageResult
+    """What reports read of it; empty while it has not ended."""
     episodes: int = 0
     faults: tuple[Fault, ...] = ()
 
@@ -66,33 +79,54 @@ class TrainingRecord:
     sessions: tuple[Mapping[str, Any], ...] = ()
     stages: tuple[StageRecord, ...] = ()
     updates: tuple[Mapping[str, Any], ...] = ()
-    """What each update measured."""
-    tests: tuple[Mapping[str, Any], ...] = ()
+    """What each update measured: whatever names its algorithm and the user have for that."""
+    tests: tuple[UpdateEvaluation, ...] = ()
     """The evaluations between updates."""
     faults: tuple[Fault, ...] = ()
     """The faults in the episodes of updates."""
 
-    def done(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def done(self) -> Iterator[tuple[str, StageResult]]:
         """Yield name and result of each stage that has ended."""
         for stage in self.stages:
-            if stage.result is not None:
+            if stage.measures is not None:
                 yield stage.name, stage.result
 
-    def evaluations(self) -> list[tuple[int, Mapping[str, Any]]]:
+    def evaluations(self) -> list[tuple[int, RoundEvaluation]]:
         """Return the number of each round that was evaluated, and what came out."""
-        return self._of_rounds("evaluation")
+        return [(number, result.evaluation) for number, result in self._of_rounds("evaluation")]
 
-    def rollouts(self) -> list[tuple[int, Mapping[str, Any]]]:
+    def predictions(self, name: str) -> list[tuple[int, PredictionReport]]:
+        """Return how well the world model predicts a set of transitions, by round."""
+        reports = []
+        for round_number, evaluation in self.evaluations():
+            if name in evaluation.world_model:
+                reports.append((round_number, evaluation.world_model[name]))
+        return reports
+
+    def revisions(self) -> list[tuple[int, RevisionReport]]:
+        """Return what revisions did, by round."""
+        reports = [(number, evaluation.revisions) for number, evaluation in self.evaluations()]
+        return [(number, report) for number, report in reports if report is not None]
+
+    def rollouts(self) -> list[tuple[int, StageResult]]:
         """Return the number of each round that was played, and what came out."""
         return self._of_rounds("rollouts")
 
-    def learned(self) -> list[tuple[str, Mapping[str, Any]]]:
-        """Return name and result of each stage in which a model learned."""
-        return [
-            (name, result) for name, result in self.done() if isinstance(result.get("role"), str)
-        ]
+    def gates_of_rollouts(self) -> list[tuple[int, GateReport]]:
+        """Return what the gates did in rollouts, by round."""
+        reports = [(number, result.evaluation.gates) for number, result in self.rollouts()]
+        return [(number, report) for number, report in reports if report is not None]
 
-    def _of_rounds(self, part: str) -> list[tuple[int, Mapping[str, Any]]]:
+    def gates(self) -> list[tuple[str, GateReport]]:
+        """Return the name of each stage in which gates were asked, and what they did."""
+        gates_of_stages = [(name, result.evaluation.gates) for name, result in self.done()]
+        return [(name, gates) for name, gates in gates_of_stages if gates is not None]
+
+    def learned(self) -> list[tuple[str, Fit]]:
+        """Return the name of each stage in which a model learned, and what came out."""
+        return [(name, result.fit) for name, result in self.done() if result.fit.role is not None]
+
+    def _of_rounds(self, part: str) -> list[tuple[int, StageResult]]:
         rounds = []
         for name, result in self.done():
             match = re.fullmatch(rf"round-(\d+)-{part}", name)
@@ -116,57 +150,50 @@ class TrainingRecord:
         """Return the evaluations of each split in order, without those that make no sense."""
         splits: dict[str, list[Evaluated]] = {}
         for time, split, result in self._evaluated():
-            evaluations = splits.setdefault(split, [])
-            share = number(result, "success")
-
-            # Stages write how many episodes they evaluated as "episodes", PaW's updates as "n".
-            count = number(result, "episodes")
-            if count is None:
-                count = number(result, "n")
-            if time is None or share is None or count is None:
-                continue
-
-            # What stands in a file may be damaged: shares beyond 1, or more episodes than anybody plays.
-            if 0 <= share <= 1 <= count <= _MOST_EPISODES:
-                rate = wilson(round(share * count) / int(count), int(count))
-                low = number(result, "success_low")
-                high = number(result, "success_high")
-                if low is not None and high is not None:
-                    rate = Rate(share, low, high, int(count))
-                evaluations.append(Evaluated(int(time), rate, number(result, "score")))
-        return {split: evaluations for split, evaluations in splits.items() if evaluations}
+            if time is not None and result.rate is not None:
+                evaluation = Evaluated(time, result.rate, result.score)
+                splits.setdefault(split, []).append(evaluation)
+        return splits
 
     def evaluated_tasks(self) -> dict[str, str]:
         """Return for each split in words that it was evaluated on generated tasks, if it was."""
         kinds: dict[str, str] = {}
         for _, split, result in self._evaluated():
-            tasks = number(result, "tasks")
-            generated = number(result, "generated_tasks")
-            if tasks is None or generated is None:  # of PaW before it counted them
-                ids = list(members(result, "won"))
-                tasks = len(ids)
-                generated = sum(map(is_generated, ids))
-            kinds[split] = kind_in_words(tasks, generated) or kinds.get(split, "")
+            kinds[split] = _kind_of_tasks(result) or kinds.get(split, "")
         return kinds
 
     def world_models(self) -> str:
         """Return in words which world models were asked in evaluations."""
         names: dict[str, None] = {}
-        for _, _, result in self._evaluated():
-            listed = get(result, "world_models")
-            names |= dict.fromkeys(map(str, listed if isinstance(listed, list) else ()))
+        for _, _, result in self._evaluated_in_stages():
+            names |= dict.fromkeys(result.world_models)
         return listed_in_words(names)
 
-    def _evaluated(self) -> Iterator[tuple[float | None, str, object]]:
+    def _evaluated(self) -> Iterator[tuple[int | None, str, EvaluationResult | UpdateEvaluation]]:
         """Yield the round or update of each evaluation of a split, the split, and what came out."""
-        for line in self.tests:
-            yield number(line, "update"), str(get(line, "split")), line
+        for result in self.tests:
+            yield result.update, str(result.split), result
+        yield from self._evaluated_in_stages()
 
+    def _evaluated_in_stages(self) -> Iterator[tuple[int, str, EvaluationResult]]:
+        """Yield the round of each evaluation of a split in a stage, the split, and what came out."""
         # A baseline has one evaluation at its end, which belongs to no round.
-        at_the_end = [(0, result) for name, result in self.done() if name == "evaluation"]
+        at_the_end = [
+            (0, result.evaluation) for name, result in self.done() if name == "evaluation"
+        ]
         for round_number, evaluation in (*self.evaluations(), *at_the_end):
-            for split, result in members(evaluation, "splits").items():
-                yield round_number, str(split), result
+            for split, result in evaluation.splits.items():
+                yield round_number, split, result
+
+
+def _kind_of_tasks(result: EvaluationResult | UpdateEvaluation) -> str:
+    """Return in words that tasks were generated; empty where they were not, or nobody knows it."""
+    if result.tasks is not None and result.generated_tasks is not None:
+        return kind_in_words(result.tasks, result.generated_tasks)
+
+    # PaW did not count them at first, but a task's id says it, too.
+    ids = list(result.won or ()) if isinstance(result, UpdateEvaluation) else []
+    return kind_in_words(len(ids), sum(map(is_generated, ids)))
 
 
 def get(value: object, *keys: str) -> Any:
@@ -184,10 +211,7 @@ def members(value: object, *keys: str) -> Mapping[str, Any]:
 
 def number(value: object, *keys: str) -> float | None:
     """Return the finite number at a path of keys in JSON data; None where there is none."""
-    member = get(value, *keys)
-    if isinstance(member, bool) or not isinstance(member, int | float):
-        return None
-    return member if math.isfinite(member) else None
+    return finite_number(get(value, *keys))
 
 
 def read_training(folder: str | Path) -> TrainingRecord:
@@ -215,9 +239,9 @@ def read_training(folder: str | Path) -> TrainingRecord:
 
     # A training that was killed writes the updates since its checkpoint again: the last line counts.
     updates = {line["update"]: line for line in read_lines(root / METRICS)}
-    tests = {}
+    tests: dict[tuple[int, str], UpdateEvaluation] = {}
     for line in read_lines(root / EVALUATIONS):
-        tests[line["update"], str(line.get("split"))] = line
+        tests[line["update"], str(line.get("split"))] = from_json(UpdateEvaluation, line)
 
     # A fault is recorded as "Kind: message".
     errors = []
@@ -271,17 +295,20 @@ def _stage(position: int, folder: StageFolder) -> StageRecord:
         for kind in members(summary, "errors"):
             count = int(number(summary, "errors", kind) or 0)
             errors.append((str(kind), count, str(get(summary, "first_errors", kind) or "")))
-    return StageRecord(position, folder.name, folder.result(), episodes, _faults(errors))
+
+    measures = folder.result()
+    result = from_json(StageResult, measures)
+    return StageRecord(position, folder.name, measures, result, episodes, _faults(errors))
 
 
 def flat_metrics(training: TrainingRecord) -> list[dict[str, Any]]:
     """Return a flat line of numbers and texts for each stage that has ended, in order."""
     lines = []
     for stage in training.stages:
-        if stage.result is None:
+        if stage.measures is None:
             continue
 
-        short = {name: part for name, part in stage.result.items() if name not in _LONG}
+        short = {name: part for name, part in stage.measures.items() if name not in _LONG}
         line: dict[str, Any] = {"stage": stage.name, "number": stage.number}
         for path, leaf in leaves(short, "/"):
             if not isinstance(leaf, list):

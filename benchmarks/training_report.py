@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from ..trainers.baselines.config import BASELINES
 from ..trainers.comap.config import ABLATIONS, CoMapTraining
 from ..trainers.paw.config import PaWTraining
 from ..trainers.paw.training import METRICS
+from ..trainers.results import (
+    Fit,
+    GateReport,
+    GroupScore,
+    PredictionReport,
+    RevisionReport,
+    StageResult,
+    Truthfulness,
+)
 from .report import Section, render_page, write_whole
 from .tables import Plot, Series, Table
 from .training_record import (
@@ -24,16 +33,22 @@ from .training_record import (
     read_training,
 )
 
+T = TypeVar("T")
+
+Counted: TypeAlias = "tuple[float | None, int | None]"
+"""A number, and how many cases stand behind it."""
+
 Point: TypeAlias = "tuple[float | None, ...]"
 """x, y and perhaps the ends of an interval; with a None there is nothing to draw."""
 
 _NOTHING = "—"
 _SETS = {"frozen": "frozen transitions", "on_policy": "the agent's own transitions"}
-_GROUPS = {
-    "nonempty": "of changes",  # first: predicting no change is right of what changes nothing
-    "all": "all",
-    "predictable": "predictable",
-    "unpredictable": "unpredictable",
+_GROUPS: Mapping[str, Callable[[PredictionReport], GroupScore]] = {
+    # First: predicting no change is right of what changes nothing.
+    "of changes": lambda report: report.nonempty,
+    "all": lambda report: report.all,
+    "predictable": lambda report: report.predictable,
+    "unpredictable": lambda report: report.unpredictable,
 }
 _METHODS = {"comap": "CoMap", "paw": "PaW", "webevolver": "WebEvolver"}
 _ROLES = {"agent": "policy", "wm": "world model"}
@@ -180,6 +195,7 @@ def results_table(training: TrainingRecord) -> Table:
     times: set[int] = set()
     for evaluations in evaluated.values():
         times.update(evaluation.time for evaluation in evaluations)
+
     # Where all splits have tasks of one kind, the title says it once for all columns.
     title = "Evaluations"
     kinds = training.evaluated_tasks()
@@ -229,71 +245,88 @@ def _rollout_columns(training: TrainingRecord, times: set[int]) -> dict[str, dic
 
     for name, label in (("frozen", "frozen"), ("on_policy", "on-policy")):
         scores = columns.setdefault(f"Delta-F1 of changes, {label}", {})
-        for round_number, evaluation in training.evaluations():
-            scored = get(evaluation, "world_model", name, "nonempty")
-            scores[round_number] = _score(scored)
+        for round_number, report in training.predictions(name):
+            scores[round_number] = _score(report.nonempty)
 
-    adopted = _Column("predictions adopted", "gates/adoption/run", "gates/agreement/n")
+    adopted = _Column("predictions adopted", _adoption("run"))
     shares = columns.setdefault(adopted.head, {})
-    for round_number, rollouts in training.rollouts():
+    for round_number, gates in training.gates_of_rollouts():
         if round_number in times:
-            shares[round_number] = _cell(rollouts, adopted)
+            shares[round_number] = _cell(gates, adopted)
     return columns
 
 
-class _Column(NamedTuple):
-    """A column: a number in the data of a row, and how many cases stand behind it."""
+class _Column(NamedTuple, Generic[T]):
+    """A column: a number of what a row is about, and how many cases stand behind it."""
 
     head: str
-    path: str
-    n: str
+    counted: Callable[[T], Counted]
     times: float = 100
     digits: int = 1
 
 
-def _cell(record: object, column: _Column) -> str:
-    """Return what a column shows of a record: the number and its n, or that there is none."""
-    value = number(record, *column.path.split("/"))
-    n = number(record, *column.n.split("/"))
+def _cell(report: T, column: _Column[T]) -> str:
+    """Return what a column shows of a report: the number and its n, or that there is none."""
+    value, n = column.counted(report)
     if value is None or n is None:
         return _NOTHING
     unit = " %" if column.times == 100 else ""
     return f"{column.times * value:.{column.digits}f}{unit} (n={n:.0f})"
 
 
-def _cells(record: object, columns: Iterable[_Column]) -> list[str]:
-    return [_cell(record, column) for column in columns]
+def _cells(report: T, columns: Iterable[_Column[T]]) -> list[str]:
+    return [_cell(report, column) for column in columns]
 
 
-def _heads(columns: Iterable[_Column]) -> list[str]:
+def _heads(columns: Iterable[_Column[Any]]) -> list[str]:
     return [column.head for column in columns]
 
 
-_PREDICTIONS = (
-    _Column("same words", "all/exact_text", "all/n", 1),
-    _Column("unreadable", "parse_failure_rate", "n"),
-    _Column("nats per change token", "change_token_nll/nll", "change_token_nll/tokens", 1, 3),
+def _change_tokens(report: PredictionReport) -> Counted:
+    """Return the likelihood of the tokens that state what changed."""
+    tokens = report.change_token_nll
+    return (None, None) if tokens is None else (tokens.nll, tokens.tokens)
+
+
+def _adoption(tau: str) -> Callable[[GateReport], Counted]:
+    """Return what reads the share of predictions that a threshold of the world-state gate adopts."""
+    return lambda gates: (gates.adoption.get(tau), gates.agreement.n)
+
+
+_PREDICTIONS: tuple[_Column[PredictionReport], ...] = (
+    _Column("same words", lambda report: (report.all.exact_text, report.all.n), 1),
+    _Column("unreadable", lambda report: (report.parse_failure_rate, report.n)),
+    _Column("nats per change token", _change_tokens, 1, 3),
 )
-_REVISIONS = (
-    _Column("unnecessary (URR)", "revisions/urr", "revisions/drafts_succeed"),
-    _Column("harmful (HRR)", "revisions/hrr", "revisions/drafts_succeed"),
-    _Column("beneficial (BRP)", "revisions/brp", "revisions/revised"),
+_REVISIONS: tuple[_Column[RevisionReport], ...] = (
+    _Column("unnecessary (URR)", lambda report: (report.urr, report.drafts_succeed)),
+    _Column("harmful (HRR)", lambda report: (report.hrr, report.drafts_succeed)),
+    _Column("beneficial (BRP)", lambda report: (report.brp, report.revised)),
 )
-_GATES = (
-    _Column("action gate opened", "opened", "paths/reflected"),
-    _Column("action changed", "changed", "paths/reflected"),
-    _Column("agreement r", "agreement/mean", "agreement/n", 1, 3),
-    _Column("unreadable drafts", "unparsed/drafts", "steps"),
-    _Column("unreadable reflections", "unparsed/reflections", "paths/reflected"),
-    _Column("unreadable predictions", "unparsed/students", "agreement/n"),
-    _Column("refused actions", "invalid_actions", "steps"),
+_GATES: tuple[_Column[GateReport], ...] = (
+    _Column("action gate opened", lambda gates: (gates.opened, gates.reflected)),
+    _Column("action changed", lambda gates: (gates.changed, gates.reflected)),
+    _Column("agreement r", lambda gates: (gates.agreement.mean, gates.agreement.n), 1, 3),
+    _Column("unreadable drafts", lambda gates: (gates.unparsed.drafts, gates.steps)),
+    _Column("unreadable reflections", lambda gates: (gates.unparsed.reflections, gates.reflected)),
+    _Column("unreadable predictions", lambda gates: (gates.unparsed.students, gates.agreement.n)),
+    _Column("refused actions", lambda gates: (gates.invalid_actions, gates.steps)),
 )
-_TRUTH = (
-    _Column("student F1", "student_f1/mean", "student_f1/n"),
-    _Column("teacher F1", "teacher_f1/mean", "teacher_f1/n"),
-    _Column("precision of the gate", "gate_precision/value", "gate_precision/n"),
-    _Column("precision of foreseen refusals", "foreseen_refusals/precision", "foreseen_refusals/n"),
-    _Column("recall of refusals", "foreseen_refusals/recall", "foreseen_refusals/real"),
+_TRUTH: tuple[_Column[Truthfulness], ...] = (
+    _Column("student F1", lambda truth: (truth.student_f1.mean, truth.student_f1.n)),
+    _Column("teacher F1", lambda truth: (truth.teacher_f1.mean, truth.teacher_f1.n)),
+    _Column(
+        "precision of the gate",
+        lambda truth: (truth.gate_precision.value, truth.gate_precision.n),
+    ),
+    _Column(
+        "precision of foreseen refusals",
+        lambda truth: (truth.foreseen_refusals.precision, truth.foreseen_refusals.n),
+    ),
+    _Column(
+        "recall of refusals",
+        lambda truth: (truth.foreseen_refusals.recall, truth.foreseen_refusals.real),
+    ),
 )
 
 
@@ -302,13 +335,13 @@ def prediction_table(training: TrainingRecord) -> Table:
     rows = []
     for round_number, evaluation in training.evaluations():
         for name, label in _SETS.items():
-            scored = get(evaluation, "world_model", name)
-            if scored is not None:
-                scores = [_score(get(scored, group)) for group in _GROUPS]
-                rows.append((round_number, label, *scores, *_cells(scored, _PREDICTIONS)))
+            report = evaluation.world_model.get(name)
+            if report is not None:
+                scores = [_score(group_of(report)) for group_of in _GROUPS.values()]
+                rows.append((round_number, label, *scores, *_cells(report, _PREDICTIONS)))
 
-    _, *other_groups = _GROUPS.values()
-    groups = [f"Delta-F1 {_GROUPS['nonempty']}", *other_groups]
+    changes, *other_groups = _GROUPS
+    groups = [f"Delta-F1 {changes}", *other_groups]
     columns = ("round", "transitions", *groups, *_heads(_PREDICTIONS))
     return Table("Predictions", columns, tuple(rows), "Delta-F1 and 'same words' times 100.")
 
@@ -316,12 +349,8 @@ def prediction_table(training: TrainingRecord) -> Table:
 def gate_table(training: TrainingRecord) -> Table:
     """Return what the gates did in rollouts and evaluations (CoMap, eq. 2-6)."""
     rows = []
-    for name, stage_result in training.done():
-        gates = stage_result.get("gates")
-        if gates is not None:
-            steps = int(number(gates, "steps") or 0)
-            reflected = int(number(gates, "paths", "reflected") or 0)
-            rows.append((name, steps, reflected, *_cells(gates, _GATES)))
+    for stage, gates in training.gates():
+        rows.append((stage, gates.steps or 0, gates.reflected or 0, *_cells(gates, _GATES)))
 
     columns = ("stage", "steps", "reflected", *_heads(_GATES))
     return Table("Gates and what could not be read", columns, tuple(rows))
@@ -330,10 +359,9 @@ def gate_table(training: TrainingRecord) -> Table:
 def truth_table(training: TrainingRecord) -> Table:
     """Return how predictions in rollouts compare with what really followed."""
     rows = []
-    for name, stage_result in training.done():
-        gates = stage_result.get("gates")
-        if get(gates, "student_f1") is not None:
-            rows.append((name, *_cells(gates, _TRUTH)))
+    for stage, gates in training.gates():
+        if gates.truth is not None:
+            rows.append((stage, *_cells(gates.truth, _TRUTH)))
 
     columns = ("stage", *_heads(_TRUTH))
     note = (
@@ -346,12 +374,9 @@ def truth_table(training: TrainingRecord) -> Table:
 def revision_table(training: TrainingRecord) -> Table:
     """Return what revisions did, by playing out drafts and revisions (CoMap, Table 3)."""
     rows = []
-    for round_number, evaluation in training.evaluations():
-        revisions = evaluation.get("revisions")
-        if revisions is not None:
-            decisions = int(number(revisions, "n") or 0)
-            failed = int(number(revisions, "failed") or 0)
-            rows.append((round_number, decisions, failed, *_cells(evaluation, _REVISIONS)))
+    for round_number, report in training.revisions():
+        counts = (report.n or 0, report.failed or 0)
+        rows.append((round_number, *counts, *_cells(report, _REVISIONS)))
 
     columns = ("round", "decisions", "could not be played", *_heads(_REVISIONS))
     note = (
@@ -365,23 +390,19 @@ def revision_table(training: TrainingRecord) -> Table:
 def sample_table(training: TrainingRecord) -> Table:
     """Return how many samples of which kind both models learned from (CoMap, Figure 7)."""
     rows = []
-    for stage, stage_result in training.learned():
-        role = stage_result["role"]
-        for kind in members(stage_result, "samples"):
-            count = int(number(stage_result, "samples", kind) or 0)
+    for stage, fit in training.learned():
+        role = str(fit.role)
+        for kind, count in (fit.samples or {}).items():
             rows.append((_ROLES.get(role, role), stage, kind.replace("_", " "), count))
 
     note = "Each stage's first epoch. Anchors are demonstrations."
     return Table("Samples", ("model", "stage", "kind", "n"), tuple(rows), note)
 
 
-def _score(group: object) -> str:
-    value = number(group, "delta_f1")
-    error = number(group, "stderr")
-    n = number(group, "n")
-    if value is None or n is None:
+def _score(group: GroupScore) -> str:
+    if group.delta_f1 is None or group.n is None:
         return _NOTHING
-    return f"{value:.1f} ± {error or 0:.1f} (n={n:.0f})"
+    return f"{group.delta_f1:.1f} ± {group.stderr or 0:.1f} (n={group.n:.0f})"
 
 
 def cost_table(training: TrainingRecord) -> Table:
@@ -394,7 +415,7 @@ def cost_table(training: TrainingRecord) -> Table:
     # Stages time themselves as a whole, updates phase by phase.
     seconds_by_phase: dict[tuple[str, str], float] = defaultdict(float)
     for stage in training.stages:
-        seconds_by_phase[_phase(stage.name)] += number(stage.result, "seconds") or 0.0
+        seconds_by_phase[_phase(stage.name)] += stage.result.seconds or 0.0
     for name, label in PHASES.items():
         if seconds_of_updates := training.curve(name)[1]:
             seconds_by_phase["update", label] = sum(seconds_of_updates)
@@ -440,30 +461,42 @@ def fault_table(training: TrainingRecord) -> Table:
         for fault in stage.faults:
             message = f"{fault.kind}: {fault.first}"
             rows.append((stage.name, "episodes that failed", fault.n, stage.episodes, message))
-        for label, failed, total in _failures(stage.result or {}):
-            if failed:
-                rows.append((stage.name, label, int(failed), int(total or 0), ""))
+        for failure in _failures(stage.result):
+            if failure.n:
+                rows.append((stage.name, failure.label, failure.n, failure.total or 0, ""))
 
     return Table("Faults", ("stage", "what", "count", "of", "the first"), tuple(rows))
 
 
-def _failures(stage_result: Mapping[str, Any]) -> Iterator[tuple[str, float | None, float | None]]:
-    """Yield what may have failed in a stage, how often it did, and of how many."""
-    # Of revisions, n counts those that could be played; of branches, the failed ones are in it.
-    failed = number(stage_result, "revisions", "failed")
-    played = number(stage_result, "revisions", "n")
-    yield "decisions whose branches failed", failed, (played or 0) + (failed or 0)
+class _Failure(NamedTuple):
+    """What may have failed in a stage, how often it did, and of how many."""
 
-    if "branches" in stage_result:
-        branches = number(stage_result, "branches")
-        yield "states whose branches failed", number(stage_result, "counts", "failed"), branches
+    label: str
+    n: int | None
+    total: int | None
+
+
+def _failures(result: StageResult) -> Iterator[_Failure]:
+    """Yield what may have failed in a stage beside episodes."""
+    revisions = result.evaluation.revisions
+    if revisions is not None:
+        # Its n counts those that could be played; of branches, the failed ones are in it.
+        failed = revisions.failed or 0
+        yield _Failure("decisions whose branches failed", failed, (revisions.n or 0) + failed)
+
+    labeling = result.labeling
+    if labeling.branches is not None:
+        failed = labeling.counts.get("failed", 0)
+        yield _Failure("states whose branches failed", failed, labeling.branches)
 
     for name, label in _SETS.items():
-        scored = get(stage_result, "world_model", name)
-        transitions = number(scored, "transitions")
-        unscored = number(scored, "change_token_nll", "failed")
-        yield f"{label} without a truth to read", number(scored, "dropped"), transitions
-        yield f"{label} that could not be scored", unscored, transitions
+        report = result.evaluation.world_model.get(name)
+        if report is not None:
+            total = report.transitions
+            yield _Failure(f"{label} without a truth to read", report.dropped, total)
+            if report.change_token_nll is not None:
+                unscored = report.change_token_nll.failed
+                yield _Failure(f"{label} that could not be scored", unscored, total)
 
 
 def settings_tables(training: TrainingRecord) -> list[Table]:
@@ -514,67 +547,41 @@ PHASES = {
 
 
 class _Curves(NamedTuple):
+    """What is drawn together of updates: measures by name, and what each is called."""
+
     section: str
-    source: str
     title: str
     ylabel: str
-    columns: tuple[_Column, ...]
-
-    @classmethod
-    def of(
-        cls, section: str, title: str, y: str, names: dict[str, str], times: float = 1
-    ) -> _Curves:
-        """Return curves over updates: measures, and what they are called."""
-        columns = tuple(_Column(label, name, "", times) for name, label in names.items())
-        return cls(section, "update", title, y, columns)
+    labels: Mapping[str, str]
+    times: float = 1
 
 
-_LIKELIHOOD = tuple(
-    _Column(
-        f"{label}, tokens",
-        f"world_model/{name}/change_token_nll/nll",
-        f"world_model/{name}/change_token_nll/tokens",
-        1,
-    )
-    for name, label in _SETS.items()
-)
 _TAUS = {"0.4": "τ = 0.4", "0.6": "τ = 0.6", "0.8": "τ = 0.8", "run": "this training's τ"}
-_ADOPTED = tuple(
-    _Column(label, f"gates/adoption/{tau}", "gates/agreement/n") for tau, label in _TAUS.items()
-)
 _ENTROPIES = "Entropy of the paper's formula against that of the vocabulary"
-_GATE = "Predictions adopted by the world-state gate"
 _CURVES = (
-    _Curves("Results", "round", "Likelihood of what changed", "nats a token", _LIKELIHOOD),
-    _Curves("Results", "round", "Revisions", "% of cases", _REVISIONS),
-    _Curves("Gates", "rollouts", _GATE, "% of predictions", _ADOPTED),
-    _Curves.of("Rollouts", "Success of rollouts", "% of episodes", {"success": "success"}, 100),
-    _Curves.of("Rollouts", "Reward of an episode", "", {"return": "return"}),
-    _Curves.of("Rollouts", "Reward of a row", "", {"reward_mean": "mean reward"}),
-    _Curves.of("Rollouts", "Invalid replies", "% of rows", {"invalid": "invalid"}, 100),
-    _Curves.of("Rollouts", "Steps of an episode", "mean", {"steps": "steps"}),
-    _Curves.of("Rollouts", "Rows of an update", "rows", {"rows": "rows"}),
-    _Curves.of("Policy", "Policy loss", "", {"policy_loss": "policy loss"}),
-    _Curves.of("Policy", "Clipped ratios", "% of tokens", {"clip_fraction": "clipped"}, 100),
-    _Curves.of("Policy", "Divergence from the first policy", "nats a token", {"kl": "KL"}),
-    _Curves.of("Policy", "Entropy of the policy", "nats a token", {"entropy": "entropy"}),
-    _Curves.of("Policy", "Norm of the gradient", "", {"grad_norm": "norm"}),
-    _Curves.of("Policy", "Critic", "", {"value_loss": "value loss"}),
-    _Curves.of("Observations", "Adaptive weight λ", "mean over groups", {"wm_lambda": "λ"}),
-    _Curves.of("Observations", "Loss on observations", "", {"wm_loss": "loss"}),
-    _Curves.of(
-        "Observations", "Tokens left out (p > ρ)", "%", {"wm_clipped_ratio": "left out"}, 100
-    ),
-    _Curves.of("Observations", "Probability of observed tokens", "mean p", {"wm_probability": "p"}),
-    _Curves.of("Observations", "Rows whose observation is learned", "rows", {"wm_rows": "rows"}),
-    _Curves.of(
-        "Observations", _ENTROPIES, "rank correlation", {"entropy_correlation": "correlation"}
-    ),
-    _Curves.of("Observations", _ENTROPIES, "selected by both", {"entropy_overlap": "share"}),
-    _Curves.of("Cost", "Time by phase", "seconds", PHASES),
-    _Curves.of("Cost", "Memory", "GiB", {"peak_memory": "peak", "mean_memory": "mean"}, 2**-30),
+    _Curves("Rollouts", "Success of rollouts", "% of episodes", {"success": "success"}, 100),
+    _Curves("Rollouts", "Reward of an episode", "", {"return": "return"}),
+    _Curves("Rollouts", "Reward of a row", "", {"reward_mean": "mean reward"}),
+    _Curves("Rollouts", "Invalid replies", "% of rows", {"invalid": "invalid"}, 100),
+    _Curves("Rollouts", "Steps of an episode", "mean", {"steps": "steps"}),
+    _Curves("Rollouts", "Rows of an update", "rows", {"rows": "rows"}),
+    _Curves("Policy", "Policy loss", "", {"policy_loss": "policy loss"}),
+    _Curves("Policy", "Clipped ratios", "% of tokens", {"clip_fraction": "clipped"}, 100),
+    _Curves("Policy", "Divergence from the first policy", "nats a token", {"kl": "KL"}),
+    _Curves("Policy", "Entropy of the policy", "nats a token", {"entropy": "entropy"}),
+    _Curves("Policy", "Norm of the gradient", "", {"grad_norm": "norm"}),
+    _Curves("Policy", "Critic", "", {"value_loss": "value loss"}),
+    _Curves("Observations", "Adaptive weight λ", "mean over groups", {"wm_lambda": "λ"}),
+    _Curves("Observations", "Loss on observations", "", {"wm_loss": "loss"}),
+    _Curves("Observations", "Tokens left out (p > ρ)", "%", {"wm_clipped_ratio": "left out"}, 100),
+    _Curves("Observations", "Probability of observed tokens", "mean p", {"wm_probability": "p"}),
+    _Curves("Observations", "Rows whose observation is learned", "rows", {"wm_rows": "rows"}),
+    _Curves("Observations", _ENTROPIES, "rank correlation", {"entropy_correlation": "correlation"}),
+    _Curves("Observations", _ENTROPIES, "selected by both", {"entropy_overlap": "share"}),
+    _Curves("Cost", "Time by phase", "seconds", PHASES),
+    _Curves("Cost", "Memory", "GiB", {"peak_memory": "peak", "mean_memory": "mean"}, 2**-30),
 )
-"""What is drawn over rounds (CoMap, Figures 5 and 6) and over updates (PaW, Figures 5, 10 and 11)."""
+"""What is drawn over updates (PaW, Figures 5, 10 and 11)."""
 
 _SHARES = ("mean score", "mean over groups", "mean p", "selected by both", "share")  # of 1
 _MOST_FURTHER = 24  # plots of measures that are not known here
@@ -582,22 +589,22 @@ _MOST_FURTHER = 24  # plots of measures that are not known here
 
 def plots_of(training: TrainingRecord) -> dict[str, list[Plot]]:
     """Return the plots of each section; a measure of updates that is not known here has one too."""
+    plots = {
+        "Results": _success_plots(training) + _prediction_plots(training),
+        "Gates": _adoption_plots(training),
+        "Losses": _loss_plots(training),
+    }
     further = []
     for name in _further_measures(training)[:_MOST_FURTHER]:
-        further.append(_Curves.of("Further measures", name, "", {name: name}))
+        further.append(_Curves("Further measures", name, "", {name: name}))
 
-    records_by_source: dict[str, Sequence[tuple[int, object]]] = {
-        "round": training.evaluations(),
-        "rollouts": training.rollouts(),
-        "update": [(line["update"], line) for line in training.updates],
-    }
-    plots = {"Results": _success_plots(training), "Losses": _loss_plots(training)}
     for curves in (*_CURVES, *further):
-        records = records_by_source[curves.source]
-        series = [_numbers(records, column) for column in curves.columns]
-        unit = "update" if curves.source == "update" else "round"
+        series = []
+        for name, label in curves.labels.items():
+            points = zip(*training.curve(name, curves.times), strict=True)
+            series.append(_series(label, points))
         section_plots = plots.setdefault(curves.section, [])
-        section_plots += _plot(curves.title, unit, curves.ylabel, series)
+        section_plots += _plot(curves.title, "update", curves.ylabel, series)
     return plots
 
 
@@ -605,7 +612,7 @@ def _further_measures(training: TrainingRecord) -> list[str]:
     """Return the measures of updates that no curve of this page is made for, such as a user's own."""
     curves_made = {"update"}
     for curves in _CURVES:
-        curves_made.update(column.path for column in curves.columns)
+        curves_made.update(curves.labels)
 
     # A dict keeps the order in which the updates name them.
     names: dict[str, None] = {}
@@ -614,21 +621,19 @@ def _further_measures(training: TrainingRecord) -> list[str]:
     return [name for name in names if name not in curves_made and training.curve(name)[0]]
 
 
-def _numbers(records: Sequence[tuple[int, object]], column: _Column) -> Series | None:
-    """Return a column's numbers over rounds or updates; None where there are none."""
+def _numbers(reports: Sequence[tuple[int, T]], column: _Column[T]) -> Series | None:
+    """Return a column's numbers over rounds; None where there are none."""
     points: list[Point] = []
-    for time, record in records:
-        value = number(record, *column.path.split("/"))
-        points.append((time, None if value is None else column.times * value))
-
-    if not column.n:
-        return _series(column.head, points)
-    n = _counted(number(record, *column.n.split("/")) for _, record in records)
-    return _series(f"{column.head} ({n})", points)
+    counts = []
+    for round_number, report in reports:
+        value, n = column.counted(report)
+        points.append((round_number, None if value is None else column.times * value))
+        counts.append(n)
+    return _series(f"{column.head} ({_counted(counts)})", points)
 
 
 def _success_plots(training: TrainingRecord) -> list[Plot]:
-    """Return the plots of success and score by split, and of predictions by kind of transition."""
+    """Return the plots of success and score by split."""
     kinds = training.evaluated_tasks()
     rates = []
     scores = []
@@ -647,41 +652,58 @@ def _success_plots(training: TrainingRecord) -> list[Plot]:
     unit = "update" if training.tests else "round"
     plots = _plot("Success of evaluations, with 95 % intervals", unit, "% of episodes", rates)
     plots += _plot("Score of evaluations", unit, "mean score", scores)
-
-    for name, label in _SETS.items():
-        groups = []
-        for group, group_label in _GROUPS.items():
-            scored = []
-            for round_number, evaluation in training.evaluations():
-                scored.append((round_number, get(evaluation, "world_model", name, group)))
-            n = _counted(number(part, "n") for _, part in scored)
-            points = [_delta_f1(time, part) for time, part in scored]
-            groups.append(_series(f"{group_label} ({n})", points))
-        plots += _plot(f"Delta-F1: {label}", unit, "Delta-F1", groups)
     return plots
 
 
-def _delta_f1(time: float, group: object) -> Point:
+def _prediction_plots(training: TrainingRecord) -> list[Plot]:
+    """Return the plots of predictions by kind of transition, and of revisions (CoMap, Figures 5 and 6)."""
+    plots = []
+    likelihoods = []
+    for name, label in _SETS.items():
+        reports = training.predictions(name)
+        groups = []
+        for group_label, group_of in _GROUPS.items():
+            n = _counted(group_of(report).n for _, report in reports)
+            points = [_delta_f1(time, group_of(report)) for time, report in reports]
+            groups.append(_series(f"{group_label} ({n})", points))
+        plots += _plot(f"Delta-F1: {label}", "round", "Delta-F1", groups)
+        likelihoods.append(_numbers(reports, _Column(f"{label}, tokens", _change_tokens, 1)))
+
+    plots += _plot("Likelihood of what changed", "round", "nats a token", likelihoods)
+    rates = [_numbers(training.revisions(), column) for column in _REVISIONS]
+    plots += _plot("Revisions", "round", "% of cases", rates)
+    return plots
+
+
+def _delta_f1(time: float, group: GroupScore) -> Point:
     """Return a score at a round with its 95 % interval, as a point; without an error there is none."""
-    mean = number(group, "delta_f1")
-    error = number(group, "stderr")
+    mean = group.delta_f1
+    error = group.stderr
     if mean is None or error is None:
         return time, None
     return time, mean, max(mean - _Z * error, 0.0), min(mean + _Z * error, 100.0)
+
+
+def _adoption_plots(training: TrainingRecord) -> list[Plot]:
+    """Return the plot of what the world-state gate adopts, by its threshold."""
+    reports = training.gates_of_rollouts()
+    shares = [_numbers(reports, _Column(label, _adoption(tau))) for tau, label in _TAUS.items()]
+    title = "Predictions adopted by the world-state gate"
+    return _plot(title, "round", "% of predictions", shares)
 
 
 def _loss_plots(training: TrainingRecord) -> list[Plot]:
     """Return a plot of each loss of each model, with a curve for each stage in which it learned."""
     plots = []
     for role, model in _ROLES.items():
-        stages = [stage for stage in training.learned() if stage[1]["role"] == role]
+        fits = [(stage, fit) for stage, fit in training.learned() if fit.role == role]
         for metric, label in _LOSSES.items():
             series = []
-            updates_before = 0.0  # a stage begins where the one before has ended
-            for name, stage_result in stages:
-                updates = number(stage_result, "updates") or 0.0
-                points = _loss_points(stage_result, metric, updates_before)
-                series.append(_series(f"{name} ({updates:,.0f} updates)", points))
+            updates_before = 0  # a stage begins where the one before has ended
+            for stage, fit in fits:
+                updates = fit.updates or 0
+                points = _loss_points(fit, metric, updates_before)
+                series.append(_series(f"{stage} ({updates:,.0f} updates)", points))
                 updates_before += updates
 
             title = f"{model.capitalize()}: {label}"
@@ -690,16 +712,13 @@ def _loss_plots(training: TrainingRecord) -> list[Plot]:
     return plots
 
 
-def _loss_points(
-    stage_result: Mapping[str, Any], metric: str, updates_before: float
-) -> list[Point]:
-    log = stage_result.get("log")
+def _loss_points(fit: Fit, metric: str, updates_before: int) -> list[Point]:
     points: list[Point] = []
-    for line in log if isinstance(log, list) else []:
-        step = number(line, "step")
-        loss = number(line, metric)
+    for line in fit.log:
+        step = line.get("step")
+        loss = line.get(metric)
         if metric == "nll" and loss is None:  # plain fine-tuning has the loss alone
-            loss = number(line, "loss")
+            loss = line.get("loss")
         points.append((None if step is None else updates_before + step, loss))
     return points
 
