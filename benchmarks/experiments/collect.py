@@ -13,7 +13,7 @@ from functools import reduce
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ...agents.run import TRAJECTORIES, recorded
 from ...envs.alfworld.goal import Goal
@@ -23,6 +23,13 @@ from ...errors import CoMapError, DataCorrupt, DataNotFound
 from ...jsonl import read_json
 from ...metrics import wilson
 from ...trainers.comap.config import preset
+from ...trainers.results import (
+    PredictionReport,
+    RevisionReport,
+    RoundEvaluation,
+    UpdateEvaluation,
+    from_json,
+)
 from ...trainers.setup import Environments
 from ...trajectory import Trajectory
 from ...worldmodel.naming import NOT_TO_REPORT
@@ -30,6 +37,8 @@ from ..training_record import TrainingRecord, get, members, number, read_trainin
 from .definition import Column, Experiment, ResultRow, read_data
 from .plan import VERDICTS, Job, Paths, Plan, PlannedCell
 from .runner import job_record
+
+T = TypeVar("T")
 
 _NORMAL = 1.959964  # the 97.5 % quantile
 _PHASES = ("rollout", "old_logps", "advantages", "update")  # of a step of PaW's training
@@ -281,7 +290,8 @@ def _comap(job: Job, folder: Path) -> Iterator[Measure]:
 
     last_round, last_evaluation = rounds[-1]
     yield from _evaluation(last_evaluation, folder, f"round-{last_round}-evaluation")
-    yield from _revisions(members(last_evaluation, "revisions"))
+    if last_evaluation.revisions is not None:
+        yield from _revisions(last_evaluation.revisions)
     yield from _rounds(training)
 
     trainings = [training]
@@ -293,19 +303,25 @@ def _comap(job: Job, folder: Path) -> Iterator[Measure]:
     yield from _costs(trainings)
 
 
-def _revisions(revisions: Mapping[str, Any]) -> Iterator[Measure]:
+def _revisions(revisions: RevisionReport) -> Iterator[Measure]:
     """Yield how often decisions were revised, and whether that helped (CoMap, Table 3)."""
-    for name in ("n", "drafts_succeed", "revised"):
-        count = number(revisions, name)
+    counts = {
+        "n": revisions.n,
+        "drafts_succeed": revisions.drafts_succeed,
+        "revised": revisions.revised,
+    }
+    for name, count in counts.items():
         if count is not None:
             yield Measure(metric=f"revisions.{name}", value=count, unit="count")
 
-    bases = {"urr": "drafts_succeed", "hrr": "drafts_succeed", "brp": "revised"}
-    for name, base in bases.items():
-        rate = number(revisions, name)
-        n = number(revisions, base)
+    rates = {
+        "urr": (revisions.urr, revisions.drafts_succeed),
+        "hrr": (revisions.hrr, revisions.drafts_succeed),
+        "brp": (revisions.brp, revisions.revised),
+    }
+    for name, (rate, n) in rates.items():
         if rate is not None and n:  # a rate of nothing says nothing
-            yield Measure(metric=name, value=rate, unit="share", n=int(n))
+            yield Measure(metric=name, value=rate, unit="share", n=n)
 
 
 def _rounds(training: TrainingRecord) -> Iterator[Measure]:
@@ -314,23 +330,26 @@ def _rounds(training: TrainingRecord) -> Iterator[Measure]:
         yield from _points(_evaluation(evaluation), "round", x)
 
     for x, rollouts in training.rollouts():
-        for tau, share in members(rollouts, "gates", "adoption").items():
+        gates = rollouts.evaluation.gates
+        adoption = {} if gates is None else gates.adoption
+        for tau, share in adoption.items():
             if share is not None:
-                adopted = _percent(f"adoption.{tau}", share, n=rollouts["steps"])
+                steps = _known(rollouts.played.steps, "the steps of rollouts")
+                adopted = _percent(f"adoption.{tau}", share, n=steps)
                 yield from _points([adopted], "round", x)
 
 
 def _samples(trainings: Sequence[TrainingRecord]) -> Iterator[Measure]:
     """Yield how many samples of each kind models learned from (CoMap, Figure 7)."""
-    learned = []
+    fits = []
     for training in trainings:
-        learned += training.learned()
+        fits += training.learned()
 
     for metric, (stage_prefix, sample_kind) in _NAMES["samples"].items():
         count = 0
-        for stage, result in learned:
-            if stage.startswith(stage_prefix):
-                count += int(members(result, "samples").get(sample_kind, 0))
+        for stage, fit in fits:
+            if stage.startswith(stage_prefix) and fit.samples is not None:
+                count += fit.samples.get(sample_kind, 0)
         yield Measure(metric=metric, value=float(count), unit="count")
 
 
@@ -340,47 +359,60 @@ def _points(measures: Iterable[Measure], over: str, x: float) -> Iterator[Measur
 
 
 def _evaluation(
-    evaluation: Mapping[str, Any], folder: Path | None = None, stage: str = ""
+    evaluation: RoundEvaluation, folder: Path | None = None, stage: str = ""
 ) -> Iterator[Measure]:
     """Yield success, score and Delta-F1 of an evaluation."""
     parts: list[_Part] = []
-    for split, result in members(evaluation, "splits").items():
-        n = int(result["episodes"])
+    for split, result in evaluation.splits.items():
+        n = _known(result.episodes, f"the episodes of {split}")
         trajectories = None
         if folder is not None:
             files = sorted(folder.glob(f"stages/*-{stage}/{split}-0/rank-*/{TRAJECTORIES}"))
             trajectories = files[0].relative_to(folder).as_posix() if files else None
-        successes = round(result["success"] * n)
-        parts.append(_Part(split, successes, n, result["score"], trajectories))
+        successes = round(_known(result.success, f"the success of {split}") * n)
+        parts.append(_Part(split, successes, n, result.score, trajectories))
     yield from _rates(parts)
 
-    scores = members(evaluation, "world_model", "frozen")
-    yield from _delta_f1(scores)
-    nll = number(scores, "change_token_nll", "nll")
-    if nll is not None:
-        tokens = int(number(scores, "change_token_nll", "tokens") or 0)
-        yield Measure(metric="change_token_nll", value=nll, unit="nats", n=tokens)
+    report = evaluation.world_model.get("frozen")
+    if report is None:
+        return
+    yield from _delta_f1(report)
+    tokens = report.change_token_nll
+    if tokens is not None and tokens.nll is not None:
+        n = tokens.tokens or 0
+        yield Measure(metric="change_token_nll", value=tokens.nll, unit="nats", n=n)
 
 
-def _delta_f1(scores: Mapping[str, Any]) -> Iterator[Measure]:
+def _delta_f1(report: PredictionReport) -> Iterator[Measure]:
     """Yield Delta-F1 of a world model with its interval, and how well it foresees refusals."""
-    delta_f1 = number(scores, "all", "delta_f1")
-    standard_error = number(scores, "all", "stderr")
+    delta_f1 = report.all.delta_f1
+    standard_error = report.all.stderr
     if delta_f1 is not None:
         low = None
         high = None
         if standard_error is not None:
             low = max(delta_f1 - _NORMAL * standard_error, 0.0)
             high = min(delta_f1 + _NORMAL * standard_error, 100.0)
-        n = int(scores["all"]["n"])
+        n = _known(report.all.n, "the transitions that Delta-F1 is of")
         yield Measure(metric="delta_f1", value=delta_f1, low=low, high=high, n=n)
 
     # Precision is a share of the refusals that were foreseen, recall one of those that came.
-    refusals = members(scores, "refusals")
-    for name, base in (("precision", "foreseen"), ("recall", "real")):
-        share = number(refusals, name)
+    refusals = report.refusals
+    shares = {
+        "precision": (refusals.precision, refusals.foreseen),
+        "recall": (refusals.recall, refusals.real),
+    }
+    for name, (share, base) in shares.items():
         if share is not None:
-            yield Measure(metric=f"refusals.{name}", value=share, n=int(refusals[base]))
+            n = _known(base, "the refusals that a share is of")
+            yield Measure(metric=f"refusals.{name}", value=share, n=n)
+
+
+def _known(value: T | None, name: str) -> T:
+    """Return a value that a cell cannot do without: what a job wrote may be damaged."""
+    if value is None:
+        raise DataCorrupt(f"expected {name} in what the job wrote, found none; run the job again")
+    return value
 
 
 class _StageCost(NamedTuple):
@@ -401,7 +433,7 @@ def _costs(trainings: Sequence[TrainingRecord]) -> Iterator[Measure]:
         if hardware.get("gpus"):
             gpus = number(hardware, "processes") or 0.0
         for stage, result in training.done():
-            hours = (number(result, "seconds") or 0.0) / 3600
+            hours = (result.seconds or 0.0) / 3600
             stage_costs.append(_StageCost(stage, hours, gpus * hours))
 
     for part, stage_pattern in _NAMES["costs"].items():
@@ -418,17 +450,17 @@ def _paw(job: Job, folder: Path) -> Iterator[Measure]:
     record = read_training(folder)
     if not record.tests:
         raise DataNotFound(f"expected an evaluation in {folder}, found none")
-    evaluations: dict[int, list[Mapping[str, Any]]] = {}
-    for line in record.tests:
-        evaluations.setdefault(int(line["update"]), []).append(line)
+    evaluations: dict[int, list[UpdateEvaluation]] = {}
+    for result in record.tests:
+        evaluations.setdefault(_known(result.update, "an update"), []).append(result)
 
     last_update = max(evaluations)
     yield from _paw_evaluation(evaluations[last_update])
-    for line in evaluations[last_update]:
-        split = str(line["split"])
+    for result in evaluations[last_update]:
+        split = str(result.split)
         files = folder.glob(f"evaluations/{last_update:04}-{split}-0/rank-*/{TRAJECTORIES}")
         yield from _by_kind(chain.from_iterable(map(recorded, sorted(files))), split)
-        yield from _by_data_set(line["won"])
+        yield from _by_data_set(_won(result))
 
     for update in sorted(evaluations):
         yield from _points(_paw_evaluation(evaluations[update]), "update", update)
@@ -455,14 +487,23 @@ def _steps(record: TrainingRecord) -> Iterator[Measure]:
             yield Measure(metric=name, value=over_updates(sizes), unit="GiB", n=len(sizes))
 
 
-def _paw_evaluation(lines: Sequence[Mapping[str, Any]]) -> Iterator[Measure]:
+def _paw_evaluation(results: Sequence[UpdateEvaluation]) -> Iterator[Measure]:
     """Return the rates of an evaluation between updates, of which each split has a line."""
     parts = []
-    for line in lines:
-        successes = [int(times) for times in line["won"].values()]
-        score = number(line, "score")
-        parts.append(_Part(str(line["split"]), sum(successes), len(successes), score))
+    for result in results:
+        successes = _won(result).values()
+        parts.append(_Part(str(result.split), sum(successes), len(successes), result.score))
     return _rates(parts)
+
+
+def _won(result: UpdateEvaluation) -> Mapping[str, int]:
+    """Return how often each task was solved; a task without a number would change the rate."""
+    won = _known(result.won, f"the tasks of {result.split}")
+    if result.tasks not in (None, len(won)):
+        raise DataCorrupt(
+            f"expected {result.tasks} tasks of {result.split}, found {len(won)}; run the job again"
+        )
+    return won
 
 
 class _Part(NamedTuple):
@@ -557,7 +598,8 @@ def _judged(path: Path, split: str) -> Measure:
 
 
 def _predict(job: Job, folder: Path) -> Iterator[Measure]:
-    return _delta_f1(members(_json(folder / "result.json"), "scores"))
+    scores = _json(folder / "result.json").get("scores")
+    return _delta_f1(from_json(PredictionReport, scores))
 
 
 def _noise(job: Job, folder: Path) -> Iterator[Measure]:
