@@ -49,37 +49,42 @@ def main() -> None:
     parser.add_argument("--former", type=Path, help="training.json of the former models")
     for part in ("--development", "--final"):
         parser.add_argument(part, nargs="*", default=[], metavar="MODELS.DECODING.WORLD=RUN")
-    given = parser.parse_args()
+    options = parser.parse_args()
 
     result: dict[str, Any] = {"benchmark": "shipped agent", "program": PROGRAM, "plan": PLAN}
     result |= circumstances(("torch", "transformers", "gymnasium", "numpy"))
-    if given.former is not None:
-        result["former"] = read_json(given.former)
-    result["development"] = collected(given.development)
-    result["final"] = collected(given.final)
-    write_result(given.out, result)
+    if options.former is not None:
+        result["former"] = read_json(options.former)
+    # Apart, since settings were chosen by the first games and are judged by the second ones.
+    result["development"] = collected(options.development)
+    result["final"] = collected(options.final)
+    write_result(options.out, result)
 
 
 def collected(words: Sequence[str]) -> dict[str, Any]:
     """Return what came of some runs, and the differences between those that differ in the world model."""
-    runs = {name: Path(folder) for name, _, folder in (word.partition("=") for word in words)}
-    won = {name: wins(folder) for name, folder in runs.items()}
-    found: dict[str, Any] = {"runs": {name: outcome(folder) for name, folder in runs.items()}}
-    found["differences"] = differences(won)
-    return found
+    outcomes = {}
+    wins_of_runs = {}
+    for word in words:
+        name, _, folder = word.partition("=")
+        outcomes[name] = outcome(Path(folder))
+        wins_of_runs[name] = wins(Path(folder))
+    return {"runs": outcomes, "differences": differences(wins_of_runs)}
 
 
 def wins(run: Path) -> dict[str, bool]:
     """Return of each game whether it was won."""
-    return {one.task: one.success for one in read_trajectories(run / "trajectories.jsonl")}
+    episodes = read_trajectories(run / "trajectories.jsonl")
+    return {episode.task: episode.success for episode in episodes}
 
 
 def outcome(run: Path) -> dict[str, Any]:
     """Return the settings that matter, and what came of a run, as shares."""
-    summary, record = read_json(run / "summary.json"), read_json(run / "run.json")
+    summary = read_json(run / "summary.json")
+    record = read_json(run / "run.json")
     agent = record["agent"]
-    success, gate, predictions = (summary.get(key) for key in ("success", "gate", "predictions"))
-    found: dict[str, Any] = {
+    success = summary["success"]
+    run_outcome: dict[str, Any] = {
         "settings": {name: agent[name] for name in ("decoding", "temperature", "top_p")},
         "games": record["config"]["env_options"],
         "success": {name: _rounded(success[name]) for name in ("value", "low", "high")},
@@ -87,30 +92,42 @@ def outcome(run: Path) -> dict[str, Any]:
         "steps": summary["steps"]["all"],
         "refused": _rounded(summary["invalid_actions"]),
     }
+
+    # Without a world model there is neither a gate nor a prediction.
+    gate = summary.get("gate")
     if gate is not None:
-        found["gate open"] = _rounded(gate["opened"] / gate["reflections"])
+        run_outcome["gate open"] = _rounded(gate["opened"] / gate["reflections"])
+    predictions = summary.get("predictions")
     if predictions is not None:
-        found["Delta-F1 of changes"] = _rounded(predictions["nonempty"])
-    return found
+        run_outcome["Delta-F1 of changes"] = _rounded(predictions["nonempty"])
+    return run_outcome
 
 
-def differences(won: dict[str, dict[str, bool]]) -> dict[str, Any]:
+def differences(wins_of_runs: dict[str, dict[str, bool]]) -> dict[str, Any]:
     """Return differences in games won, with 95 % intervals, where only the world model differs."""
-    found: dict[str, Any] = {}
-    for models in dict.fromkeys(name.rpartition(".")[0] for name in won):
-        for title, more, less in PAIRS:
-            first, second = won.get(f"{models}.{more}"), won.get(f"{models}.{less}")
+    differences_of_pairs: dict[str, Any] = {}
+    # A run's name ends with its world model; what stands before names models and decoding.
+    for models in dict.fromkeys(name.rpartition(".")[0] for name in wins_of_runs):
+        for title, world, baseline in PAIRS:
+            first = wins_of_runs.get(f"{models}.{world}")
+            second = wins_of_runs.get(f"{models}.{baseline}")
             if first is not None and second is not None:
-                found[f"{models}: {title}"] = paired(first, second)
-    return found
+                differences_of_pairs[f"{models}: {title}"] = paired(first, second)
+    return differences_of_pairs
 
 
 def paired(first: dict[str, bool], second: dict[str, bool]) -> dict[str, float]:
     """Return the mean difference over the games of both, as a share, with its interval."""
-    gains = [float(first[game] - second[game]) for game in sorted(first.keys() & second.keys())]
-    mean, half = fmean(gains), _Z * stdev(gains) / math.sqrt(len(gains))
-    ends = {"mean": mean, "low": mean - half, "high": mean + half}
-    return {name: _rounded(value) for name, value in ends.items()} | {"n": len(gains)}
+    games = sorted(first.keys() & second.keys())
+    gains = [float(first[game] - second[game]) for game in games]
+    mean = fmean(gains)
+    half_width = _Z * stdev(gains) / math.sqrt(len(gains))
+    return {
+        "mean": _rounded(mean),
+        "low": _rounded(mean - half_width),
+        "high": _rounded(mean + half_width),
+        "n": len(gains),
+    }
 
 
 def _rounded(share: float) -> float:
