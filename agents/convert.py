@@ -59,6 +59,8 @@ def to_dataset(
     """
     check_choice("form", form, get_args(DatasetForm))
     settings = config or AgentConfig(examples=0 if form == "messages" else 1)
+
+    # Other prompts put the whole past into one message: then an episode is no conversation.
     if form == "messages" and (settings.prompts, settings.state_text) != ("standard", "history"):
         raise OptionError(
             "form='messages' needs prompts='standard' and state_text='history', found "
@@ -66,31 +68,41 @@ def to_dataset(
         )
     with needs_extra("train", "a Hugging Face dataset"):
         from datasets import Dataset
+
     if form == "messages":
-        talks = [conversation_of(each, settings, briefing) for each in trajectories if each.steps]
-        return Dataset.from_dict({"messages": talks})
-    rows: dict[str, list[Any]] = {"prompt": [], "completion": []}
+        conversations = []
+        for trajectory in trajectories:
+            if trajectory.steps:  # else there is no reply to train on
+                conversations.append(conversation_of(trajectory, settings, briefing))
+        return Dataset.from_dict({"messages": conversations})
+
+    prompts = []
+    completions = []
     for trajectory in trajectories:
+        # What a reply said is what later prompts show of it, also where the agent that played noted
+        # nothing, as experts do.
         replies: dict[int, str] = {}
         for view, _, step in views_of(trajectory, briefing=briefing):
             reply = reply_of(step)
             prompt = _prompt_for(converse(view, settings, replies), [reply])
-            rows["prompt"].append(_plain(prompt))
-            rows["completion"].append(_plain([Message("assistant", reply)]))
+            prompts.append(_plain(prompt))
+            completions.append(_plain([Message("assistant", reply)]))
             replies[view.step] = reply
-    return Dataset.from_dict(rows)
+    return Dataset.from_dict({"prompt": prompts, "completion": completions})
 
 
 def conversation_of(
     trajectory: Trajectory, config: AgentConfig, briefing: Briefing | None = None
 ) -> list[dict[str, str]]:
     """Return an episode as one conversation, whole: how much of it fits is the trainer's affair."""
-    first, _, _ = next(views_of(trajectory, briefing=briefing))
+    first_view, _, _ = next(views_of(trajectory, briefing=briefing))
     replies = [reply_of(step) for step in trajectory.steps]
-    messages = _prompt_for(converse(first, config), replies)
-    for before, reply in zip((None, *trajectory.steps), replies, strict=False):
-        if before is not None:
-            messages.append(Message("user", before.observation))
+    messages = _prompt_for(converse(first_view, config), replies)
+
+    # The prompt ends with the first observation. The last one is left out: no reply answers it.
+    for number, reply in enumerate(replies):
+        if number > 0:
+            messages.append(Message("user", trajectory.steps[number - 1].observation))
         messages.append(Message("assistant", reply))
     return _plain(messages)
 
@@ -105,7 +117,8 @@ def _prompt_for(messages: Sequence[Message], replies: Sequence[str]) -> list[Mes
     if any(reply.partition("Action:")[0].strip() for reply in replies):
         return list(messages)
 
-    with_thought, plain = (_form_of(name) for name in ("act", "act_plain"))
+    with_thought = _form_of("act")
+    plain = _form_of("act_plain")
     adapted = []
     for message in messages:
         content = message.content
@@ -113,7 +126,8 @@ def _prompt_for(messages: Sequence[Message], replies: Sequence[str]) -> list[Mes
             content = content.replace(with_thought, plain)
         elif message.role == "assistant":
             action = parse_action(content)
-            content = content if action is None else f"Action: {action}"
+            if action is not None:
+                content = f"Action: {action}"
         adapted.append(Message(message.role, content))
     return adapted
 
@@ -157,13 +171,17 @@ def to_sharegpt(
 
 
 def _row(trajectory: Trajectory, briefing: Briefing | None) -> dict[str, Any]:
+    """Return a trajectory in ETO's form of ShareGPT, with keys of our own beside the conversation."""
     rules = (briefing or text_env_of(trajectory.env_id).briefing).told()
     if trajectory.goal and trajectory.goal not in trajectory.observation:
         rules = f"{rules}\n\n{trajectory.goal}"
+
+    # The "OK" answers the instruction: turns alternate, and the first observation is a human one too.
     turns = [("human", rules), ("gpt", "OK"), ("human", trajectory.observation)]
     for step in trajectory.steps:
         turns += [("gpt", reply_of(step)), ("human", _OBSERVATION + step.observation)]
-    last = trajectory.steps[-1] if trajectory.steps else None
+
+    last_step = trajectory.steps[-1] if trajectory.steps else None
     return {
         "id": trajectory.task,
         "conversations": [{"from": speaker, "value": text} for speaker, text in turns],
@@ -174,8 +192,8 @@ def _row(trajectory: Trajectory, briefing: Briefing | None) -> dict[str, Any]:
         "reward": sum(step.reward for step in trajectory.steps),
         "score": trajectory.score,
         "success": trajectory.success,
-        "terminated": bool(last and last.terminated),
-        "truncated": bool(last and last.truncated),
+        "terminated": last_step is not None and last_step.terminated,
+        "truncated": last_step is not None and last_step.truncated,
     }
 
 
@@ -203,85 +221,106 @@ def from_sharegpt(
         >>> found.observation, found.steps[0].action, found.steps[0].observation
         ('A room.', 'look', 'A desk.')
     """
-    found = []
+    trajectories = []
     for number, row in enumerate(rows, 1):
         if not isinstance(row, Mapping):
             raise DataCorrupt(
                 f"row {number}: expected an object with a conversation, found {type(row).__name__}"
             )
-        found.append(_trajectory(row, f"row {number}", env_id, agent))
-    return found
+        trajectories.append(_trajectory(row, f"row {number}", env_id, agent))
+    return trajectories
 
 
-def _trajectory(row: Mapping[str, Any], where: str, env_id: str, agent: str) -> Trajectory:
-    turns = _turns(row, where)
-    start = _start(turns, where)
-    observation = turns[start]
-    steps: list[Step] = []
-    for index in range(start + 1, len(turns), 2):
-        follows = turns[index + 1] if index + 1 < len(turns) else ""
-        action = parse_action(turns[index]) or clean_action(turns[index].strip()[:200]) or "..."
-        text, number = follows.removeprefix(_OBSERVATION), len(steps) + 1
-        steps.append(Step(number, action, text, 0.0, False, False, False, State(), Delta()))
-    if steps:
-        success = value_of(row, "success", where, bool, False)
-        steps[-1] = replace(
-            steps[-1],
-            reward=number_of(row, "reward", where),
-            terminated=value_of(row, "terminated", where, bool, success),
-            truncated=value_of(row, "truncated", where, bool, False),
-            score=number_of(row, "score", where, float(success)),
-            success=success,
-        )
-    found = _GOAL.search("\n".join(turns[: start + 1]))
-    goal = text_of(row, "goal", where, found[1].strip() if found else "")
+def _trajectory(row: Mapping[str, Any], place: str, env_id: str, agent: str) -> Trajectory:
+    """Return the trajectory of a row; `place` names the row in messages."""
+    turns = _turns(row, place)
+    start = _start(turns, place)
+    steps = _steps(row, turns[start + 1 :], place)
+
+    # ETO's rows have no key for the goal: it stands in the instruction or the first observation.
+    stated_goal = _GOAL.search("\n".join(turns[: start + 1]))
+    default_goal = "" if stated_goal is None else stated_goal[1].strip()
+    goal = text_of(row, "goal", place, default_goal)
     return Trajectory(
-        text_of(row, "env_id", where, env_id),
+        text_of(row, "env_id", place, env_id),
         "" if row.get("id") is None else str(row["id"]),
-        text_of(row, "split", where, ""),
+        text_of(row, "split", place, ""),
         goal,
-        text_of(row, "agent", where, agent),
-        observation,
+        text_of(row, "agent", place, agent),
+        turns[start],
         State(),
         tuple(steps),
     )
 
 
-def _turns(row: Mapping[str, Any], where: str) -> list[str]:
+def _steps(row: Mapping[str, Any], turns: Sequence[str], place: str) -> list[Step]:
+    """Return the steps of a conversation after its first observation: replies and answers by turns."""
+    steps: list[Step] = []
+    for index in range(0, len(turns), 2):
+        reply = turns[index]
+        answer = turns[index + 1] if index + 1 < len(turns) else ""
+        action = parse_action(reply) or clean_action(reply.strip()[:200]) or "..."
+        observation = answer.removeprefix(_OBSERVATION)
+        number = len(steps) + 1
+        steps.append(Step(number, action, observation, 0.0, False, False, False, State(), Delta()))
+
+    # A row says how the whole episode ended, so all of it goes to the last step.
+    if steps:
+        success = value_of(row, "success", place, bool, False)
+        steps[-1] = replace(
+            steps[-1],
+            reward=number_of(row, "reward", place),
+            terminated=value_of(row, "terminated", place, bool, success),
+            truncated=value_of(row, "truncated", place, bool, False),
+            score=number_of(row, "score", place, float(success)),
+            success=success,
+        )
+    return steps
+
+
+def _turns(row: Mapping[str, Any], place: str) -> list[str]:
     """Return what was said by turns, human first; a system's text is left out."""
-    said = row.get("conversations")
-    if not isinstance(said, Sequence) or isinstance(said, str):
-        raise DataCorrupt(f"{where}: expected a list as 'conversations', found {said!r:.80}")
+    conversation = row.get("conversations")
+    if not isinstance(conversation, Sequence) or isinstance(conversation, str):
+        raise DataCorrupt(
+            f"{place}: expected a list as 'conversations', found {conversation!r:.80}"
+        )
+
     turns: list[str] = []
-    for number, turn in enumerate(said, 1):
-        here = f"{where}, turn {number}"
+    for number, turn in enumerate(conversation, 1):
+        turn_place = f"{place}, turn {number}"
         if not isinstance(turn, Mapping):
-            raise DataCorrupt(f"{here}: expected 'from' and 'value', found {turn!r:.80}")
-        speaker = text_of(turn, "from", here)
+            raise DataCorrupt(f"{turn_place}: expected 'from' and 'value', found {turn!r:.80}")
+        speaker = text_of(turn, "from", turn_place)
         if speaker not in _ROLES:
-            raise DataCorrupt(f"{here}: expected human, gpt or system, found {speaker!r:.80}")
+            raise DataCorrupt(f"{turn_place}: expected human, gpt or system, found {speaker!r:.80}")
         if _ROLES[speaker] == "system" and not turns:
             continue
+
+        # A turn that is missing would make observations of actions from there on.
         expected = ("human", "gpt")[len(turns) % 2]
         if _ROLES[speaker] != expected:
-            raise DataCorrupt(f"{here}: expected {expected}'s turn, found {speaker!r:.80}")
-        turns.append(text_of(turn, "value", here))
+            raise DataCorrupt(f"{turn_place}: expected {expected}'s turn, found {speaker!r:.80}")
+        turns.append(text_of(turn, "value", turn_place))
     return turns
 
 
-def _start(turns: Sequence[str], where: str) -> int:
+def _start(turns: Sequence[str], place: str) -> int:
     """Return the index of the first observation: the human turn that the first action answers."""
     if not turns:
-        raise DataCorrupt(f"{where}: expected a first observation, found an empty conversation")
+        raise DataCorrupt(f"{place}: expected a first observation, found an empty conversation")
     for index in range(1, len(turns), 2):
         if parse_action(turns[index]) is not None:
             return index - 1
+
+    # Nobody acted: the last human turn, all before it being an introduction.
     return (len(turns) - 1) // 2 * 2
 
 
 def reply_of(step: Step) -> str:
     """Return what the agent said for a step, its thought and action: by the last text with its action."""
     for call in reversed(step.calls):
+        # A reflection has a form of its own; what a model is to imitate is the draft's.
         if call.kind != "generate" or call.purpose.startswith("reflect"):
             continue
         text = call.prefix + call.text
@@ -303,7 +342,8 @@ def views_of(
     replies: dict[int, str] = {}
     history = [Turn(None, trajectory.observation)]
     for number, (facts, step) in enumerate(trajectory.transitions()):
-        so_far = dict(replies)
+        # A copy: what is yielded may be kept, and must not learn of later replies.
+        replies_before = dict(replies)
         admissible = step.notes.get(ADMISSIBLE)
         view = View(
             env_id=trajectory.env_id,
@@ -314,47 +354,51 @@ def views_of(
             admissible_actions=tuple(admissible) if admissible else None,
             step=number,
             count_tokens=count_tokens,
-            memory={"replies": so_far},
+            memory={"replies": replies_before},
             trial=trajectory.trial,
             seed=trajectory.seed or 0,
             briefing=briefing,
         )
-        yield view, so_far, step
-        shown = step.notes.get("shown")
-        if isinstance(shown, str):
-            replies[number] = shown
+        yield view, replies_before, step
+
+        shown_reply = step.notes.get("shown")
+        if isinstance(shown_reply, str):
+            replies[number] = shown_reply
         history.append(Turn(step.action, step.observation))
 
 
-def text_of(row: Mapping[str, Any], key: str, where: str, default: str | None = None) -> str:
-    value = row.get(key)
-    if value is None and default is not None:
+def text_of(row: Mapping[str, Any], key: str, place: str, default: str | None = None) -> str:
+    """Return a row's text, the default where it has none; `place` names the row in messages."""
+    text = row.get(key)
+    if text is None and default is not None:
         return default
-    if not isinstance(value, str):
-        found = "none" if value is None else f"{value!r:.80}"
-        raise DataCorrupt(f"{where}: expected a text as {key!r}, found {found}")
-    return value
+    if not isinstance(text, str):
+        description = "none" if text is None else f"{text!r:.80}"
+        raise DataCorrupt(f"{place}: expected a text as {key!r}, found {description}")
+    return text
 
 
 def value_of(
-    row: Mapping[str, Any], key: str, where: str, kind: type | tuple[type, ...], default: Any
+    row: Mapping[str, Any], key: str, place: str, kind: type | tuple[type, ...], default: Any
 ) -> Any:
+    """Return a row's value of some type, the default where it has none."""
     value = row.get(key)
     if value is None:
         return default
     kinds = kind if isinstance(kind, tuple) else (kind,)
-    if type(value) not in kinds:
+    if type(value) not in kinds:  # not isinstance: a truth value is no number here
         expected = " or ".join(part.__name__ for part in kinds)
-        raise DataCorrupt(f"{where}: expected {expected} as {key!r}, found {value!r:.80}")
+        raise DataCorrupt(f"{place}: expected {expected} as {key!r}, found {value!r:.80}")
     return value
 
 
-def number_of(row: Mapping[str, Any], key: str, where: str, default: float = 0.0) -> float:
-    value = value_of(row, key, where, (int, float), default)
+def number_of(row: Mapping[str, Any], key: str, place: str, default: float = 0.0) -> float:
+    """Return a row's finite number, the default where it has none."""
+    value = value_of(row, key, place, (int, float), default)
     try:
-        found = float(value)
-    except OverflowError:
-        found = math.inf
-    if not math.isfinite(found):
-        raise DataCorrupt(f"{where}: expected a finite number as {key!r}, found {value!r:.80}")
-    return found
+        number = float(value)
+    except OverflowError:  # JSON may have integers of any length
+        number = math.inf
+    if not math.isfinite(number):
+        raise DataCorrupt(f"{place}: expected a finite number as {key!r}, found {value!r:.80}")
+    return number
