@@ -129,15 +129,19 @@ class HFLanguageModel(BaseLanguageModel):
         revision: str | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        where, source = device_of(device), source_of(model)
+        torch_device = device_of(device)
+        source = source_of(model)
         tokenizer = load_tokenizer(source, revision)
         template = checked_template_kwargs(chat_template_kwargs)
         ChatTokenizer(tokenizer, (), template)  # before the weights, which may take minutes
-        loaded = load_model(source, revision, where, dtype)
+        loaded = load_model(source, revision, torch_device, dtype)
+
+        # The folder's name alone: records say no path of a machine.
         self._source = source.name if isinstance(source, Path) else source
         self._revision = None if isinstance(source, Path) else revision
         self._set_up(loaded, tokenizer, batch_tokens, batch_rows, max_length, cache_mb, template)
         self.name = name or self._source.rpartition("/")[2]
+
         for key, directory in (adapters or {}).items():
             self.add_adapter(key, directory)
         self._adapters.check(adapter)
@@ -175,13 +179,18 @@ class HFLanguageModel(BaseLanguageModel):
         Raises:
             LanguageModelError: The model is of a kind that cannot be used, or has no such adapter.
         """
-        made = cls.__new__(cls)
-        made._source, made._revision, made.name = name, None, name
+        language_model = cls.__new__(cls)
+        language_model._source = name
+        language_model._revision = None
+        language_model.name = name
+
         template = checked_template_kwargs(chat_template_kwargs)
-        made._set_up(model, tokenizer, batch_tokens, batch_rows, max_length, cache_mb, template)
-        made._adapters.check(adapter)
-        made.adapter = adapter
-        return made
+        language_model._set_up(
+            model, tokenizer, batch_tokens, batch_rows, max_length, cache_mb, template
+        )
+        language_model._adapters.check(adapter)
+        language_model.adapter = adapter
+        return language_model
 
     def _set_up(
         self,
@@ -194,14 +203,15 @@ class HFLanguageModel(BaseLanguageModel):
         template: Mapping[str, Any],
     ) -> None:
         sizes = {"batch_tokens": batch_tokens, "batch_rows": batch_rows, "max_length": max_length}
-        for what, value in sizes.items():
+        for option, value in sizes.items():
             if value is not None:
-                check_number(what, value)
+                check_number(option, value)
         check_number("cache_mb", cache_mb, 0)
+
         self._adapters = Adapters(model)
         base = self._adapters.base
-        known = [limit for limit in (context_of(base.config), max_length) if limit]
-        self.context = min(known, default=None)
+        limits = [limit for limit in (context_of(base.config), max_length) if limit]
+        self.context = min(limits, default=None)
         self.tokenizer = tokenizer
         self.device = base.device
         self.usage = Usage()
@@ -209,7 +219,10 @@ class HFLanguageModel(BaseLanguageModel):
         self._chat = ChatTokenizer(tokenizer, ends_of(base), template)
         rows, tokens = limits_of(base)
         self._engine = Engine(base, base.device, batch_rows or rows, batch_tokens or tokens)
-        self._cache_mb, self._weights = cache_mb, 0
+        self._cache_mb = cache_mb
+        self._weights = 0
+
+        # One tree for each adapter: its keys and values are of other weights.
         self._trees: dict[str | None, PrefixTree] = {}
         self._lock = threading.RLock()
 
@@ -423,9 +436,9 @@ class HFLanguageModel(BaseLanguageModel):
         if row.trie is not None and request.choices is not None:
             text = request.choices[row.trie.ends.index(row.node)]
         else:
-            ended = row.tokens[-1] in row.ends
-            written = row.tokens[:-1] if ended else row.tokens
-            text = self._chat.reply_text(request, written)
+            has_end = row.tokens[-1] in row.ends
+            text_tokens = row.tokens[:-1] if has_end else row.tokens
+            text = self._chat.reply_text(request, text_tokens)
             text = text[: first_stop(text, request.sampling.stop)]
         return Completion(
             text,

@@ -657,8 +657,9 @@ def _checked_extra_body(extra_body: Mapping[str, Any], key: str) -> dict[str, An
         text = json.dumps(dict(extra_body), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise OptionError(f"{expected}, of JSON data; found {type(error).__name__}") from None
-    if taken := sorted(set(_OURS.split()) & set(extra_body)):
-        raise OptionError(f"{expected} and cannot set {taken}: requests and options set these")
+    reserved = sorted(set(_OURS.split()) & set(extra_body))
+    if reserved:
+        raise OptionError(f"{expected} and cannot set {reserved}: requests and options set these")
     if key != _NO_KEY and key in text:
         raise OptionError(f"{expected}, without the key: it is sent in the header")
     return dict(json.loads(text))

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -31,6 +32,8 @@ CHAT_TEMPLATE = (
 
 Tokens: TypeAlias = Literal["words", "entities", "names"]
 
+# How a text is split into words. The space before a word is part of its token, as in GPT-2: so a word
+# costs one token. Digits stand alone, so that numbers that are not in the corpus can be written.
 _PATTERNS: dict[Tokens, str] = {
     "words": r" ?[A-Za-z']+| ?[0-9]|[^\sA-Za-z0-9]|\s",
     "entities": r" ?[a-z]+ [0-9]+| ?[A-Za-z']+| ?[0-9]|[^\sA-Za-z0-9]|\s",
@@ -60,6 +63,9 @@ class Shape:
 def shape_of(parameters: int, vocabulary: int) -> Shape:
     """Return the shape whose number of parameters is nearest to `parameters`."""
     check_number("parameters", parameters, 200_000, 100_000_000)
+
+    # Heads of 32 and an inner layer of three widths, and layers that grow with the width, as in larger
+    # models of this kind (Qwen3): only these two numbers are searched.
     shapes = [
         Shape(hidden, layers, max(hidden // 32, 2), 32, 3 * hidden, vocabulary)
         for hidden in range(32, 1025, 32)
@@ -67,6 +73,8 @@ def shape_of(parameters: int, vocabulary: int) -> Shape:
         if 2 + hidden // 64 <= layers <= 3 + hidden // 48
     ]
     best = min(shapes, key=lambda shape: (abs(shape.parameters - parameters), shape.layers))
+
+    # The embedding counts: a large vocabulary may leave no room for layers.
     if abs(best.parameters - parameters) > 0.25 * parameters:
         raise OptionError(
             f"a model of {parameters:,} parameters has no room for {vocabulary:,} tokens; the "
@@ -89,6 +97,7 @@ def build_tiny(
     torch = imported("torch", "building a tiny language model")
     transformers = imported("transformers", "building a tiny language model")
     check_choice("dtype", dtype, ("float32", "float64", "bfloat16"))
+
     tokenizer = tokenizer_of(corpus, vocabulary, max_length, tokens)
     shape = shape_of(parameters, len(tokenizer))
     config = transformers.Qwen3Config(
@@ -105,6 +114,9 @@ def build_tiny(
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
+
+    # Weights are drawn in single precision, whatever they are used in: the same seed is the same model.
+    # The caller's own generator stays as it was.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = transformers.Qwen3ForCausalLM(config).float()
@@ -140,14 +152,17 @@ def tokenizer_of(
             for part in re.findall("\u0120?[^\u0120]+", word):
                 counts[part] += count
 
-    listed = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    known = set(listed)
-    common = [word for word, count in counts.items() if count > 1 and word not in known]
+    # All bytes first: any text can be written with them. Of words as frequent as each other the alphabet
+    # decides, so that the order of the corpus does not.
+    entries = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    base = set(entries)
+    common = [word for word, count in counts.items() if count > 1 and word not in base]
     common.sort(key=lambda word: (-counts[word], word))
-    listed += common[: max(vocabulary - len(listed), 0)]
+    entries += common[: max(vocabulary - len(entries), 0)]
+
     inner = Tokenizer(
         models.WordPiece(  # greedy longest match; no mark on what continues a word
-            {token: number for number, token in enumerate(listed)},
+            {token: number for number, token in enumerate(entries)},
             unk_token=PAD,
             continuing_subword_prefix="",
             max_input_chars_per_word=1_000_000,
@@ -155,6 +170,7 @@ def tokenizer_of(
     )
     inner.pre_tokenizer = split
     inner.decoder = decoders.ByteLevel()
+
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=inner,
         pad_token=PAD,
@@ -173,6 +189,8 @@ def _saved(model: Any, tokenizer: Any, path: Path, dtype: str | None) -> Path:
     with without_bars():
         model.save_pretrained(path)
     tokenizer.save_pretrained(path)
+
+    # The files have single precision, half as large; what is loaded computes in what the config says.
     if dtype is not None:
         config = read_json(path / "config.json") | {"dtype": dtype}
         write_json(path / "config.json", config, sort_keys=True)
@@ -204,7 +222,7 @@ class Encoded(NamedTuple):
     def learned(self) -> list[int]:
         """Return where the tokens are that carry loss."""
         spans = self.spans or ((len(self.prompt), len(self)),)
-        return [place for start, end in spans for place in range(start, end)]
+        return list(chain.from_iterable(range(start, end) for start, end in spans))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,24 +254,32 @@ def encode_rows(tokenizer: Any, rows: Iterable[Row]) -> list[Encoded]:
         [Generate(row.messages, reply_ids=row.reply_ids, thinking=row.thinking) for row in rows]
     )
     answers = chat.tokens([row.answer for row in rows])
-    found = []
+
+    encoded = []
     for row, prompt, answer in zip(rows, prompts, answers, strict=True):
         if isinstance(prompt, LanguageModelError):
             raise prompt
-        found.append(Encoded(tuple(prompt), (*answer, chat.end), row.spans))
-    return found
+        encoded.append(Encoded(tuple(prompt), (*answer, chat.end), row.spans))
+    return encoded
 
 
 def batches_of(
     rows: Sequence[Encoded], batch_tokens: int, rng: random.Random
 ) -> list[list[Encoded]]:
     """Return all rows once, in batches of like lengths and in random order."""
-    keyed = sorted(((len(row), rng.random(), row) for row in rows), key=lambda item: item[:2])
+    # By length, for little padding; among rows of one length by chance, so that each epoch has other
+    # batches. One number is drawn for each row in their given order: the seed decides alone.
+    keys = [(len(row), rng.random()) for row in rows]
+    order = sorted(range(len(rows)), key=keys.__getitem__)
+
     batches: list[list[Encoded]] = [[]]
-    for length, _, row in keyed:
+    for index in order:
+        row = rows[index]
+        length = len(row)  # the longest so far, to which the batch is padded
         if batches[-1] and length * (len(batches[-1]) + 1) > batch_tokens:
             batches.append([])
         batches[-1].append(row)
+
     rng.shuffle(batches)
     return batches
 
@@ -263,7 +289,7 @@ def fine_tune(
     out: str | Path,
     rows: Iterable[Row],
     config: SFTConfig | None = None,
-    on_step: Callable[[int, int, float], None] = lambda done, total, loss: None,
+    on_step: Callable[[int, int, float], None] = lambda trained, total, loss: None,
     template: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Train all weights of a saved model on rows, on the CPU in single precision, and save it.
@@ -273,12 +299,16 @@ def fine_tune(
     torch = imported("torch", "fine-tuning")
     transformers = imported("transformers", "fine-tuning")
     config = config or SFTConfig()
+
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_directory, trust_remote_code=False)
     encoded = encode_rows(ChatTokenizer(tokenizer, (), template), rows)
     longest = max((len(row) for row in encoded), default=0)
     if not 0 < longest <= config.batch_tokens:
-        found = f"one of {longest}" if encoded else "none"
-        raise OptionError(f"expected rows of 1 to {config.batch_tokens} tokens, found {found}")
+        longest_row = f"one of {longest}" if encoded else "none"
+        raise OptionError(
+            f"expected rows of 1 to {config.batch_tokens} tokens, found {longest_row}"
+        )
+
     with without_bars():
         model = transformers.AutoModelForCausalLM.from_pretrained(
             model_directory, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
@@ -287,40 +317,56 @@ def fine_tune(
     optimizer = torch.optim.AdamW(
         model.train().parameters(), lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.01
     )
+
     rng = random.Random(config.seed)
-    losses: list[tuple[int, float]] = []
-    done = 0
-    while done < config.tokens:
+    losses: list[tuple[int, float]] = []  # of each step: the tokens trained on so far, and its loss
+    trained_tokens = 0
+    while trained_tokens < config.tokens:
         for batch in batches_of(encoded, config.batch_tokens, rng):
-            fall = 1 - (1 - config.final) * (done / config.tokens)
+            # The rate falls by tokens, since batches differ in size, and rises by steps, since Adam's
+            # averages grow by them.
+            fall = 1 - (1 - config.final) * (trained_tokens / config.tokens)
             rise = min((len(losses) + 1) / max(config.warmup_steps, 1), 1.0)
             for group in optimizer.param_groups:
                 group["lr"] = config.learning_rate * fall * rise
+
             optimizer.zero_grad(set_to_none=True)
             loss = answer_loss(model, batch)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
-            done += sum(map(len, batch))
-            losses.append((done, float(loss.detach())))
+
+            trained_tokens += sum(map(len, batch))
+            losses.append((trained_tokens, float(loss.detach())))
             if not math.isfinite(losses[-1][1]):
                 raise OptionError(f"the loss became {losses[-1][1]}; lower the learning rate")
-            on_step(done, config.tokens, losses[-1][1])
-            if done >= config.tokens:
+            on_step(trained_tokens, config.tokens, losses[-1][1])
+            if trained_tokens >= config.tokens:
                 break
+
     _saved(model, tokenizer, Path(out), declared)
-    size, tenth = sum(map(len, encoded)), max(len(losses) // 10, 1)
-    parts = [losses[i : i + tenth] for i in range(0, len(losses), tenth)]
-    curve = [(part[-1][0], round(sum(x for _, x in part) / len(part), 4)) for part in parts]
+    row_tokens = sum(map(len, encoded))
     return asdict(config) | {
         "rows": len(encoded),
-        "row_tokens": size,
-        "epochs": round(done / size, 3),
+        "row_tokens": row_tokens,
+        "epochs": round(trained_tokens / row_tokens, 3),
         "steps": len(losses),
-        "trained_tokens": done,
-        "losses": curve,
+        "trained_tokens": trained_tokens,
+        "losses": _curve(losses),
         "parameters": sum(weight.numel() for weight in model.parameters()),
     }
+
+
+def _curve(losses: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Return about ten points of a training: the tokens so far, and the mean loss since the last point."""
+    size = max(len(losses) // 10, 1)
+    curve = []
+    for start in range(0, len(losses), size):
+        part = losses[start : start + size]
+        last_tokens, _ = part[-1]
+        mean_loss = sum(loss for _, loss in part) / len(part)
+        curve.append((last_tokens, round(mean_loss, 4)))
+    return curve
 
 
 def answer_loss(model: Any, batch: Sequence[Encoded]) -> Any:
@@ -330,14 +376,19 @@ def answer_loss(model: Any, batch: Sequence[Encoded]) -> Any:
     width = max(len(row) for row in batch)
     ids = torch.zeros((len(batch), width), dtype=torch.long)
     mask = torch.zeros((len(batch), width), dtype=torch.long)
-    where: list[int] = []
+    predicting: list[int] = []  # positions in the flattened batch
     answers: list[int] = []
-    for number, row in enumerate(batch):
-        tokens, places = row.prompt + row.answer, row.learned()
-        ids[number, : len(row)] = torch.tensor(tokens)
-        mask[number, : len(row)] = 1
-        where += [number * width + place - 1 for place in places]  # predicted one before it
-        answers += [tokens[place] for place in places]
+    for row_index, row in enumerate(batch):
+        tokens = row.prompt + row.answer
+        positions = row.learned()
+        ids[row_index, : len(row)] = torch.tensor(tokens)
+        mask[row_index, : len(row)] = 1
+
+        # A token is predicted at the position before it.
+        predicting += [row_index * width + position - 1 for position in positions]
+        answers += [tokens[position] for position in positions]
+
+    # A small model's logits are most of its work: of prompts and padding none are computed.
     hidden = model.model(input_ids=ids, attention_mask=mask).last_hidden_state
-    logits = model.lm_head(hidden.reshape(-1, hidden.shape[-1])[torch.tensor(where)])
+    logits = model.lm_head(hidden.reshape(-1, hidden.shape[-1])[torch.tensor(predicting)])
     return torch.nn.functional.cross_entropy(logits, torch.tensor(answers))
