@@ -48,9 +48,16 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     if len(values) > 1:
         quartiles = statistics.quantiles(values, n=4, method="inclusive")
     else:
-        quartiles = [values[0]] * 3
-    shown = (min(values), *quartiles, max(values))
-    return dict(zip(("min", "q1", "median", "q3", "max"), shown, strict=True))
+        quartiles = [values[0]] * 3  # which statistics refuses to take of one value
+
+    first_quartile, median, third_quartile = quartiles
+    return {
+        "min": min(values),
+        "q1": first_quartile,
+        "median": median,
+        "q3": third_quartile,
+        "max": max(values),
+    }
 
 
 def write_result(path: Path, result: object) -> None:
@@ -60,6 +67,7 @@ def write_result(path: Path, result: object) -> None:
 
 
 def version(package: str) -> str | None:
+    """Return the version of a package that is installed; None where it is not."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -79,27 +87,29 @@ def _cpu_model() -> str:
 class Session:
     """A session under way."""
 
-    exit = 70
+    exit = 70  # of a fault within the program (sysexits.h), unless the command says otherwise
 
 
 @contextmanager
 def journal(words: Sequence[str], folder: Path) -> Iterator[Session]:
     """Add a line to the folder's journal when the block ends, however it does: what was done."""
-    session, started = Session(), circumstances()["date"]
+    session = Session()
+    started = circumstances()["date"]
     try:
         yield session
     finally:
+        # Of the processes of one training (torchrun's RANK) the first one writes.
         if folder.is_dir() and os.environ.get("RANK", "0") == "0":
-            about = circumstances(_PACKAGES)
+            session_circumstances = circumstances(_PACKAGES)
             line = {
                 "started": started,
-                "ended": about.pop("date"),
+                "ended": session_circumstances.pop("date"),
                 "exit": session.exit,
                 "command": public_words(words),
                 "commit": commit(),
-                **about,
+                **session_circumstances,
             }
-            with suppress(OSError):
+            with suppress(OSError):  # a full disk must not hide what ended the command
                 append(folder / JOURNAL, [line])
 
 
@@ -108,13 +118,16 @@ def commit() -> str | None:
     """Return the commit that this comap is, with ``-dirty`` where files were changed; None if unknown."""
     root = Path(__file__).parents[1]
     if (root / ".git").exists():
+        # Without any tag (--exclude=*) what describes a commit is its number.
         words = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]
         with suppress(OSError, subprocess.SubprocessError):
-            done = subprocess.run(
+            process = subprocess.run(
                 [*words, "--exclude=*"], capture_output=True, text=True, timeout=10, check=True
             )
-            return done.stdout.strip() or None
+            return process.stdout.strip() or None
         return None
+
+    # pip writes down the commit that it installed from a repository.
     with suppress(metadata.PackageNotFoundError, ValueError, KeyError, TypeError):
         source = metadata.distribution("comap").read_text("direct_url.json")
         return str(json.loads(source or "{}")["vcs_info"]["commit_id"])

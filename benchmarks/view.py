@@ -58,32 +58,50 @@ def view_run(
     """
     if most < 1:
         raise OptionError(f"--episodes must be at least 1, not {most}")
-    runs = [Path(run)] if isinstance(run, str | Path) else [Path(one) for one in run]
+    folders = [run] if isinstance(run, str | Path) else run
+    runs = [Path(folder) for folder in folders]
     files = _files_of(runs)
-    together, first = len(runs) > 1, files[0]
-    name = "view.html" if first.name == TRAJECTORIES else f"{first.stem}.html"
-    page = first.with_name("view-together.html" if together else name) if out is None else Path(out)
+    together = len(runs) > 1
+    page = _page_path(files) if out is None else Path(out)
     for file in files:
         if page.exists() and page.samefile(file):
             raise OptionError(
                 f"the page would replace the trajectories at {file}; give another --out"
             )
-    pack, names = Pack(), _names_of(runs)
-    played = [_packed(pack, file, name, most) for file, name in zip(files, names, strict=True)]
+    pack = Pack()
+    played_runs = []
+    for file, name in zip(files, _names_of(runs), strict=True):
+        played_runs.append(_packed(pack, file, name, most))
     if not len(pack):
         raise DataNotFound(
             f"expected trajectories in {files[0]}, found no whole line of one; name a run that has ended "
             "an episode"
         )
+
     if together:
-        table = _together_table(played)
+        title = "comap runs"
+        table = _together_table(played_runs)
     else:
-        table = summary_table(f"Results: {played_tasks(played[0].summary)}", played[0].summary)
-    title = "comap runs" if together else f"comap run: {runs[0].name}"
-    summary, sections = _page_summary(played, most), [Section("", [table])]
-    shown = render_page(title, summary, sections, pack, folded=True, opened=together)
-    write_whole(page, shown)
+        title = f"comap run: {runs[0].name}"
+        summary = played_runs[0].summary
+        table = summary_table(f"Results: {played_tasks(summary)}", summary)
+    page_summary = _page_summary(played_runs, most)
+    sections = [Section("", [table])]
+
+    # Several runs are there to be compared: their table is seen at once.
+    html = render_page(title, page_summary, sections, pack, folded=True, opened=together)
+    write_whole(page, html)
     return page
+
+
+def _page_path(files: Sequence[Path]) -> Path:
+    """Return where the page of some trajectories goes if nobody says it: beside the first of them."""
+    first = files[0]
+    if len(files) > 1:
+        return first.with_name("view-together.html")
+    if first.name == TRAJECTORIES:
+        return first.with_name("view.html")
+    return first.with_name(f"{first.stem}.html")
 
 
 def show(page: Path) -> bool:
@@ -92,16 +110,21 @@ def show(page: Path) -> bool:
 
 
 def has_display() -> bool:
-    screens = ("DISPLAY", "WAYLAND_DISPLAY")
-    return not sys.platform.startswith("linux") or any(os.environ.get(name) for name in screens)
+    """Return whether there is a screen: without one, webbrowser may start a browser in the terminal."""
+    if not sys.platform.startswith("linux"):
+        return True
+    return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
 
 
 def _packed(pack: Pack, file: Path, name: str, most: int) -> _Played:
+    """Add the first episodes of a run to a pack, and return what all of them came to."""
+    # One episode at a time is in memory: a run may have more than fit there.
     played = _Played(name)
     for number, trajectory in enumerate(read_trajectories(file), 1):
         played.tally.add(trajectory)
         if number <= most:
-            pack.add(Episode(trajectory.goal or trajectory.task, trajectory, None, name))
+            title = trajectory.goal or trajectory.task
+            pack.add(Episode(title, trajectory, None, name))
             played.environments.add(trajectory.env_id)
             played.agents.add(trajectory.agent)
     check_count(file, played.tally.trials)
@@ -109,14 +132,24 @@ def _packed(pack: Pack, file: Path, name: str, most: int) -> _Played:
     return played
 
 
-def _page_summary(played: Sequence[_Played], most: int) -> dict[str, str]:
-    together = len(played) > 1
-    counts = [one.tally.trials for one in played]
-    cut = f", the first {most:,}{' of each run' if together else ''} shown"
+def _page_summary(played_runs: Sequence[_Played], most: int) -> dict[str, str]:
+    """Return the facts under the title of the page."""
+    environments: set[str] = set()
+    agents: set[str] = set()
+    for played in played_runs:
+        environments |= played.environments
+        agents |= played.agents
+
+    counts = [played.tally.trials for played in played_runs]
+    episodes = f"{sum(counts):,}"
+    if max(counts) > most:
+        of_each_run = " of each run" if len(played_runs) > 1 else ""
+        episodes += f", the first {most:,}{of_each_run} shown"
+
     summary = {
-        "environment": ", ".join(sorted(set().union(*(one.environments for one in played)))),
-        "agent": ", ".join(sorted(set().union(*(one.agents for one in played)))),
-        "episodes": f"{sum(counts):,}{cut if max(counts) > most else ''}",
+        "environment": ", ".join(sorted(environments)),
+        "agent": ", ".join(sorted(agents)),
+        "episodes": episodes,
     }
     parts = (
         ("tasks", played_tasks),
@@ -125,15 +158,18 @@ def _page_summary(played: Sequence[_Played], most: int) -> dict[str, str]:
         ("failed", failures),
     )
     for heading, describe in parts:
-        if text := _of_each(played, describe):
+        if text := _of_each(played_runs, describe):
             summary[heading] = text
     return summary
 
 
-def _of_each(played: Sequence[_Played], describe: Callable[[Mapping[str, Any]], str]) -> str:
+def _of_each(played_runs: Sequence[_Played], describe: Callable[[Mapping[str, Any]], str]) -> str:
     """Return what there is to say of each run, with its name where there are several."""
-    texts = [(one.name, describe(one.summary)) for one in played]
-    return "; ".join(f"{name}: {text}" if name else text for name, text in texts if text)
+    texts = []
+    for played in played_runs:
+        if text := describe(played.summary):
+            texts.append(f"{played.name}: {text}" if played.name else text)
+    return "; ".join(texts)
 
 
 def _files_of(runs: Sequence[Path]) -> list[Path]:
@@ -145,7 +181,7 @@ def _files_of(runs: Sequence[Path]) -> list[Path]:
             raise DataNotFound(
                 f"expected trajectories at {file}, found no such file; 'comap run' makes one"
             )
-        if any(file.resolve() == other.resolve() for other in files):
+        if any(file.resolve() == previous.resolve() for previous in files):
             raise OptionError(f"expected different runs, found {run} twice; name it once")
         files.append(file)
     return files
@@ -155,44 +191,43 @@ def _names_of(runs: Sequence[Path]) -> list[str]:
     """Return a short name for each run: as much of its path's end as tells it from the others."""
     if len(runs) == 1:
         return [""]
-    parts = [one.resolve().parts for one in runs]
-    for length in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(some[-length:]) for some in parts]
+    paths = [run.resolve().parts for run in runs]
+    for length in range(1, max(map(len, paths)) + 1):
+        names = ["/".join(parts[-length:]) for parts in paths]
         if len(set(names)) == len(names):
             break
     return names
 
 
 def summary_table(title: str, summary: Mapping[str, Any]) -> Table:
+    """Return the summary of a run as a table."""
     return Table(title, ("", "value"), tuple(_summary_rows(summary).items()))
 
 
-def _together_table(played: Sequence[_Played]) -> Table:
+def _together_table(played_runs: Sequence[_Played]) -> Table:
     """Return the results of several runs as a table, a run in a column."""
-    columns = [
-        {
-            "agent": ", ".join(sorted(one.agents)),
-            "tasks": played_tasks(one.summary),
-            **_summary_rows(one.summary),
+    columns = []
+    names: dict[str, None] = {}
+    for played in played_runs:
+        column = {
+            "agent": ", ".join(sorted(played.agents)),
+            "tasks": played_tasks(played.summary),
+            **_summary_rows(played.summary),
         }
-        for one in played
-    ]
-    names = dict.fromkeys(name for column in columns for name in column)
-    rows = ((name, *(column.get(name) for column in columns)) for name in names)
-    return Table("Results", ("", *(one.name for one in played)), tuple(rows))
+        columns.append(column)
+        names |= dict.fromkeys(column)
+
+    # A run has no value in a line that only another one has.
+    rows = [(name, *(column.get(name) for column in columns)) for name in names]
+    return Table("Results", ("", *(played.name for played in played_runs)), tuple(rows))
 
 
 def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
+    """Return the lines of a summary by their names, in the order in which a page shows them."""
     rows = {}
-    if asked := world_models(summary):
-        rows["world model"] = asked
-    rows["success"] = str(Rate(**summary["success"]))
-    if "trials" in summary:
-        rows["success in the first trial"] = str(Rate(**summary["trials"]["first"]))
-    for k, share in [*summary.get("pass_at_k", {}).items()][1:]:  # pass@1 is the success
-        rows[f"pass@{one_line(k, 10)}"] = f"{100 * share:.1f} %"
-    for name, rate in summary.get("by_type", {}).items():
-        rows[f"success, {one_line(name, 40) or 'other'}"] = str(Rate(**rate))
+    if models := world_models(summary):
+        rows["world model"] = models
+    rows |= _success_rows(summary)
     rows |= {
         "score": f"{100 * summary['score']:.1f} %",
         "steps in an episode": f"{summary['steps']['per_episode']:.1f}",
@@ -200,36 +235,66 @@ def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
         "refused actions": f"{100 * summary['invalid_actions']:.1f} %",
     }
     rows |= dict(_unread(summary))
-    if foreseen := summary.get("predictions"):
+    if predictions := summary.get("predictions"):
         # Of changes first: a failing agent that repeats a refused action has nearly 1 of all steps.
-        of_changes, of_all = (100 * foreseen[name] for name in ("nonempty", "delta_f1"))
-        text = f"{of_changes:.1f} %, of all steps {of_all:.1f} % (n={foreseen['n']:,})"
-        rows["Delta-F1 of predicted changes"] = text
+        of_changes = f"{100 * predictions['nonempty']:.1f} %"
+        of_all = f"{100 * predictions['delta_f1']:.1f} %"
+        scores = f"{of_changes}, of all steps {of_all} (n={predictions['n']:,})"
+        rows["Delta-F1 of predicted changes"] = scores
     if gate := summary.get("gate"):
-        shown = (one_line(gate[name], 40) for name in ("p_source", "q_source"))
         counts = f"opened at {gate['opened']:,} of {gate['reflections']:,} reflections"
-        rows["CoMap's gate"] = "{}; p: {}, q: {}".format(counts, *shown)
-    for name, counts in summary.get("told", {}).items():
-        n = sum(counts.values())
-        words = [f"{one_line(word, 40)} {100 * m / max(n, 1):.1f} %" for word, m in counts.items()]
-        rows[one_line(name, 40).replace("_", " ")] = f"{', '.join(words)} (n={n:,})"
-    for key, whose in (("language_model", "model"), ("world_model", "world model")):
-        every, each = summary[key]["all"], summary[key]["per_step"]
-        if every["calls"]:
-            calls = f"{each['calls']:.2f} in a step, {every['calls']:,} in all"
-            rows[f"{whose} calls"] = calls
-            for name, what in (("prompt", "tokens read"), ("completion", "tokens written")):
-                n, m = each[f"{name}_tokens"], every[f"{name}_tokens"]
-                rows[f"{whose}: {what}"] = f"{n:,.0f} in a step, {m:,} in all"
-        if cut := summary.get(CUT, {}).get(key):
-            rows[f"{whose}: replies cut off"] = _cut(cut, every["calls"])
+        p_source = one_line(gate["p_source"], 40)
+        q_source = one_line(gate["q_source"], 40)
+        rows["CoMap's gate"] = f"{counts}; p: {p_source}, q: {q_source}"
+
+    # Words that an environment adds to its steps' information: how often each came.
+    for name, counts_by_word in summary.get("told", {}).items():
+        n = sum(counts_by_word.values())
+        shares = []
+        for word, count in counts_by_word.items():
+            shares.append(f"{one_line(word, 40)} {100 * count / max(n, 1):.1f} %")
+        rows[one_line(name, 40).replace("_", " ")] = f"{', '.join(shares)} (n={n:,})"
+
+    rows |= _cost_rows(summary)
+    return rows
+
+
+def _success_rows(summary: Mapping[str, Any]) -> dict[str, str]:
+    """Return the lines on success: in all, in the first trial, in k trials, and by type of task."""
+    rows = {"success": str(Rate(**summary["success"]))}
+    if "trials" in summary:
+        rows["success in the first trial"] = str(Rate(**summary["trials"]["first"]))
+    for k, share in [*summary.get("pass_at_k", {}).items()][1:]:  # pass@1 is the success
+        rows[f"pass@{one_line(k, 10)}"] = f"{100 * share:.1f} %"
+    for name, rate in summary.get("by_type", {}).items():
+        rows[f"success, {one_line(name, 40) or 'other'}"] = str(Rate(**rate))
+    return rows
+
+
+def _cost_rows(summary: Mapping[str, Any]) -> dict[str, str]:
+    """Return the lines on calls and tokens of models, and on time."""
+    rows = {}
+    for key, model in (("language_model", "model"), ("world_model", "world model")):
+        totals = summary[key]["all"]
+        per_step = summary[key]["per_step"]
+        if totals["calls"]:
+            calls = f"{per_step['calls']:.2f} in a step, {totals['calls']:,} in all"
+            rows[f"{model} calls"] = calls
+            for name, verb in (("prompt_tokens", "read"), ("completion_tokens", "written")):
+                tokens = f"{per_step[name]:,.0f} in a step, {totals[name]:,} in all"
+                rows[f"{model}: tokens {verb}"] = tokens
+        if counts := summary.get(CUT, {}).get(key):
+            rows[f"{model}: replies cut off"] = _cut(counts, totals["calls"])
+
     if "seconds" in summary:
         seconds = summary["seconds"]
-        per_step = f"{seconds['per_step']:.3f} a step, " if summary["steps"]["all"] else ""
-        rows["seconds"] = f"{per_step}{seconds['all']:,.1f} in all"
-    for name, values in summary.get(LATENCY, {}).items():
-        listed = (f"{p} {1000 * value:,.1f}" for p, value in values.items())
-        if values["p99"] > 5e-5:  # there is something to see
+        seconds_per_step = ""
+        if summary["steps"]["all"]:
+            seconds_per_step = f"{seconds['per_step']:.3f} a step, "
+        rows["seconds"] = f"{seconds_per_step}{seconds['all']:,.1f} in all"
+    for name, percentiles in summary.get(LATENCY, {}).items():
+        if percentiles["p99"] > 5e-5:  # there is something to see
+            listed = [f"{p} {1000 * latency:,.1f}" for p, latency in percentiles.items()]
             rows[f"milliseconds of a step, {name}"] = ", ".join(listed)
     return rows
 
@@ -255,9 +320,9 @@ def cut_replies(summary: Mapping[str, Any], settings: Mapping[str, Any]) -> list
     }
     lines = []
     for key, counts in summary.get(CUT, {}).items():
-        whose = key.replace("_", " ")
-        found = _cut(counts, summary[key]["all"]["calls"])
-        lines.append(f"replies of the {whose} cut off at their limit: {found}; {advice[key]}")
+        model = key.replace("_", " ")
+        replies = _cut(counts, summary[key]["all"]["calls"])
+        lines.append(f"replies of the {model} cut off at their limit: {replies}; {advice[key]}")
     return lines
 
 
@@ -282,9 +347,13 @@ def _unread(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def share_unread(summary: Mapping[str, Any]) -> float:
     """Return the share of replies in which no action could be read."""
-    faults = [counts for name, counts in summary.get(UNREAD, {}).items() if name in _OF_ACTIONS]
-    unread, read = (sum(int(counts[name]) for counts in faults) for name in ("all", "of"))
-    return unread / max(read, 1)
+    unread = 0
+    replies = 0
+    for name, counts in summary.get(UNREAD, {}).items():
+        if name in _OF_ACTIONS:
+            unread += int(counts["all"])
+            replies += int(counts["of"])
+    return unread / max(replies, 1)
 
 
 def unread_replies(summary: Mapping[str, Any]) -> str:
@@ -307,12 +376,13 @@ def failures(summary: Mapping[str, Any]) -> str:
     errors = summary["errors"]
     if not errors:
         return ""
-    listed = ", ".join(
-        f"{one_line(kind, 60)} {count} (the first: {one_line(summary['first_errors'][kind], 320)})"
-        for kind, count in errors.items()
-    )
+
+    kinds = []
+    for kind, count in errors.items():
+        first = one_line(summary["first_errors"][kind], 320)
+        kinds.append(f"{one_line(kind, 60)} {count} (the first: {first})")
     episodes = summary.get("episodes", summary["n"])
-    return f"{sum(errors.values())} of {episodes} episodes failed: {listed}"
+    return f"{sum(errors.values())} of {episodes} episodes failed: {', '.join(kinds)}"
 
 
 _MAY_PASS = frozenset(
@@ -333,6 +403,8 @@ _MAY_PASS = frozenset(
 def remedy(summary: Mapping[str, Any]) -> str:
     """Return what to do about the episodes that failed; empty where none did."""
     kinds = set(summary["errors"])
+
+    # Messages of comap's own errors say what to do; an agent's invalid action is a fault of its code.
     of_comap = {kind.__name__ for kind in CoMapError.__subclasses__()} - {"InvalidAction"}
     of_code = kinds - _MAY_PASS - of_comap
     lines = []
@@ -352,6 +424,10 @@ def version_note(folder: Path, about: Mapping[str, Any]) -> str:
     if not (folder / RUN).is_file():
         return ""
     sessions = read_run(folder / RUN)["sessions"]
-    before = members(sessions[-1] if sessions else None, "versions")
-    changed = differences(before, {name: about["versions"].get(name) for name in before}, set())
+    last_session = sessions[-1] if sessions else None
+    versions_before = members(last_session, "versions")
+
+    # A package that earlier sessions did not write down is no change.
+    versions = {name: about["versions"].get(name) for name in versions_before}
+    changed = differences(versions_before, versions, set())
     return changed and f"this run goes on with other versions than before: {one_line(changed, 400)}"
