@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from ..agents.requests import ModelWork
 from ..envs.generated import kind_in_words
 from ..lm.create import hush
-from ..metrics import wilson
 from ..trainers.processes import is_first
+from ..trainers.results import EvaluationResult, StageResult, UpdateEvaluation, from_json
 from ..trajectory import Step, Trajectory
 from .tables import Table, format_cells, numeric_columns, one_line, visible
 from .training_record import number
@@ -440,28 +440,30 @@ _STAGES = (
 """What a line says of a stage: the first of these whose numbers are known."""
 
 
-def stage_line(result: Mapping[str, Any]) -> str:
+def stage_line(measures: Mapping[str, Any]) -> str:
     """Return what a stage came to, in a line."""
+    result = from_json(StageResult, measures)
     parts = []
-    for split, evaluated in result.get("splits", {}).items():
-        success = f"{100 * evaluated['success']:.1f} % of {evaluated['episodes']} succeeded"
-        parts.append(f"{split} {success}{_on(evaluated)}")
+    for split, evaluated in result.evaluation.splits.items():
+        if evaluated.success is not None:
+            success = f"{100 * evaluated.success:.1f} % of {evaluated.episodes} succeeded"
+            parts.append(f"{split} {success}{_on(evaluated)}")
     if not parts:
-        parts += _stage_numbers(result)
-    if "seconds" in result:
-        parts.append(f"{result['seconds']:,.1f} s")
+        parts += _stage_numbers(result, measures)
+    if result.seconds is not None:
+        parts.append(f"{result.seconds:,.1f} s")
     return ", ".join(parts)
 
 
-def _stage_numbers(result: Mapping[str, Any]) -> list[str]:
+def _stage_numbers(result: StageResult, measures: Mapping[str, Any]) -> list[str]:
     """Return the first of `_STAGES` whose numbers a stage has; nothing where it has those of none."""
-    numbers = {**result.get("counts", {}), **result}
-    if "success" in result:
-        numbers["percent"] = 100 * result["success"]
-    if "k" in result:
-        numbers["depths"] = ", ".join(f"{count} of K={k}" for k, count in result["k"].items())
+    numbers = {**result.labeling.counts, **measures}
+    if result.played.success is not None:
+        numbers["percent"] = 100 * result.played.success
+    if "k" in measures:  # of ITP's own
+        numbers["depths"] = ", ".join(f"{count} of K={k}" for k, count in measures["k"].items())
 
-    losses = [line["loss"] for line in result.get("log") or [] if "loss" in line]
+    losses = [line["loss"] for line in result.fit.log if "loss" in line]
     numbers["loss"] = f", loss {losses[-1]:.3f}" if losses else ""
     for template in _STAGES:
         with suppress(KeyError):  # of a number that this stage has not
@@ -469,9 +471,9 @@ def _stage_numbers(result: Mapping[str, Any]) -> list[str]:
     return []
 
 
-def _on(result: Mapping[str, Any]) -> str:
+def _on(result: EvaluationResult | UpdateEvaluation) -> str:
     """Return that these are generated tasks, if they are."""
-    kind = kind_in_words(number(result, "tasks"), number(result, "generated_tasks"))
+    kind = kind_in_words(result.tasks, result.generated_tasks)
     return f" ({kind})" if kind else ""
 
 
@@ -497,8 +499,7 @@ def _update_measures(event: Mapping[str, Any]) -> str:
 
 
 def _evaluation_line(event: Mapping[str, Any]) -> str:
-    n = int(event["n"])
-    rate = wilson(round(event["success"] * n) / max(n, 1), n)
-    score = number(event, "score")
-    line = f"evaluation after update {event['update']}: {event['split']} {rate}{_on(event)}"
+    result = from_json(UpdateEvaluation, event)
+    score = result.score
+    line = f"evaluation after update {result.update}: {result.split} {result.rate}{_on(result)}"
     return line if score is None else f"{line}, score {score:.3f}"

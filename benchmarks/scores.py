@@ -31,7 +31,7 @@ from ..trainers.evaluation import (
     scores_of,
     tasks_of_transitions,
 )
-from ..trainers.results import to_json
+from ..trainers.results import PredictionReport, to_json
 from ..worldmodel import Transition, WorldModel
 from .answers import CHECKER, Answers, is_blank
 from .display import Display
@@ -461,28 +461,26 @@ def read_transitions(path: Path, env_id: str) -> tuple[list[Transition], str | N
     return transitions, tasks_of_transitions(path)
 
 
-def world_model_table(title: str, scores: Mapping[str, Any]) -> Table:
+def world_model_table(title: str, report: PredictionReport) -> Table:
     """Return the scores of a world model as a table, by kinds of transitions that there are."""
-    parts = {
-        "nonempty": "those that change a fact",
-        "all": "all",
-        "predictable": "those whose facts can be foreseen",
-        "unpredictable": "the others",
+    groups = {
+        "those that change a fact": report.nonempty,
+        "all": report.all,
+        "those whose facts can be foreseen": report.predictable,
+        "the others": report.unpredictable,
     }
     rows = []
-    for key, name in parts.items():
-        part = scores[key]
-        if part["n"]:
-            rows.append((name, part["n"], part["delta_f1"], part["stderr"], part["exact_text"]))
+    for name, group in groups.items():
+        if group.n:
+            rows.append((name, group.n, group.delta_f1, group.stderr, group.exact_text))
 
-    refusals = scores["refusals"]
-    precision = _percent(refusals["precision"])
-    recall = _percent(refusals["recall"])
+    refusals = report.refusals
     note = (
-        f"Unreadable predictions: {100 * (scores['parse_failure_rate'] or 0):.1f} %. "
-        f"That nothing changes is predicted {refusals['foreseen']:,} times (right: {precision}) "
-        f"and happens {refusals['real']:,} times (predicted: {recall}). "
-        f"Fingerprint of the transitions: {scores['fingerprint']}."
+        f"Unreadable predictions: {100 * (report.parse_failure_rate or 0):.1f} %. "
+        f"That nothing changes is predicted {refusals.foreseen:,} times "
+        f"(right: {_percent(refusals.precision)}) "
+        f"and happens {refusals.real:,} times (predicted: {_percent(refusals.recall)}). "
+        f"Fingerprint of the transitions: {report.fingerprint}."
     )
     return Table(title, ("transitions", "n", "Delta-F1", "s.e.", "same text"), tuple(rows), note)
 

@@ -257,17 +257,18 @@ class ScoreWorldModel(ModelOptions):
     def _print(self, result: Mapping[str, Any], name: str | None) -> None:
         from ..benchmarks.display import print_table
         from ..benchmarks.scores import unreadable_examples, world_model_table
+        from ..trainers.results import PredictionReport, from_json
 
-        scores = result["scores"]
-        if not scores["transitions"]:
+        report = from_json(PredictionReport, result["scores"])
+        if not report.transitions:
             return
 
         env_and_split = ", ".join(filter(None, (self.env, result["split"])))
         transitions = "transitions"
         if not result["complete"]:
-            transitions = f"the first {scores['transitions']:,} transitions"
+            transitions = f"the first {report.transitions:,} transitions"
         title = f"{name} on {env_and_split}: {transitions} of {result['tasks'] or 'unknown tasks'}"
-        print_table(world_model_table(title, scores))
+        print_table(world_model_table(title, report))
         for line in unreadable_examples(result):
             print(line)
         if self.out is not None:
