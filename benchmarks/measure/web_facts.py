@@ -12,6 +12,7 @@ not comap's, to show why facts stay when one leaves a page.
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import statistics
 from collections import defaultdict
@@ -36,59 +37,68 @@ from comap.worldmodel import (
     ask,
 )
 
-ENV, STEPS = "comap/Web-v0", 15
+ENV = "comap/Web-v0"
+STEPS = 15
 OUT = Path(comap.benchmarks.__file__).parent / "results" / "web_facts.json"
 STRUCTURE = frozenset(("at", "query", "title", "opened", "done"))
+"""Kinds of facts that say where one is, and not what a page has on it."""
 
 
-class Seen(NamedTuple):
+class Step(NamedTuple):
     """A transition: the query, what was observed, and what the oracle said would be."""
 
     query: Query
     observation: str
     oracle: str
     reveals: bool
+    """whether it shows what nobody can foresee"""
 
 
-def played(split: str, episodes: int, seed: int = 0) -> list[Seen]:
+def played(split: str, episodes: int, seed: int = 0) -> list[Step]:
     """Play episodes, half by the expert and half at random, and return their transitions."""
     env: Any = gymnasium.make(ENV, split=split, max_episode_steps=STEPS).unwrapped
-    oracle, rng, seen = OracleWorldModel(), random.Random(seed), list[Seen]()
+    oracle = OracleWorldModel()
+    rng = random.Random(seed)
+    steps: list[Step] = []
     for task in evenly(env.tasks.ids, episodes):
         _, info = env.reset(options={"task": task})
-        ended = False
-        while not ended and info["step"] < STEPS:
-            belief, listed = info["facts"], info["admissible_actions"]
+        terminated = False
+        while not terminated and info["step"] < STEPS:
+            belief = info["facts"]
+            actions = info["admissible_actions"]
             at_random = rng.random() < 0.5
-            action = rng.choice(listed) if at_random and listed else env.expert_action()
+            action = rng.choice(actions) if at_random and actions else env.expert_action()
             if at_random and action.startswith("stop"):
                 continue  # else most episodes end at once
-            query = Query(ENV, info["goal"], env.history(), belief, action, listed)
+
+            query = Query(ENV, info["goal"], env.history(), belief, action, actions)
             oracle.ground(env)
-            (said,) = ask(oracle, [query])
-            observation, _, ended, _, info = env.step(action)
-            told = env.canonicalizer.reveals(
+            (prediction,) = ask(oracle, [query])
+            observation, _, terminated, _, info = env.step(action)
+            reveals = env.canonicalizer.reveals(
                 query.goal, query.history, belief, action, info["facts"]
             )
-            seen.append(Seen(query, observation, said.observation, told))
-    return seen
+            steps.append(Step(query, observation, prediction.observation, reveals))
+    return steps
 
 
-def predictions(seen: Sequence[Seen], learned: Sequence[Seen]) -> dict[str, list[str]]:
+def predictions(steps: Sequence[Step], learned: Sequence[Step]) -> dict[str, list[str]]:
     """Return what each model and each guess says of each transition."""
     retrieval = RetrievalWorldModel()
-    retrieval.fit(Transition(one.query, one.observation) for one in learned)
-    queries = [one.query for one in seen]
-    looks: dict[str, list[str]] = defaultdict(list)
-    for one in seen:
-        looks[_look(one.observation)].append(one.observation)
+    retrieval.fit(Transition(step.query, step.observation) for step in learned)
+    queries = [step.query for step in steps]
+
+    observations = [step.observation for step in steps]
+    same_look: dict[str, list[str]] = defaultdict(list)
+    for observation in observations:
+        same_look[_look(observation)].append(observation)
     rng = random.Random(1)
     return {
-        "null": [said.observation for said in ask(NullWorldModel(), queries)],
-        "address": [_first(one.observation) for one in seen],
-        "same look": [_other(one.observation, looks, rng) for one in seen],
-        "retrieval": [said.observation for said in ask(retrieval, queries)],
-        "oracle": [one.oracle for one in seen],
+        "null": [prediction.observation for prediction in ask(NullWorldModel(), queries)],
+        "address": list(map(_first, observations)),
+        "same look": [_other(observation, same_look, rng) for observation in observations],
+        "retrieval": [prediction.observation for prediction in ask(retrieval, queries)],
+        "oracle": [step.oracle for step in steps],
     }
 
 
@@ -99,28 +109,33 @@ def _first(observation: str) -> str:
 
 
 def _look(observation: str) -> str:
+    """Return host and path of a page: pages of one look differ in what follows the question mark."""
     return observation.split("\n", 1)[0].partition("?")[0]
 
 
-def _other(observation: str, looks: Mapping[str, Sequence[str]], rng: random.Random) -> str:
+def _other(observation: str, same_look: Mapping[str, Sequence[str]], rng: random.Random) -> str:
     """Return another page of the same host and path, or of any where there is no other."""
-    others = [one for one in looks[_look(observation)] if _first(one) != _first(observation)]
-    return rng.choice(others or [one for ones in looks.values() for one in ones])
+    address = _first(observation)
+    others = [page for page in same_look[_look(observation)] if _first(page) != address]
+    return rng.choice(others or list(itertools.chain.from_iterable(same_look.values())))
 
 
 def of_page(state: State) -> State:
     """Return only what a belief says of the present page."""
     belief = grouped(state.facts)
-    here = belief.pages.get(page_here(belief))
-    return State(belief.here | belief.end | (here.facts if here else frozenset()), state.parsed)
+    page = belief.pages.get(page_here(belief))
+    page_facts = page.facts if page else frozenset()
+    return State(belief.here | belief.end | page_facts, state.parsed)
 
 
 def of_kind(structural: bool) -> Callable[[State], State]:
-    def kept(state: State) -> State:
+    """Return a view that has structural facts alone, or content alone."""
+
+    def view(state: State) -> State:
         facts = (fact for fact in state.facts if (fact[0] in STRUCTURE) is structural)
         return State(frozenset(facts), state.parsed)
 
-    return kept
+    return view
 
 
 VIEWS: Mapping[str, Callable[[State], State]] = {
@@ -131,74 +146,87 @@ VIEWS: Mapping[str, Callable[[State], State]] = {
 }
 
 
-def scores(seen: Sequence[Seen], said: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+class ScoredStep(NamedTuple):
+    """The beliefs before a transition, after what was predicted, and after what was observed."""
+
+    before: State
+    predicted: State
+    observed: State
+    reveals: bool
+
+
+def scores(steps: Sequence[Step], predicted: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """Return mean Delta-F1 over the transitions that changed something, by model, view and subset."""
     env: Any = gymnasium.make(ENV).unwrapped
-    found: dict[str, Any] = {}
-    for name, texts in said.items():
-        update = env.canonicalizer.update
-        rows = [
-            (
-                one,
-                one.query.state,
-                *(update(one.query.state, one.query.action, text) for text in both),
-            )
-            for one, text in zip(seen, texts, strict=True)
-            for both in [(text, one.observation)]
-        ]
+    update = env.canonicalizer.update
+    cells: dict[str, Any] = {}
+    for name, texts in predicted.items():
+        scored = []
+        for step, text in zip(steps, texts, strict=True):
+            state = step.query.state
+            action = step.query.action
+            predicted_state = update(state, action, text)
+            observed_state = update(state, action, step.observation)
+            scored.append(ScoredStep(state, predicted_state, observed_state, step.reveals))
+
+        foreseeable = [step for step in scored if not step.reveals]
         for view, keep in VIEWS.items():
-            for subset, counts in (("", True), (", foreseeable", False)):
+            for subset, counted in (("", scored), (", foreseeable", foreseeable)):
                 report = delta_f1_report(
-                    tuple(map(keep, row)) for one, *row in rows if counts or not one.reveals
+                    (keep(step.before), keep(step.predicted), keep(step.observed))
+                    for step in counted
                 )
-                cell = found.setdefault(view + subset, {"n": report.n_nonempty})
+                cell = cells.setdefault(view + subset, {"n": report.n_nonempty})
                 cell[name] = round(report.nonempty_mean, 4)
-    return found
+    return cells
 
 
 def measured(episodes: int) -> dict[str, Any]:
     """Return the result."""
-    seen, learned = played("test", episodes), played("train", episodes, seed=1)
-    moved = [
-        {view: len(diff(keep(one.query.state), keep(after))) for view, keep in VIEWS.items()}
-        for one, after in ((one, _after(one)) for one in seen)
-        if ("at",) in {fact[:1] for fact in diff(one.query.state, after).added}
-    ]
-    sizes = {
-        view: {
-            "median": statistics.median(row[view] for row in moved),
-            "max": max(row[view] for row in moved),
-        }
-        for view in VIEWS
-    }
+    steps = played("test", episodes)
+    learned = played("train", episodes, seed=1)
+    navigations = _changes_of_navigations(steps)
+    sizes = {}
+    for view in VIEWS:
+        changes = [changes_of_views[view] for changes_of_views in navigations]
+        sizes[view] = {"median": statistics.median(changes), "max": max(changes)}
+
     return {
-        "transitions": len(seen),
-        "revealing": sum(one.reveals for one in seen),
-        "navigations": len(moved),
+        "transitions": len(steps),
+        "revealing": sum(step.reveals for step in steps),
+        "navigations": len(navigations),
         "changed_per_navigation": sizes,
-        "delta_f1": scores(seen, predictions(seen, learned)),
+        "delta_f1": scores(steps, predictions(steps, learned)),
     }
 
 
-def _after(one: Seen) -> State:
+def _changes_of_navigations(steps: Sequence[Step]) -> list[dict[str, int]]:
+    """Return how many facts of each view change where the agent comes to another page."""
     env: Any = gymnasium.make(ENV).unwrapped
-    state: State = env.canonicalizer.update(one.query.state, one.query.action, one.observation)
-    return state
+    navigations = []
+    for step in steps:
+        before = step.query.state
+        after = env.canonicalizer.update(before, step.query.action, step.observation)
+        if any(fact[0] == "at" for fact in diff(before, after).added):
+            changes = {view: len(diff(keep(before), keep(after))) for view, keep in VIEWS.items()}
+            navigations.append(changes)
+    return navigations
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--episodes", type=int, default=120, help="of each split (default: 120)")
     parser.add_argument("--out", type=Path, default=OUT)
-    given = parser.parse_args()
-    head = {
+    options = parser.parse_args()
+    result = {
         "benchmark": "facts of web pages",
         "env": ENV,
         "split": "test",
-        "episodes": given.episodes,
+        "episodes": options.episodes,
+        **circumstances(("gymnasium", "numpy", "rapidfuzz")),
+        **measured(options.episodes),
     }
-    about = circumstances(("gymnasium", "numpy", "rapidfuzz"))
-    write_result(given.out, head | about | measured(given.episodes))
+    write_result(options.out, result)
 
 
 if __name__ == "__main__":
