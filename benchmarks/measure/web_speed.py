@@ -27,7 +27,8 @@ from comap.envs.web.chromium import Chromium
 from comap.envs.web.pages import Page, checkbox, form, heading, link, rows, text, to_html
 from comap.envs.web.sites import Request, Response, World
 
-NODES, CONTEXTS, REPEATS = 436, 16, 30
+CONTEXTS = 16
+REPEATS = 30
 PROGRAM = "benchmarks/measure/web_speed.py (not in the package)"
 
 
@@ -38,8 +39,8 @@ class OnePage(World):
         super().__init__(0)
         items = [(link(f"Thing {n}", f"/item?id={n}"), text(f"Price: {n}.00")) for n in range(39)]
         boxes = [checkbox(f"Box {n}", f"b{n}") for n in range(20)]
-        more = [text(f"Note {n}") for n in range(6)]
-        self.page = Page("Things", (heading("Things"), rows(items), form("/s", *boxes), *more))
+        notes = [text(f"Note {n}") for n in range(6)]
+        self.page = Page("Things", (heading("Things"), rows(items), form("/s", *boxes), *notes))
 
     def answer(
         self, states: Mapping[str, Any], request: Request
@@ -52,65 +53,80 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--browser", nargs="*", default=[find_program(None)])
     parser.add_argument("--browsergym", help="Python of an environment that has BrowserGym")
-    given = parser.parse_args()
-    result: dict[str, Any] = {"benchmark": "web_speed", "program": PROGRAM, "units": "ms"}
-    result |= circumstances(("gymnasium", "playwright")) | {"load": psutil.getloadavg()}
-    result["twin"] = twin()
-    result["chromium"] = {}
-    for program in given.browser:
+    options = parser.parse_args()
+
+    result: dict[str, Any] = {
+        "benchmark": "web_speed",
+        "program": PROGRAM,
+        "units": "ms",
+        **circumstances(("gymnasium", "playwright")),
+        "load": psutil.getloadavg(),
+        "twin": twin(),
+        "chromium": {},
+    }
+    for program in options.browser:
         result["chromium"][Path(program).name] = chromium(program)
         close_all()
-    if given.browsergym:
-        result["browsergym"] = browsergym(given.browsergym, given.browser[0])
-    write_result(given.out, result)
+    if options.browsergym:
+        result["browsergym"] = browsergym(options.browsergym, options.browser[0])
+    write_result(options.out, result)
 
 
 def twin() -> dict[str, Any]:
     """Return the time of steps of the expert with facts, score and admissible actions, and of resets."""
     env = gymnasium.make("comap/Web-v0", split="test").unwrapped
-    steps, resets = list[float](), list[float]()
+    step_times: list[float] = []
+    reset_times: list[float] = []
     for task in evenly(env.tasks.ids, 60):
-        for first in (True, False):  # the first time the task is made
-            began = time.perf_counter()
+        for is_first in (True, False):  # the first time the task is made
+            start = time.perf_counter()
             env.reset(options={"task": task})
-            if not first:
-                resets.append(1_000 * (time.perf_counter() - began))
+            if not is_first:
+                reset_times.append(1_000 * (time.perf_counter() - start))
+
             terminated = False
             while not terminated:
                 action = env.expert_action()
-                began = time.perf_counter()
+                start = time.perf_counter()
                 *_, terminated, _, _ = env.step(action)
-                if not first:
-                    steps.append(1_000 * (time.perf_counter() - began))
-    return {"step": spread(steps), "reset": spread(resets), "steps": len(steps)}
+                if not is_first:
+                    step_times.append(1_000 * (time.perf_counter() - start))
+    return {"step": spread(step_times), "reset": spread(reset_times), "steps": len(step_times)}
 
 
 def chromium(program: str) -> dict[str, Any]:
     """Return what a browser takes for an observation, a click, a page and a reset; and memory."""
     world = OnePage()
     engine = Chromium(program)
-    began = time.perf_counter()
+    start = time.perf_counter()
     engine.open(world, "shop.test/")
-    found: dict[str, Any] = {"version": engine.version}
-    found["start"] = 1_000 * (time.perf_counter() - began)
+    start_time = 1_000 * (time.perf_counter() - start)
+    # Recorded, since an observation takes longer the more nodes there are.
     tree = engine._do(lambda: engine.tab.send("Accessibility.getFullAXTree"))["nodes"]
-    found["nodes"] = len(tree)
-    box, thing = _move("click [checkbox 'Box 10']"), _move("click [link 'Thing 3']")
-    found |= {
+
+    box = _move("click [checkbox 'Box 10']")
+    thing = _move("click [link 'Thing 3']")
+    measured: dict[str, Any] = {
+        "version": engine.version,
+        "start": start_time,
+        "nodes": len(tree),
         "observation": _timed(lambda: engine._do(engine._look)),
         "click": _timed(lambda: engine.act(box)),
         "click_that_loads": _timed(lambda: engine.act(thing)),
         "reset": _timed(lambda: engine.open(world, "shop.test/")),
     }
-    others = [Chromium(program) for _ in range(CONTEXTS - 1)]
-    for other in others:
-        other.open(world, "shop.test/")
+
+    # All contexts are of one browser, whose processes they share.
+    engines = [engine]
+    for _ in range(CONTEXTS - 1):
+        engines.append(Chromium(program))
+        engines[-1].open(world, "shop.test/")
     pids = [engine.browser.pid]
     pids += [child.pid for child in psutil.Process(pids[0]).children(recursive=True)]
-    found["contexts"] = CONTEXTS
-    found["memory_mib"] = sum(map(_pss, pids))
-    found["processes"] = len(pids)
-    return found
+    measured["contexts"] = CONTEXTS
+    measured["memory_mib"] = sum(map(_pss, pids))
+    measured["processes"] = len(pids)
+    return measured
 
 
 def _move(action: str) -> Move:
@@ -121,13 +137,15 @@ def _move(action: str) -> Move:
 
 def _timed(call: Callable[[], object]) -> dict[str, Any]:
     """Return wall times of repeats, and their mean CPU time, in milliseconds."""
+    # The first call starts what the others find running.
     call()
-    walls, before = list[float](), _cpu()
+    wall_times = []
+    cpu_before = _cpu()
     for _ in range(REPEATS):
-        began = time.perf_counter()
+        start = time.perf_counter()
         call()
-        walls.append(1_000 * (time.perf_counter() - began))
-    return {"wall": spread(walls), "cpu": 1_000 * (_cpu() - before) / REPEATS}
+        wall_times.append(1_000 * (time.perf_counter() - start))
+    return {"wall": spread(wall_times), "cpu": 1_000 * (_cpu() - cpu_before) / REPEATS}
 
 
 def _cpu() -> float:
@@ -151,6 +169,7 @@ def _pss(pid: int) -> float:
     return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
+# Run by another Python, which has BrowserGym and the Playwright that it wants.
 BROWSERGYM = """
 import json, sys, time
 from browsergym.core.env import BrowserEnv
@@ -195,17 +214,17 @@ def browsergym(python: str, program: str) -> dict[str, Any]:
         place = Path(folder) / "chromium-1117" / "chrome-linux"  # where its Playwright looks
         place.mkdir(parents=True)
         (place / "chrome").symlink_to(program)
-        done = subprocess.run(
+        process = subprocess.run(
             [python, "-c", BROWSERGYM, str(page)],
             env={"PLAYWRIGHT_BROWSERS_PATH": folder, "PATH": "/usr/bin:/bin", "HOME": folder},
             capture_output=True,
             text=True,
             timeout=300,
         )
-        if done.returncode:
-            raise RuntimeError(done.stderr[-2_000:])
-        found = json.loads(done.stdout.splitlines()[-1])
-    return {"step": spread(found["steps"]), "reset": spread(found["resets"])}
+        if process.returncode:
+            raise RuntimeError(process.stderr[-2_000:])
+        times = json.loads(process.stdout.splitlines()[-1])
+    return {"step": spread(times["steps"]), "reset": spread(times["resets"])}
 
 
 if __name__ == "__main__":
