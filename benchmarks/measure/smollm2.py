@@ -81,14 +81,14 @@ def main() -> None:
     # Enough steps of an episode to see what a model writes, and few enough for two cores.
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--env", nargs="+", default=list(ENVIRONMENTS))
-    given = parser.parse_args()
+    options = parser.parse_args()
 
-    lm = HFLanguageModel(given.model, name="SmolLM2-135M-Instruct")
-    settings = {"tasks": given.tasks, "steps": given.steps, "draft_tokens": DRAFT_TOKENS}
+    lm = HFLanguageModel(options.model, name="SmolLM2-135M-Instruct")
+    settings = {"tasks": options.tasks, "steps": options.steps, "draft_tokens": DRAFT_TOKENS}
     result: dict[str, Any] = {"settings": settings, "rows": [], **circumstances(PACKAGES)}
-    for row in rows(lm, given.env, given.tasks, given.steps):
+    for row in rows(lm, options.env, options.tasks, options.steps):
         result["rows"].append(row)
-        write_result(given.out, result)
+        write_result(options.out, result)
         print(row["env"], row["decoding"], row["summary"]["success"], flush=True)
 
 

@@ -46,6 +46,7 @@ def tokenizer_of(fields: Any) -> Any:
     def contents(name: str) -> Any:
         return fields[f"tokenizer.{name}"].contents()
 
+    # Numbers are split into digits before anything else, as the model learned them.
     tokens = contents("ggml.tokens")
     vocabulary = {token: number for number, token in enumerate(tokens)}
     merges = [tuple(pair.split(" ")) for pair in contents("ggml.merges")]
@@ -58,6 +59,7 @@ def tokenizer_of(fields: Any) -> Any:
     )
     tokenizer.decoder = decoders.ByteLevel()
 
+    # Control tokens are found whole, before text is split.
     kinds = contents("ggml.token_type")
     control = [token for token, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL]
     tokenizer.add_special_tokens(
@@ -85,16 +87,25 @@ def convert(file: Path, out: Path) -> None:
     loaded = AutoModelForCausalLM.from_pretrained(
         file.parent, gguf_file=file.name, dtype=torch.float32
     )
-    of_the_file = ("quantization_config", "_name_or_path", "transformers_version", "model_type")
+    # What the configuration says of the file, and not of the model.
     settings = loaded.config.to_dict()
-    kept = {name: value for name, value in settings.items() if name not in (*of_the_file, "dtype")}
+    for name in (
+        "quantization_config",
+        "_name_or_path",
+        "transformers_version",
+        "model_type",
+        "dtype",
+    ):
+        settings.pop(name, None)
+    # <|im_start|>, and <|im_end|> also to fill up with.
     ends = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2}
-    config = LlamaConfig(**{**kept, **ends, "architectures": ["LlamaForCausalLM"]})
+    config = LlamaConfig(**{**settings, **ends, "architectures": ["LlamaForCausalLM"]})
 
     model = LlamaForCausalLM(config).to(torch.float32)
-    missing = model.load_state_dict(loaded.state_dict(), strict=False)
-    if missing.unexpected_keys or set(missing.missing_keys) - {"lm_head.weight"}:
-        raise SystemExit(f"expected the weights of a Llama in {file.name}, found {missing}")
+    # The head is tied to the embedding, and so has no weights of its own in the file.
+    differing_keys = model.load_state_dict(loaded.state_dict(), strict=False)
+    if differing_keys.unexpected_keys or set(differing_keys.missing_keys) - {"lm_head.weight"}:
+        raise SystemExit(f"expected the weights of a Llama in {file.name}, found {differing_keys}")
     model.tie_weights()
     model.generation_config = GenerationConfig(**ends)
     model.save_pretrained(out)
@@ -105,12 +116,12 @@ def main() -> int:
     """Download and convert."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("out", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         file = download(Path(folder))
         if file is None:
             return UNAVAILABLE
-        convert(file, given.out)
+        convert(file, options.out)
     return 0
 
 
