@@ -18,7 +18,7 @@ from .objects import WrittenObject, action_in, joined_action, member, object_at,
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.]*\w)")
 _OUT_OF_TEN = re.compile(r"\s{0,3}(?:/|out\s{1,3}of)\s{0,3}(?P<whole>10{1,2})\b", re.IGNORECASE)
 _EDGES = "\"'`*“”‘’" + "".join(filter(str.isspace, map(chr, range(0x3001))))
-_LONGEST = 1000
+_LONGEST = 1000  # characters of an action: what is longer is a text that somebody forgot to end
 
 
 def clean_action(text: str) -> str | None:
@@ -37,8 +37,9 @@ def number_in(text: str, low: float, high: float) -> float | None:
     number = _NUMBER.search(text[:_LONGEST])
     if number is None:
         return None
-    is_percentage = text[number.end() :].lstrip(" ").startswith("%")
-    value = float(number[0]) / (100 if is_percentage else 1)
+    value = float(number[0])
+    if text[number.end() :].lstrip(" ").startswith("%"):
+        value /= 100
     return min(max(value, low), high)
 
 
@@ -105,8 +106,8 @@ def parse_action(text: str, admissible: Sequence[str] | None = None) -> str | No
         >>> parse_action("I had better open Fridge 1.", ["open fridge 1", "look"])
         'open fridge 1'
     """
-    written = find_action(text, admissible)
-    return None if written is None else written.action
+    found_action = find_action(text, admissible)
+    return None if found_action is None else found_action.action
 
 
 def find_action(text: str, admissible: Sequence[str] | None = None) -> WrittenAction | None:
@@ -117,13 +118,14 @@ def find_action(text: str, admissible: Sequence[str] | None = None) -> WrittenAc
     if announced is not None or not admissible:
         return announced
 
-    # No label: the one admissible action that the reply names, if it is one.
+    # No label: the one admissible action that the reply names, if it is one. Of two that it names
+    # none is taken: which one was meant would be a guess.
     reply = spoken.text[: spoken.limit]
-    named = only_named(reply, admissible)
-    if named is None:
+    mention = only_named(reply, admissible)
+    if mention is None:
         return None
-    is_all = (clean_action(reply) or "").casefold() == named.action.casefold()
-    return WrittenAction(*named, "" if is_all else reply.strip())
+    is_all = (clean_action(reply) or "").casefold() == mention.action.casefold()
+    return WrittenAction(*mention, "" if is_all else reply.strip())
 
 
 def spoken_part(text: str) -> str:
@@ -137,15 +139,21 @@ def _announced(
     spoken: _Spoken, admissible: Sequence[str], kinds: Sequence[str]
 ) -> WrittenAction | None:
     """Return the first action that a label, an object or a tag announces."""
-    places: list[tuple[int, _Reads, Any]] = [
-        (field.start, _labelled, field) for field in spoken.fields if field.name in kinds
-    ]
-    for written in objects_in(spoken.text, spoken.limit):
-        places.append((written.start, partial(_in_object, kinds=kinds), written))
+    places: list[tuple[int, _Reads, Any]] = []
+    for field in spoken.fields:
+        if field.name in kinds:
+            places.append((field.start, _labelled, field))
+    for json_object in objects_in(spoken.text, spoken.limit):
+        places.append((json_object.start, partial(_in_object, kinds=kinds), json_object))
+
+    # Only so many tags are tried: a reply that repeats one a thousand times must not cost a thousand
+    # searches.
     if "action" in kinds:
         for tag in islice(_TAGGED.finditer(spoken.text, 0, spoken.limit), _TAGS_TRIED):
             places.append((tag.start(), _in_tag, tag))
 
+    # Of several steps the first: the next ones answer observations that the reply cannot know. A
+    # place without an action in it (a form's own words) is passed over.
     for start, read, place in sorted(places, key=lambda place: place[0]):
         action = read(spoken, place, admissible)
         if action is not None:
@@ -170,18 +178,23 @@ def _labelled(spoken: _Spoken, field: Field, admissible: Sequence[str]) -> Writt
     """Return the action behind a label."""
     text = spoken.text
     start, end = text_span(text, field, spoken.limit)
+
+    # On a line below the label the action may be the entry of a list.
     if start > field.after and "\n" in text[field.after : start]:
         bullet = _BULLET.match(text, start, end)
-        start = bullet.end() if bullet is not None else start
+        if bullet is not None:
+            start = bullet.end()
 
+    # Markup within markup: an object or a tag behind the label says more exactly what the action is.
     action = _object_behind(spoken, start, end, admissible)
     if action is not None:
         return action
 
     tag = _TAGGED.match(text, _first_letter(text, start, end), end)
-    action = None if tag is None else _in_tag(spoken, tag, admissible)
-    if action is not None:
-        return action
+    if tag is not None:
+        action = _in_tag(spoken, tag, admissible)
+        if action is not None:
+            return action
 
     action = _resolved(spoken, start, end, admissible)
     return None if action is None else _with_input(spoken, field, action, admissible)
@@ -198,15 +211,19 @@ def _object_behind(
 ) -> WrittenAction | None:
     """Return the action that a JSON object tells with which a part of a reply begins."""
     first = _first_letter(spoken.text, start, end)
-    written = object_at(spoken.text, first) if spoken.text.startswith("{", first) else None
-    return None if written is None else _in_object(spoken, written, admissible, ACTIONS)
+    if not spoken.text.startswith("{", first):
+        return None
+    json_object = object_at(spoken.text, first)
+    return None if json_object is None else _in_object(spoken, json_object, admissible, ACTIONS)
 
 
 def _with_input(
     spoken: _Spoken, field: Field, action: WrittenAction, admissible: Sequence[str]
 ) -> WrittenAction:
     """Return an action with what ``Action Input:`` gives on the lines below it."""
-    next_field = next((other for other in spoken.fields if other.start >= field.end), None)
+    # Tool-using models were trained on LangChain's form of ReAct: the tool's name behind "Action:",
+    # its arguments behind "Action Input:".
+    next_field = next((later for later in spoken.fields if later.start >= field.end), None)
     if next_field is None or next_field.name != "action input":
         return action
     if clean_action(spoken.text[action.end : next_field.start]) is not None:
@@ -214,11 +231,16 @@ def _with_input(
 
     start, end = text_span(spoken.text, next_field, spoken.limit)
     line = spoken.text[start:end].strip(_EDGES)
+    arguments: Any = line
     is_object = line.startswith("{")
-    written = object_at(spoken.text, spoken.text.find(line, start)) if is_object else None
-    arguments = line if written is None else written.data
+    if is_object:
+        json_object = object_at(spoken.text, spoken.text.find(line, start))
+        if json_object is not None:
+            arguments = json_object.data
+
+    # Arguments in words may be a remark as well: then only the list of actions can tell.
     joined = clean_action(joined_action(action.action, arguments, admissible))
-    if joined is None or not (is_object or joined in admissible):  # words: the list decides
+    if joined is None or not (is_object or joined in admissible):
         return action
     return action._replace(action=joined)
 
@@ -241,16 +263,19 @@ def _resolved(
 
 def _meant(text: str, admissible: Sequence[str]) -> WrittenAction | None:
     """Return the action that a text is, an admissible one if it means one."""
-    value = clean_action(text)
-    inner = text.strip(_EDGES) if value is None else value
+    cleaned = clean_action(text)
+    inner = text.strip(_EDGES) if cleaned is None else cleaned
     start = text.find(inner)
-    named = meant_action(inner, admissible) if inner and admissible else None
-    if named is not None:
-        return WrittenAction(named.action, start + named.start, start + named.end)
 
-    if value is None or _FORM.fullmatch(value):
+    # Also in a text that is too long to be an action: an explanation may follow the one that is meant.
+    if inner and admissible:
+        listed = meant_action(inner, admissible)
+        if listed is not None:
+            return WrittenAction(listed.action, start + listed.start, start + listed.end)
+
+    if cleaned is None or _FORM.fullmatch(cleaned):
         return None
-    bare = _unwrapped(value)
+    bare = _unwrapped(cleaned)
     start = text.index(bare)
     return WrittenAction(bare, start, start + len(bare))
 
@@ -261,32 +286,35 @@ def _unwrapped(action: str) -> str:
     inner = action[1:-1]
     if closing is None or not action.endswith(closing) or len(inner) < 1:
         return action
+
+    # Brackets within belong to an action such as "search[...]", or to a form that was copied.
     if any(sign in inner for sign in "[]<>(){}|") or not inner[:1].isalnum():
         return action
     return clean_action(inner) or action
 
 
 def _in_object(
-    spoken: _Spoken, written: WrittenObject, admissible: Sequence[str], kinds: Sequence[str]
+    spoken: _Spoken, json_object: WrittenObject, admissible: Sequence[str], kinds: Sequence[str]
 ) -> WrittenAction | None:
     """Return the action that a JSON object tells."""
-    action = action_in(written, spoken.text, admissible, kinds)
-    if action is None:
+    text = action_in(json_object, spoken.text, admissible, kinds)
+    if text is None:
         return None
 
-    value = _Spoken(action, (), len(action), spoken.reflecting)
-    meant = _resolved(value, 0, len(action), admissible)
-    if meant is None:
+    # What the member says is read as if it were a reply of its own.
+    inner = _Spoken(text, (), len(text), spoken.reflecting)
+    resolved = _resolved(inner, 0, len(text), admissible)
+    if resolved is None:
         return None
 
     # The value may be written otherwise in JSON: then the object is the place.
-    start = spoken.text.rfind(meant.action, written.start, written.end)
-    end = start + len(meant.action)
+    start = spoken.text.rfind(resolved.action, json_object.start, json_object.end)
+    end = start + len(resolved.action)
     if start < 0:
-        start = written.start
-        end = written.end
-    thought = member(written.data, ("thought", "reflection"))
-    return WrittenAction(meant.action, start, end, thought if isinstance(thought, str) else "")
+        start = json_object.start
+        end = json_object.end
+    thought = member(json_object.data, ("thought", "reflection"))
+    return WrittenAction(resolved.action, start, end, thought if isinstance(thought, str) else "")
 
 
 def _in_tag(spoken: _Spoken, tag: re.Match[str], admissible: Sequence[str]) -> WrittenAction | None:
@@ -295,9 +323,15 @@ def _in_tag(spoken: _Spoken, tag: re.Match[str], admissible: Sequence[str]) -> W
     text = spoken.text
     start = tag.end()
     closing = re.compile(rf"</{name}>", re.IGNORECASE).search(text, start, spoken.limit)
-    line = text.find("\n", start, spoken.limit)
-    end = closing.start() if closing else (spoken.limit if line < 0 else line)
 
+    # A tag that was never closed ends with its line.
+    end = text.find("\n", start, spoken.limit)
+    if closing is not None:
+        end = closing.start()
+    elif end < 0:
+        end = spoken.limit
+
+    # A tool call is JSON or nothing: its bare text would be no action of any environment.
     action = _object_behind(spoken, start, end, admissible)
     if action is not None or name == "tool_call":
         return action
@@ -306,6 +340,7 @@ def _in_tag(spoken: _Spoken, tag: re.Match[str], admissible: Sequence[str]) -> W
     if name not in _OWN_TAGS or (resolved is not None and resolved.action in admissible):
         return resolved
 
+    # In search QA the tags are a part of the action.
     if closing is None or resolved is None:
         return None
     whole = clean_action(text[tag.start() : closing.end()])
@@ -392,8 +427,8 @@ def _final_action(
 
 def _value_of(spoken: _Spoken, name: str) -> str | None:
     """Return what a reply says behind a label, or as a member of an object."""
-    for written in objects_in(spoken.text, spoken.limit):
-        value = member(written.data, (name,))
+    for json_object in objects_in(spoken.text, spoken.limit):
+        value = member(json_object.data, (name,))
         if value is not None:
             return str(value).strip()
 
@@ -422,9 +457,10 @@ def _probability(value: str | None) -> float | None:
         return None
 
     number = _NUMBER.search(value[:_LONGEST])
-    scale = None if number is None else _OUT_OF_TEN.match(value, number.end())
-    if number is not None and scale is not None:
-        return min(max(float(number[0]) / float(scale["whole"]), 0.0), 1.0)
+    if number is not None:
+        scale = _OUT_OF_TEN.match(value, number.end())
+        if scale is not None:
+            return min(max(float(number[0]) / float(scale["whole"]), 0.0), 1.0)
     return number_in(value, 0.0, 1.0)
 
 
@@ -448,8 +484,14 @@ def text_between(text: str, tag: str, *, last: bool = False) -> str | None:
         start = text.rfind(opening, 0, max(text.rfind(closing), 0))
     else:
         start = text.find(opening)
-    end = text.find(closing, start + len(opening)) if start >= 0 else -1
-    return text[start + len(opening) : end].strip() if end >= 0 else None
+    if start < 0:
+        return None
+
+    # The end is looked for behind the opening tag. Upstream looks from the beginning of the reply, and
+    # so finds one that the thought mentioned.
+    start += len(opening)
+    end = text.find(closing, start)
+    return None if end < 0 else text[start:end].strip()
 
 
 def read_tags(env_id: str, reply: str, *, thoughts: bool = False) -> TaggedReply:
@@ -481,18 +523,26 @@ def _outside_thoughts(reply: str) -> str:
 
 
 def _act(spoken: str, reply: str) -> tuple[str | None, bool]:
+    """Return the action of a reply, and whether it keeps the form."""
     action = text_between(spoken, "action")
-    thought = text_between(reply, "think")
     if action is None:
         return None, False
-    return action[:_LONGEST], thought is not None and not _HAN.search(reply)
+
+    # The code that PaW builds on counts a reply without a think block, or with Chinese characters, as
+    # invalid. Its action is taken all the same.
+    thought = text_between(reply, "think")
+    is_valid = thought is not None and not _HAN.search(reply)
+    return action[:_LONGEST], is_valid
 
 
 def _search(spoken: str, reply: str) -> tuple[str | None, bool]:
     """Return the search or the answer of a reply with its tags, and whether it keeps the form."""
-    opened = reply.count("<search>") + reply.count("<answer>")
-    for tag, last in (("search", False), ("answer", True)):
-        text = text_between(spoken, tag, last=last)
+    opening_tags = reply.count("<search>") + reply.count("<answer>")
+
+    # As upstream: a search goes before an answer, the first search counts, and the last answer. Both
+    # tags, or one of them twice, make the reply invalid, not the action.
+    for tag, is_last in (("search", False), ("answer", True)):
+        text = text_between(spoken, tag, last=is_last)
         if text is not None:
-            return f"<{tag}>{text[:_LONGEST]}</{tag}>", opened == 1
+            return f"<{tag}>{text[:_LONGEST]}</{tag}>", opening_tags == 1
     return None, False
