@@ -51,14 +51,17 @@ def briefing_for(view: View, config: AgentConfig) -> Briefing:
 
 def prompts_sha256(config: AgentConfig, briefing: Briefing, env_id: str) -> str:
     """Return a digest of all texts that an agent's prompts are made of, for records."""
+    # Only what agents with these settings read: a change of other prompts is no other condition.
     digest = hashlib.sha256()
     for prompt in packaged_prompts():
-        if _is_used(prompt.path, config):
-            text = prompt.text
-            replacement = Path(config.prompt_folder or "") / prompt.path
-            if config.prompt_folder is not None and replacement.is_file():
+        if not _is_used(prompt.path, config):
+            continue
+        text = prompt.text
+        if config.prompt_folder is not None:
+            replacement = Path(config.prompt_folder) / prompt.path
+            if replacement.is_file():
                 text = replacement.read_text("utf-8")
-            digest.update(f"{prompt.path.as_posix()}\n{text}\n".encode())
+        digest.update(f"{prompt.path.as_posix()}\n{text}\n".encode())
     if config.prompts == "standard":
         digest.update(briefing.replaced(env_id, config.prompt_folder).sha256.encode())
     return digest.hexdigest()
@@ -100,10 +103,13 @@ def _fitting(
     if config.history_turns is not None:
         later = later[max(len(later) - config.history_turns, 0) :]
     later = [turn._replace(action=_short_action(view, config, turn.action or "")) for turn in later]
-    rest = budget  # what the present does not need, up to half of all
+
+    # The last turn is the present, which an agent cannot do without: it is provided for first, with up
+    # to half of all. The goal comes next, then the first observation; the turns between go first.
+    rest = budget
     if later:
-        last = count(later[-1].action or "") + count(later[-1].observation) + overhead
-        rest -= min(last, budget // 2)
+        present = count(later[-1].action or "") + count(later[-1].observation) + overhead
+        rest -= min(present, budget // 2)
     first = cut_text(turns[0].observation, rest * 3 // 4, count)
     if view.goal and view.goal not in first:
         goal_room = rest // 4
@@ -159,6 +165,8 @@ def converse(
         longest = max(view.admissible_actions, key=len)
         reserve += view.count_tokens(f"\nAction: {longest}") + OVERHEAD
 
+    # What every prompt must have is reserved first; the example comes only where there is room left,
+    # and the turns get the rest.
     menu = _menu(view, config) if listing else ""
     if menu:
         reserve += view.count_tokens(menu) + OVERHEAD
@@ -223,6 +231,8 @@ def _menu(view: View, config: AgentConfig) -> str:
         return ""
     actions = text_env_of(view.env_id).action_menu(view.admissible_actions)
     lines = list(actions[:MOST_ACTIONS])
+
+    # Cut by quarters, not line by line: each try counts the tokens of the whole list.
     room = config.max_length // 4
     while lines and view.count_tokens("\n".join(lines)) > room:
         lines = lines[: len(lines) * 3 // 4]
@@ -253,6 +263,8 @@ def _turns_as_messages(
 ) -> list[Message]:
     """Return the episode so far as messages, with the model's own replies where they are known."""
     longest = config.max_length // 8  # a server may not keep to the tokens it was given
+
+    # Replies stand in for the actions of the turns, so that both are cut by the same rule.
     turns = [view.history[0]]
     for step, turn in enumerate(view.history[1:]):
         plain = f"Action: {turn.action}"
@@ -352,6 +364,8 @@ class Draft:
 
 def seed_for(config: AgentConfig, view: View, purpose: str = "") -> int:
     """Return the seed for one request: from the agent's seed, the task, the trial and the step."""
+    # A hash, not a counter: the seed does not depend on what else runs beside this episode, so a run
+    # that is resumed, or played on more machines, samples the same replies.
     request_key = f"{config.seed}\n{view.task}\n{view.trial}\n{view.step}\n{purpose}"
     if view.seed:
         request_key += f"\n{view.seed}"
@@ -415,8 +429,10 @@ def draft_action(
 
 def as_choices(actions: Sequence[str]) -> tuple[tuple[str, ...], int]:
     """Return actions as the choices of a reply, and the most tokens that one takes."""
+    # A blank before each, as after "Action:" in free text; a token has at least a byte.
     texts = tuple(f" {action}" for action in actions)
-    return texts, 8 + max((len(text.encode("utf-8", "replace")) for text in texts), default=0)
+    sizes = [len(text.encode("utf-8", "replace")) for text in texts]
+    return texts, 8 + max(sizes, default=0)
 
 
 def choose_action(
@@ -456,13 +472,16 @@ def choose_action(
 
 def _pick(scores: Scores, config: AgentConfig, seed: int) -> int:
     """Return the best option, or with a temperature one drawn by its probability."""
-    if not all(value < math.inf for tokens in scores.logprobs for value in tokens):
-        raise LanguageModelError("expected log-probabilities of given actions, found inf or nan")
+    for logprobs in scores.logprobs:
+        if not all(value < math.inf for value in logprobs):  # nan is not less either
+            raise LanguageModelError(
+                "expected log-probabilities of given actions, found inf or nan"
+            )
     if config.temperature == 0 or scores.totals[scores.best] == -math.inf:
         return scores.best
 
     totals = scores.totals
-    highest = max(totals)
+    highest = max(totals)  # subtracted, or the exponential of a long action's total would be 0
     weights = [math.exp((total - highest) / config.temperature) for total in totals]
     likeliest_first = sorted(range(len(weights)), key=lambda i: (-weights[i], i))
 
@@ -484,6 +503,9 @@ def _free(
     """Ask for a free text, and once more with a reminder where it has no action."""
     label = "Thought:" if config.asks_for_thought else "Action:"
     lead = label if config.form == "given" else ""
+
+    # One retry, as in CoMap's code. Its purpose differs, and with it its seed: at a temperature the
+    # same seed could give the same text.
     for name in (purpose, f"{purpose}: retry"):
         reply: Completion = yield ask_text(
             view, config, messages, name, config.draft_tokens, STOP, lead
@@ -496,6 +518,8 @@ def _free(
         spoken = spoken_part(text)
         messages = _reminding(view, config, messages, spoken or "...")
 
+    # CoMap's code makes another action of what it cannot read, which hides that the model failed; here
+    # the environment refuses it, and the failure is on record.
     raw = clean_action(spoken[:_LONGEST_RAW]) or "..."
     return Draft(text, raw, False, "free", reply.logprobs)
 
@@ -537,7 +561,7 @@ def roll_out(
     view: View, config: AgentConfig, steps: int, replies: dict[int, str] | None = None
 ) -> Generator[Request, Reply, list[Imagined]]:
     """Imagine steps of the agent's own policy: draft an action, ask what follows, and so on."""
-    greedy = replace(config, temperature=0.0)
+    greedy = replace(config, temperature=0.0)  # the likeliest future, as ITP imagines it
     path: list[Imagined] = []
     while steps > 0 and not (path and ended(path[-1])):
         steps -= 1
@@ -583,6 +607,8 @@ def matching_action(action: str, admissible: Sequence[str] | None, least: float)
     if action in admissible:
         return action, "exact"
 
+    # The fallbacks are those of ITP's released program, in its order: without regard to case, then
+    # the most similar, then the first of the list.
     plain = canonical(action)
     for candidate in admissible:
         if canonical(candidate) == plain:
@@ -620,6 +646,7 @@ def together(
     for index in range(len(parts)):
         go_on(index, None)
 
+    # Sorted, since the order of a batch is on record: it must not depend on who waited longest.
     while waiting:
         requests = dict(sorted(waiting.items()))
         batch: list[Any] = []
