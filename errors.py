@@ -32,6 +32,7 @@ class DataNotFound(CoMapError, FileNotFoundError):
     """A data set, split or file is not on this machine."""
 
     def __str__(self) -> str:
+        # An OSError of two arguments would write them as "[Errno ...]".
         return str(self.args[0]) if self.args else ""
 
 
@@ -136,9 +137,11 @@ def own_place(error: BaseException) -> str:
     for frame, line in walk_tb(error.__traceback__):
         code = frame.f_code
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        known = package == "comap" or package in sys.stdlib_module_names
-        installed = {"site-packages", "dist-packages"} & set(Path(code.co_filename).parts)
-        if not (known or installed):
+        is_library = package == "comap" or package in sys.stdlib_module_names
+        is_installed = {"site-packages", "dist-packages"} & set(Path(code.co_filename).parts)
+
+        # The last one wins: the innermost frame is where the mistake is.
+        if not (is_library or is_installed):
             place = f"{Path(code.co_filename).name}, line {line}, in {code.co_name}"
     return place
 
@@ -167,8 +170,11 @@ def suggest(word: str, known: Iterable[str], limit: int = 8) -> str:
     close = process.extractOne(word[:300], names, scorer=fuzz.ratio, score_cutoff=60)
     if close:
         return f"did you mean {close[0]!r}?"
-    shown = ", ".join(repr(name) for name in names[:limit])
-    return f"known: {shown}" + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+    listing = "known: " + ", ".join(repr(name) for name in names[:limit])
+    if len(names) > limit:
+        listing += f" and {len(names) - limit} more"
+    return listing
 
 
 def check_choice(name: str, value: object, known: Iterable[str]) -> None:
@@ -180,10 +186,11 @@ def check_choice(name: str, value: object, known: Iterable[str]) -> None:
 
 def check_number(name: str, value: object, least: int = 1, most: int | None = None) -> None:
     """Raise `OptionError` unless an option is a whole number in a range."""
+    # True is no number here, though it is an int in Python: a flag in the wrong place is a mistake.
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     if not is_whole or value < least or (most is not None and value > most):  # type: ignore[operator]
-        wanted = f"of at least {least}" if most is None else f"from {least:,} to {most:,}"
-        raise OptionError(f"{name} must be a whole number {wanted}, not {value!r:.80}")
+        bounds = f"of at least {least}" if most is None else f"from {least:,} to {most:,}"
+        raise OptionError(f"{name} must be a whole number {bounds}, not {value!r:.80}")
 
 
 def check_flag(name: str, value: object) -> None:
@@ -197,13 +204,18 @@ def check_url(name: str, url: object, example: str = "http://127.0.0.1:8000") ->
     expected = f"{name} must be a URL like {example!r}"
     if not isinstance(url, str) or not re.fullmatch("[!-~]+", url):
         raise OptionError(f"{expected}, found another kind of value, or strange characters in it")
+
+    # Both are read when they are asked for: a port that is no number raises there, not in `urlsplit`.
     try:
         parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
+        host = parts.hostname
+        _ = parts.port
     except ValueError:
         raise OptionError(f"{expected}, found a broken host or port") from None
     if parts.scheme not in ("http", "https") or not host:
         raise OptionError(f"{expected}, found another scheme, or no host")
+
+    # These may hold keys, and addresses are recorded.
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise OptionError(
             f"{expected}, found user info, a query or a fragment in it; leave them out, and put keys "

@@ -20,7 +20,7 @@ Fact: TypeAlias = tuple[str, ...]
 """A predicate and its arguments, in lower case: ``("in", "apple 1", "fridge 1")``."""
 
 _UNPARSED = "!unparsed"
-_EMPTY = "\\e"
+_EMPTY = "\\e"  # a predicate without letters: an empty line would be no fact
 _ESCAPES = {char: f"\\{char}" for char in "\\(),!"} | {"\n": "\\n", "\r": "\\r"}
 _TRANSLATION = str.maketrans(_ESCAPES)
 _LETTERS = {"n": "\n", "r": "\r", "e": ""}
@@ -51,18 +51,19 @@ class State:
     parsed: bool = True
 
     def __post_init__(self) -> None:
-        given: Any = self.facts
-        if type(given) is not frozenset:
-            found = list(given) if isinstance(given, Iterable) else [given]
-            facts = [one for one in found if isinstance(one, tuple | list)]
-            if len(facts) < len(found) or not all(
-                isinstance(part, str) for one in facts for part in one
-            ):
-                raise FactSyntaxError(
-                    "expected facts, tuples such as ('in', 'apple 1', 'fridge 1'), found "
-                    f"{given if isinstance(given, str) else found!r:.120}; State.from_text reads text"
-                )
-            object.__setattr__(self, "facts", frozenset(map(tuple, found)))
+        # States are made at each step of each imagined branch: a frozen set is trusted without a look.
+        facts: Any = self.facts
+        if type(facts) is frozenset:
+            return
+
+        members = list(facts) if isinstance(facts, Iterable) else [facts]
+        if not all(map(_is_fact, members)):
+            wrong = facts if isinstance(facts, str) else members
+            raise FactSyntaxError(
+                "expected facts, tuples such as ('in', 'apple 1', 'fridge 1'), found "
+                f"{wrong!r:.120}; State.from_text reads text"
+            )
+        object.__setattr__(self, "facts", frozenset(map(tuple, members)))
 
     def __str__(self) -> str:
         return self.to_text()
@@ -93,6 +94,7 @@ class State:
             >>> sorted(State.from_text("holding(apple 1)").facts)
             [('holding', 'apple 1')]
         """
+        # Not `splitlines`: it also splits at signs that stand in facts as they are, such as a form feed.
         lines = text.split("\n") if text else []
         parsed = not (lines and lines[0] == _UNPARSED)
         body = lines if parsed else lines[1:]
@@ -131,6 +133,10 @@ class Delta:
         )
 
 
+def _is_fact(value: object) -> bool:
+    return isinstance(value, tuple | list) and all(isinstance(part, str) for part in value)
+
+
 _NOTHING = Delta()
 
 
@@ -141,10 +147,9 @@ def diff(before: State, after: State) -> Delta:
         >>> diff(State(frozenset({("a",)})), State(frozenset({("b",)})))
         Delta(added=frozenset({('b',)}), removed=frozenset({('a',)}))
     """
-    old, new = before.facts, after.facts
-    if old is new:
+    if before.facts is after.facts:  # most steps change nothing: no sets are built for them
         return _NOTHING
-    return Delta(new - old, old - new)
+    return Delta(after.facts - before.facts, before.facts - after.facts)
 
 
 def apply(state: State, delta: Delta) -> State:
@@ -178,7 +183,12 @@ def fact_to_text(fact: Iterable[str]) -> str:
 
 def _read_fact(line: str) -> Fact:
     """Read one line of `State.to_text`."""
-    parts, current, position, depth = [], "", 0, 0
+    parts = []
+    current = ""  # the part that is being read
+    position = 0
+    depth = 0
+
+    # By character, since any sign of the form may be escaped within a part.
     while position < len(line):
         char = line[position]
         if char == "\\":
@@ -186,17 +196,21 @@ def _read_fact(line: str) -> Fact:
             position += 2
         elif char == "(" and depth == 0:
             parts.append(current)
-            current, depth, position = "", 1, position + 1
+            current = ""
+            depth = 1
+            position += 1
         elif char == ")" and depth == 1 and position == len(line) - 1:
             return (*parts, current)
         elif depth == 1 and line.startswith(", ", position):
             parts.append(current)
-            current, position = "", position + 2
+            current = ""
+            position += 2
         elif char in _ESCAPES:
             raise _bad_line(line, position)
         else:
             current += char
             position += 1
+
     if depth:
         raise _bad_line(line, position)
     return (current,)
@@ -213,8 +227,8 @@ def _unescape(line: str, position: int) -> str:
 
 
 def _bad_line(line: str, position: int) -> FactSyntaxError:
-    shown = line if len(line) <= 120 else line[:117] + "..."
+    excerpt = line if len(line) <= 120 else line[:117] + "..."
     return FactSyntaxError(
-        f"expected a fact such as 'in(apple 1, fridge 1)', found {shown!r} "
+        f"expected a fact such as 'in(apple 1, fridge 1)', found {excerpt!r} "
         f"(wrong at character {position}); write facts with comap.facts.State.to_text"
     )

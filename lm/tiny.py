@@ -388,7 +388,7 @@ def answer_loss(model: Any, batch: Sequence[Encoded]) -> Any:
         predicting += [row_index * width + position - 1 for position in positions]
         answers += [tokens[position] for position in positions]
 
-    # A small model's logits are most of its work: of prompts and padding none are computed.
+    # The head reads these alone: logits of prompts and padding would be thrown away.
     hidden = model.model(input_ids=ids, attention_mask=mask).last_hidden_state
     logits = model.lm_head(hidden.reshape(-1, hidden.shape[-1])[torch.tensor(predicting)])
     return torch.nn.functional.cross_entropy(logits, torch.tensor(answers))
