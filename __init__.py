@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+# ``comap ...`` and ``python -m comap ...``: `sys.argv` is not set yet where ``-m`` imports the package.
 _words = [word for word in sys.orig_argv[1:3] if word != "-m"]
 _AS_COMMAND = bool(_words) and PurePath(_words[0]).name in ("comap", "comap.exe")
 
@@ -52,9 +53,11 @@ if TYPE_CHECKING or not _AS_COMMAND:
 else:  # ``comap --version`` does without Gymnasium, whose import takes most of its time
 
     def __getattr__(name: str) -> object:
-        for part in ("errors", "facts", "metrics", "trajectory") if name in __all__ else ():
-            if hasattr(module := import_module(f"{__name__}.{part}"), name):
-                return getattr(module, name)
+        if name in __all__:
+            for part in ("errors", "facts", "metrics", "trajectory"):
+                module = import_module(f"{__name__}.{part}")
+                if hasattr(module, name):
+                    return getattr(module, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -110,6 +113,7 @@ def _register() -> None:
     from gymnasium.envs.registration import register, registry
 
     for name, limit in _LIMITS.items():
+        # Once: registering an id again is a warning of Gymnasium's.
         if f"comap/{name}-v0" not in registry:
             register(
                 id=f"comap/{name}-v0",

@@ -17,7 +17,7 @@ from .facts import Delta, Fact, State, diff
 
 Facts: TypeAlias = State | Collection[Fact]
 
-_EPSILON = 1e-8
+_EPSILON = 1e-8  # of CoMap's appendix C.2: a rate of nothing is 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +157,7 @@ def _state(facts: Facts) -> State:
 
 
 def _f1(guess: Delta, truth: Delta) -> float:
+    # That nothing changes is right where nothing does: both empty is 1. The paper leaves this open.
     total = len(guess) + len(truth)
     return 2 * _shared(guess, truth) / total if total else 1.0
 
@@ -181,38 +182,52 @@ def delta_f1_report(transitions: Iterable[tuple[Facts, Facts, Facts]]) -> DeltaF
     nonempty: list[float] = []
     failures = dropped = exact = 0
     counts: dict[str, list[int]] = {}
-    for before, predicted, actual in (map(_state, transition) for transition in transitions):
+    for transition in transitions:
+        before, predicted, actual = map(_state, transition)
+
+        # A truth that no rule reads is the canonicalizer's failure, and none of the model.
         if not actual.parsed:
             dropped += 1
             continue
+
+        # A prediction that no rule reads is the model's. It scores 0 also where nothing changed: silence
+        # would be rewarded otherwise.
         truth = diff(before, actual)
-        guess = diff(before, predicted) if predicted.parsed else Delta()
-        failures += not predicted.parsed
-        score = _f1(guess, truth) if predicted.parsed else 0.0
+        guess = Delta()
+        score = 0.0
+        if predicted.parsed:
+            guess = diff(before, predicted)
+            score = _f1(guess, truth)
+        else:
+            failures += 1
+
         scores.append(score)
         exact += score == 1.0
         if len(truth):
             nonempty.append(score)
         _count(counts, guess, truth)
+
     n = len(scores)
     mean = _mean(scores)
     variance = sum((score - mean) ** 2 for score in scores) / max(n - 1, 1)
+
     return DeltaF1Report(
-        mean,
-        _mean(nonempty),
-        (n - len(nonempty)) / n if n else 0.0,
-        failures / n if n else 0.0,
-        exact / n if n else 0.0,
-        n,
-        len(nonempty),
-        dropped,
-        math.sqrt(variance / n) if n else 0.0,
-        {name: _predicate_score(*counts[name]) for name in sorted(counts)},
+        mean=mean,
+        nonempty_mean=_mean(nonempty),
+        no_op_share=_share(n - len(nonempty), n),
+        parse_failure_rate=_share(failures, n),
+        exact_share=_share(exact, n),
+        n=n,
+        n_nonempty=len(nonempty),
+        dropped=dropped,
+        stderr=math.sqrt(variance / n) if n else 0.0,
+        by_predicate={name: _predicate_score(*counts[name]) for name in sorted(counts)},
     )
 
 
 def _count(counts: dict[str, list[int]], guess: Delta, truth: Delta) -> None:
     """Add one transition to the counts (shared, predicted, true) of each predicate."""
+    # Added and removed facts apart: a fact that was wrongly removed is no match for one that was added.
     for guessed, true in ((guess.added, truth.added), (guess.removed, truth.removed)):
         for index, facts in enumerate((guessed & true, guessed, true)):
             for fact in facts:
@@ -220,16 +235,21 @@ def _count(counts: dict[str, list[int]], guess: Delta, truth: Delta) -> None:
 
 
 def _predicate_score(shared: int, guessed: int, true: int) -> PredicateScore:
-    total = guessed + true
     return PredicateScore(
-        shared / guessed if guessed else 0.0,
-        shared / true if true else 0.0,
-        2 * shared / total if total else 0.0,
-        true,
+        precision=_share(shared, guessed),
+        recall=_share(shared, true),
+        f1=_share(2 * shared, guessed + true),
+        support=true,
     )
 
 
+def _share(part: float, whole: float) -> float:
+    """Return a share; 0 of nothing."""
+    return part / whole if whole else 0.0
+
+
 def _mean(values: Sequence[float]) -> float:
+    # Exactly rounded: the mean does not depend on the order of processes that played.
     return math.fsum(values) / len(values) if values else 0.0
 
 
@@ -245,8 +265,8 @@ def success_rate(outcomes: Iterable[bool], z: float = 1.959963984540054) -> Rate
         '80.0 % [49.0, 94.3] (n=10)'
     """
     results = [bool(outcome) for outcome in outcomes]
-    n, wins = len(results), sum(results)
-    return wilson(wins / n if n else 0.0, n, z)
+    n = len(results)
+    return wilson(_share(sum(results), n), n, z)
 
 
 def wilson(share: float, n: int, z: float = 1.959963984540054) -> Rate:
@@ -271,6 +291,8 @@ def wilson(share: float, n: int, z: float = 1.959963984540054) -> Rate:
         raise OptionError(f"expected a share from 0 to 1 of at least 0, found {share!r} of {n!r}")
     if not n:
         return Rate(0.0, 0.0, 1.0, 0)
+
+    # Wilson (1927). At a share of 0 or 1 an end of the interval is exact, and rounding would miss it.
     square = z * z
     centre = (share + square / (2 * n)) / (1 + square / n)
     half = z / (1 + square / n) * math.sqrt(share * (1 - share) / n + square / (4 * n * n))
@@ -296,10 +318,14 @@ def pass_at_k(attempts: Iterable[Collection[bool]]) -> dict[int, float]:
         {1: 0.125, 2: 0.25, 4: 0.5}
     """
     counts = [(len(outcomes), sum(map(bool, outcomes))) for outcomes in attempts]
-    ks = [2**i for i in range(min((n for n, _ in counts), default=0).bit_length())]
-    return {
-        k: _mean([1 - math.comb(n - wins, k) / math.comb(n, k) for n, wins in counts]) for k in ks
-    }
+    fewest = min((n for n, _ in counts), default=0)
+
+    # Whole binomials, which Python has exactly: in floating point those of many attempts overflow.
+    means = {}
+    for power in range(fewest.bit_length()):
+        k = 2**power
+        means[k] = _mean([1 - math.comb(n - wins, k) / math.comb(n, k) for n, wins in counts])
+    return means
 
 
 def goal_condition_success(scores: Iterable[float]) -> float:
@@ -353,6 +379,7 @@ def revision_rates(decisions: Iterable[tuple[bool, bool, bool]]) -> RevisionRate
         >>> round(rates.urr, 3), round(rates.hrr, 3), round(rates.brp, 3)
         (0.5, 0.5, 0.5)
     """
+    # The letters of the paper: m, zD and zR.
     rows = [(bool(m), bool(d), bool(r)) for m, d, r in decisions]
     good_drafts = sum(d for _, d, _ in rows) + _EPSILON
     revised = sum(m for m, _, _ in rows) + _EPSILON
@@ -383,14 +410,17 @@ def consistency(imagined: Sequence[bool], real: Sequence[bool]) -> Consistency:
         raise OptionError(
             f"expected one real outcome for each imagined one, found {len(imagined)} and {len(real)}"
         )
-    both = sum(bool(i and r) for i, r in zip(imagined, real, strict=True))
-    same = sum(bool(i) == bool(r) for i, r in zip(imagined, real, strict=True))
-    n, hoped, done = len(imagined), sum(map(bool, imagined)), sum(map(bool, real))
+    outcomes = [(bool(i), bool(r)) for i, r in zip(imagined, real, strict=True)]
+    succeeded_in_both = sum(i and r for i, r in outcomes)
+    ended_alike = sum(i == r for i, r in outcomes)
+    succeeded_imagined = sum(i for i, _ in outcomes)
+    succeeded_really = sum(r for _, r in outcomes)
+
     return Consistency(
-        success_rate(imagined),
-        success_rate(real),
-        same / n if n else 0.0,
-        both / hoped if hoped else 0.0,
-        both / done if done else 0.0,
-        n,
+        imagined=success_rate(imagined),
+        real=success_rate(real),
+        agreement=_share(ended_alike, len(outcomes)),
+        precision=_share(succeeded_in_both, succeeded_imagined),
+        recall=_share(succeeded_in_both, succeeded_really),
+        n=len(outcomes),
     )

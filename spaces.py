@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from .errors import OptionError, check_number
 
 _SAMPLE_ALPHABET = "abcdefghijklmnopqrstuvwxyz 0123456789"
-_BYTES_PER_CHARACTER = 4
+_BYTES_PER_CHARACTER = 4  # the most that UTF-8 needs
 
 
 class Unicode(gymnasium.Space[str]):
@@ -95,7 +95,10 @@ class Unicode(gymnasium.Space[str]):
 
 
 class _SharedTexts(Sequence[str]):
-    """The texts in a shared-memory buffer, decoded when they are looked at."""
+    """The texts in a shared-memory buffer, decoded when they are looked at.
+
+    Gymnasium makes it once and returns it (copied, unless it is told not to) after every step.
+    """
 
     def __init__(self, buffer: Any, size: int, count: int):
         self.buffer = buffer
@@ -108,6 +111,8 @@ class _SharedTexts(Sequence[str]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return tuple(self)[index]
+
+        # Half a surrogate pair is a text in Python, and JSON from a server may hold one.
         raw: NDArray[np.uint8] = self._bytes[index, : self._lengths[index]]
         return raw.tobytes().decode("utf-8", "surrogatepass")
 
@@ -115,6 +120,7 @@ class _SharedTexts(Sequence[str]):
         return (self[index] for index in range(len(self)))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> tuple[str, ...]:
+        # A copy outlives the next step, which overwrites the buffer: it is of plain texts.
         return tuple(self)
 
 
@@ -133,6 +139,8 @@ def _read(space: Unicode, shared_memory: Any, n: int = 1) -> _SharedTexts:
 def _write(space: Unicode, index: int, value: str, shared_memory: Any) -> None:
     if len(value) > space.max_length:
         raise space.too_long(value)
+
+    # The length beside the bytes: a shorter text than before leaves the end of the old one there.
     lengths, buffer = shared_memory
     raw = value.encode("utf-8", "surrogatepass")
     start = index * space.max_length * _BYTES_PER_CHARACTER

@@ -97,13 +97,14 @@ class Call:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Call:
         """Read a call from plain data, with lists for tuples."""
+        fields = dict(data)
+        for name, value in data.items():
+            if isinstance(value, list):
+                fields[name] = tuple(value)
+
         messages = data.get("messages")
-        return checked(
-            cls(
-                **{key: tuple(v) if isinstance(v, list) else v for key, v in data.items()}
-                | {"messages": messages and tuple((role, text) for role, text in messages)}
-            )
-        )
+        fields["messages"] = messages and tuple((role, text) for role, text in messages)
+        return checked(cls(**fields))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,22 +171,23 @@ class Step:
         """Return the record of what ``env.step(action)`` answered."""
         observation, reward, terminated, truncated, info = answer
         return cls(
-            info["step"],
-            action,
-            observation,
-            float(reward),
-            bool(terminated),
-            bool(truncated),
-            info["imagined"],
-            info["facts"],
-            info["delta"],
-            info["score"],
-            info["success"],
-            info["invalid_action"],
-            prediction,
-            calls,
-            notes or {},
-            seconds,
+            t=info["step"],
+            action=action,
+            observation=observation,
+            # A wrapper may answer with numpy's types, which JSON has not.
+            reward=float(reward),
+            terminated=bool(terminated),
+            truncated=bool(truncated),
+            imagined=info["imagined"],
+            facts=info["facts"],
+            delta=info["delta"],
+            score=info["score"],
+            success=info["success"],
+            invalid_action=info["invalid_action"],
+            prediction=prediction,
+            calls=calls,
+            notes=notes or {},
+            seconds=seconds,
         )
 
 
@@ -275,6 +277,7 @@ class Trajectory:
             )
 
         try:
+            # Only the first belief is stored: each step's is the one before with the step's change.
             facts = State.from_text(data["facts"])
             steps = []
             before = facts
@@ -283,6 +286,7 @@ class Trajectory:
                 steps.append(step)
                 before = step.facts
 
+            # The rest are fields as they are. Older versions wrote a line's checksum into it.
             parsed_here = ("schema", "facts", "steps", "review", "crc32")
             rest = {key: value for key, value in data.items() if key not in parsed_here}
             review = tuple(Call.from_json(call) for call in data.get("review", ()))
@@ -302,6 +306,7 @@ def checked(record: Record) -> Record:
     return record
 
 
+# Evaluating annotations takes longer than all checks: it is done once for each class.
 @cache
 def _checks(kind: type) -> list[tuple[str, Callable[[Any], bool]]]:
     return [(name, _check(hint)) for name, hint in get_type_hints(kind).items()]
@@ -354,11 +359,13 @@ def _call_to_json(call: Call) -> dict[str, Any]:
 
 
 def _delta_to_json(delta: Delta) -> dict[str, list[Fact]]:
+    # Sorted: the order of a set differs from process to process, and a file must not.
     return {"added": sorted(delta.added), "removed": sorted(delta.removed)}
 
 
 def _delta_from_json(data: Mapping[str, Any]) -> Delta:
-    added, removed = (frozenset(tuple(fact) for fact in data[key]) for key in ("added", "removed"))
+    added = frozenset(map(tuple, data["added"]))
+    removed = frozenset(map(tuple, data["removed"]))
     return checked(Delta(added, removed))
 
 
