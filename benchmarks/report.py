@@ -33,11 +33,14 @@ from .tables import (
     visible,
 )
 
-_STYLES = ("report.css", "viewer.css")
+_PAGE_STYLE = "report.css"
+_VIEWER_STYLE = "viewer.css"
 _SCRIPTS = ("text", "data", "lists", "filters", "search", "compare", "thoughts", "step", "main")
 _MOST_CALLS = 100  # shown of a step: a tree search makes thousands
 _MOST_LETTERS = 20_000  # shown of a note
 _COMPRESSION = 6  # higher levels take twice the time for a few percent
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/]{1,2000000}={0,2}")  # nothing that could end an attribute
 
 _Compared: TypeAlias = "tuple[float, int, int, int]"
 
@@ -99,30 +102,23 @@ def render_page(
     environment = page_environment()
     from markupsafe import Markup  # a part of jinja2
 
+    # The viewer is a part of pages with episodes alone; others run no script.
     pack = episodes if isinstance(episodes, Pack) else Pack(episodes)
-    style = "".join(map(template_text, _STYLES[: 2 if len(pack) else 1]))
+    style = template_text(_PAGE_STYLE)
     script = ""
-    if len(pack):  # the script's parts share one scope, and nothing of it is global
+    if len(pack):
+        style += template_text(_VIEWER_STYLE)
+        # The script's parts share one scope, and nothing of it is global.
         parts = "".join(template_text(f"viewer_{name}.js") for name in _SCRIPTS)
         script = f'"use strict";\n(() => {{\n{parts}}})();\n'
-    shown = [
-        {
-            "title": section.title,
-            "note": section.note,
-            "terms": section.terms,
-            "folded": section.folded,
-            "tables": [(one, format_cells(one), numeric_columns(one)) for one in section.tables],
-            "plots": [(plot, image_of(plot)) for plot in section.plots],
-        }
-        for section in sections
-    ]
+
     return str(
         environment.get_template("report.html").render(
             title=title,
             about=about,
             lead=lead,
             summary=summary,
-            sections=shown,
+            sections=[_section_data(section) for section in sections],
             episodes=len(pack),
             folded=folded and any(section.tables or section.plots for section in sections),
             opened=opened,
@@ -134,6 +130,20 @@ def render_page(
             parts=[Markup(part) for part in pack.parts],
         )
     )
+
+
+def _section_data(section: Section) -> dict[str, Any]:
+    """Return what the template shows of a section."""
+    return {
+        "title": section.title,
+        "note": section.note,
+        "terms": section.terms,
+        "folded": section.folded,
+        "tables": [
+            (table, format_cells(table), numeric_columns(table)) for table in section.tables
+        ],
+        "plots": [(plot, image_of(plot)) for plot in section.plots],
+    }
 
 
 def report_line(write: Callable[[], Path]) -> str:
@@ -155,6 +165,8 @@ def page_environment() -> Any:
     """Return jinja2's environment of our pages: what is filled in is escaped."""
     with needs_extra("viz", "a report"):
         from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    # A name that a template misspells is a fault (StrictUndefined), not an empty text.
     environment = Environment(
         loader=FunctionLoader(template_text),
         autoescape=True,
@@ -201,6 +213,7 @@ class Pack:
         return len(self._entries)
 
     def add(self, episode: Episode) -> None:
+        """Compress an episode, so that only its line in the index stays as it is."""
         record = episode_record(episode)
         text = json.dumps(record, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
         packed = zlib.compress(text.encode("ascii"), _COMPRESSION)
@@ -213,8 +226,9 @@ class Pack:
 
     def _entry(self, episode: Episode, record: dict[str, Any]) -> dict[str, Any]:
         """Return an episode's line in the index; names that many share are numbers there."""
-        real, imagined = episode.real, episode.imagined
-        named = {
+        real = episode.real
+        imagined = episode.imagined
+        names = {
             "run": episode.run,
             "environment": real.env_id,
             "agent": real.agent,
@@ -223,6 +237,8 @@ class Pack:
             "task": real.task,
         }
         outcome = "solved" if real.success else "not solved"
+        if real.error is not None:
+            outcome = "failed"
         flags = {
             "imagined": real.imagined or imagined is not None,
             "predicted": any(step.prediction is not None for step in real.steps),
@@ -230,22 +246,27 @@ class Pack:
             "refused": any(step.invalid_action for step in real.steps),
             "tokens": any(call.logprobs for step in real.steps for call in step.calls),
         }
-        entry: dict[str, Any] = {
-            "title": episode.title,
-            **{key: self._names.setdefault(n, len(self._names)) for key, n in named.items()},
-            "outcome": outcome if real.error is None else "failed",
-            "steps": max(len(real.steps), len(imagined.steps) if imagined else 0),
-            "flags": [name for name, is_set in flags.items() if is_set],
-        }
+        step_count = len(real.steps)
+        if imagined is not None:
+            step_count = max(step_count, len(imagined.steps))
+
+        entry: dict[str, Any] = {"title": episode.title}
+        for key, name in names.items():
+            entry[key] = self._names.setdefault(name, len(self._names))
+        entry["outcome"] = outcome
+        entry["steps"] = step_count
+        entry["flags"] = [flag for flag, is_set in flags.items() if is_set]
         if real.trial > 1:
             entry["trial"] = real.trial
-        of_changes = [
-            score
-            for score, delta in zip(record["delta_f1"], record["deltas"], strict=True)
-            if delta is not None and _changed_facts(delta)
-        ]
-        if of_changes:  # where nothing changed a failing agent's "Nothing happens." scores 1
-            entry["f1"] = round(sum(of_changes) / len(of_changes), 4)
+
+        # Of changes alone: where nothing changed a failing agent's "Nothing happens." scores 1.
+        scores_of_changes = []
+        for score, delta in zip(record["delta_f1"], record["deltas"], strict=True):
+            if delta is not None and _changed_facts(delta):
+                scores_of_changes.append(score)
+        if scores_of_changes:
+            entry["f1"] = round(sum(scores_of_changes) / len(scores_of_changes), 4)
+
         rank, step = place_of_interest(episode)
         return entry | {"opens": step, "interest": rank}
 
@@ -258,7 +279,7 @@ def place_of_interest(episode: Episode) -> tuple[int, int]:
     before a right one. Step 0 is the start, where there is nothing of that.
     """
     real = episode.real
-    places: dict[str, int] = {}
+    places: dict[str, int] = {}  # of each kind the first step
     score_before = 0.0
     scored = zip(real.steps, _compared(real, episode.imagined), strict=False)
     for number, (step, compared) in enumerate(scored, 1):
@@ -299,60 +320,71 @@ def was_revised(notes: Mapping[str, Any]) -> bool:
 
 def forecast_of_draft(step: Step) -> str | None:
     """Return what the world model foresaw of a draft that another action took the place of."""
-    said = step.notes.get("predicted_next_state")
-    is_told = step.prediction is None and was_revised(step.notes) and isinstance(said, str)
-    return said if is_told else None
+    forecast = step.notes.get("predicted_next_state")
+    if step.prediction is not None or not was_revised(step.notes):
+        return None
+    return forecast if isinstance(forecast, str) else None
 
 
 def gates_of(notes: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what was weighed, and how; None where the notes name no draft and no gate."""
 
-    def first(*names: str) -> str | None:
+    # Agents name the same thing differently, and a file may hold anything under a name.
+    def first_text(*names: str) -> str | None:
         return next((notes[name] for name in names if isinstance(notes.get(name), str)), None)
 
     parts = notes.get("gate_parts")
-    parts = parts if isinstance(parts, Mapping) else {}
-    draft, numbers = first("draft_action", "proposal"), _gate_numbers(notes, parts, settings)
-    weighed = isinstance(notes.get("gate"), bool) or isinstance(notes.get("changed"), bool)
-    if not (numbers or (draft is not None and weighed)):
+    if not isinstance(parts, Mapping):
+        parts = {}
+    draft = first_text("draft_action", "proposal")
+    numbers = _gate_numbers(notes, parts, settings)
+    is_weighed = any(isinstance(notes.get(name), bool) for name in ("gate", "changed"))
+    if not numbers and (draft is None or not is_weighed):
         return None
-    changed = parts.get("changed")
-    found = {
+
+    gates = {
         "draft": draft,
-        "reflected": first("ref_action", "choice"),
-        "taken": first("exec_action"),
-        "path": first("path"),
-        "decision": first("decision"),
-        "context": first("context_source"),
+        "reflected": first_text("ref_action", "choice"),
+        "taken": first_text("exec_action"),
+        "path": first_text("path"),
+        "decision": first_text("decision"),
+        "context": first_text("context_source"),
         "numbers": numbers,
-        "revised": was_revised(notes) if weighed else None,
-        "changed": changed if isinstance(changed, bool) else None,
+        "revised": was_revised(notes) if is_weighed else None,
+        "changed": _truth(parts.get("changed")),
         "gated": settings.get("action_gate") is not False,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in gates.items() if value is not None}
 
 
 def _gate_numbers(
     notes: Mapping[str, Any], parts: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    """Return the numbers that a gate compared with its thresholds (CoMap, eq. 2-6)."""
+    numbers: dict[str, Any] = {}
     for name, threshold, passed in (
         ("p", "tau_p", parts.get("p")),
         ("q", "tau_q", parts.get("q")),
         ("agreement", "tau_wm", notes.get("wm_gate")),
     ):
-        value, source = _finite(notes.get(name)), notes.get(f"{name}_source")
-        if value is not None:
-            found[name] = {
-                "value": value,
+        number = _finite(notes.get(name))
+        source = notes.get(f"{name}_source")
+        if number is not None:
+            numbers[name] = {
+                "value": number,
                 "threshold": _finite(settings.get(threshold)),
                 "source": source if isinstance(source, str) else None,
-                "enough": passed if isinstance(passed, bool) else None,
+                "enough": _truth(passed),
             }
-    return found
+    return numbers
+
+
+def _truth(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
 
 
 def _finite(value: object) -> float | None:
+    """Return a finite number with six decimals; None for anything else."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     with suppress(OverflowError):  # a whole number may be longer than any float
@@ -362,8 +394,8 @@ def _finite(value: object) -> float | None:
 
 def _number(value: object) -> float | str:
     """Return a number that JSON has, or else what there is, as text: files may hold anything."""
-    found = _finite(value)
-    return one_line(str(value)) if found is None else found
+    number = _finite(value)
+    return one_line(str(value)) if number is None else number
 
 
 def episode_record(episode: Episode) -> dict[str, Any]:
@@ -381,56 +413,71 @@ class _Writer:
         self.fact_texts: dict[str, int] = {}
         self.settings = settings
 
+    # The order in which texts and facts are met is the order of their numbers on a page, which must
+    # stay the same bytes: what is written first in these methods has the smaller numbers.
+
     def text(self, value: object) -> int:
+        """Return the number of a text; the same text has the same one."""
         return self.texts.setdefault(str(value), len(self.texts))  # files may hold anything
 
     def named(self, values: Mapping[str, object]) -> dict[str, int]:
         return {name: self.text(value) for name, value in values.items() if value is not None}
 
-    def pairs(self, named: Mapping[str, Any]) -> list[list[int]]:
-        return [[self.text(name), self.text(_note_text(value))] for name, value in named.items()]
+    def pairs(self, notes: Mapping[str, Any]) -> list[list[int]]:
+        return [[self.text(name), self.text(_note_text(value))] for name, value in notes.items()]
 
     def facts(self, facts: Iterable[Fact]) -> list[int]:
-        known = self.fact_texts
-        return [known.setdefault(fact_to_text(fact), len(known)) for fact in sorted(facts)]
+        numbers = self.fact_texts
+        return [numbers.setdefault(fact_to_text(fact), len(numbers)) for fact in sorted(facts)]
 
     def change(self, before: State, after: State) -> dict[str, Any]:
         delta = diff(before, after)
-        both = {"added": self.facts(delta.added), "removed": self.facts(delta.removed)}
-        return {key: facts for key, facts in both.items() if facts}
+        facts = {"added": self.facts(delta.added), "removed": self.facts(delta.removed)}
+        return {key: numbers for key, numbers in facts.items() if numbers}
 
     def episode(self, episode: Episode) -> dict[str, Any]:
-        real, imagined = episode.real, episode.imagined
-        names = ("task", "split", "goal", "agent", "seed")
-        about = {
+        """Return an episode, what was imagined of it, and how the two compare step by step."""
+        real = episode.real
+        imagined = episode.imagined
+        head = {
             "title": episode.title,
             "environment": real.env_id,
-            **{name: getattr(real, name) for name in names},
+            "task": real.task,
+            "split": real.split,
+            "goal": real.goal,
+            "agent": real.agent,
+            "seed": real.seed,
             "trial": real.trial if real.trial > 1 else None,
             "run": episode.run or None,
         }
         scores = _compared(real, imagined)
-        return {
-            "about": self.named(about),
+        record = {
+            "about": self.named(head),
             "real": self.trajectory(real),
             "imagined": self.predictions(real) if imagined is None else self.trajectory(imagined),
             "delta_f1": [score and score[0] for score in scores],
             "deltas": [score and list(score[1:]) for score in scores],
-            **({"settings": self.pairs(real.settings)} if real.settings else {}),
         }
+        if real.settings:
+            record["settings"] = self.pairs(real.settings)
+        return record
 
     def trajectory(self, trajectory: Trajectory) -> dict[str, Any]:
-        return {
+        """Return a trajectory: where it began, its steps, and how it ended."""
+        record = {
             "observation": self.text(trajectory.observation),
             "facts": self.facts(trajectory.facts.facts),
             "steps": [self.step(before, step) for before, step in trajectory.transitions()],
             "success": trajectory.success,
             "score": _number(trajectory.score),
-            **(self.calls("review", trajectory.review) if trajectory.review else {}),
-            **self.named({"world_model": trajectory.world_model, "error": trajectory.error}),
         }
+        if trajectory.review:
+            record |= self.calls("review", trajectory.review)
+        ends = {"world_model": trajectory.world_model, "error": trajectory.error}
+        return record | self.named(ends)
 
     def predictions(self, trajectory: Trajectory) -> dict[str, Any] | None:
+        """Return what a world model predicted of each step; None where it was asked of none."""
         if not any(step.prediction or forecast_of_draft(step) for step in trajectory.steps):
             return None
         steps = [
@@ -440,7 +487,7 @@ class _Writer:
         return {"predicted": True, "steps": steps}
 
     def step(self, before: State, step: Step) -> dict[str, Any]:
-        gates = gates_of(step.notes, self.settings)
+        """Return a step without the parts that are empty, which most are in most steps."""
         flags = {
             "imagined": step.imagined,
             "invalid action": step.invalid_action,
@@ -455,44 +502,57 @@ class _Writer:
             "reward": _number(step.reward),
             "score": _number(step.score),
         }
-        optional = {
-            "gates": gates
-            and {key: self.text(v) if isinstance(v, str) else v for key, v in gates.items()},
+        optional_parts = {
+            "gates": self.gates(step),
             "of_draft": self.of_draft(step),
-            "told": self.pairs({k: v for k, v in step.env_info.items() if k != "screenshot"}),
+            "told": self.pairs(_without(step.env_info, "screenshot")),
             "screenshot": _screenshot(step.env_info.get("screenshot")),
-            "notes": self.pairs({key: v for key, v in step.notes.items() if key != ENV_INFO}),
+            "notes": self.pairs(_without(step.notes, ENV_INFO)),
             **self.calls("calls", step.calls),
             **self.change(before, step.facts),
             "flags": [name for name, is_set in flags.items() if is_set],
         }
-        return record | {name: part for name, part in optional.items() if part}
+        return record | {name: part for name, part in optional_parts.items() if part}
+
+    def gates(self, step: Step) -> dict[str, Any]:
+        """Return what was weighed at a step, with the numbers of its texts; empty where nothing was."""
+        gates = dict(gates_of(step.notes, self.settings) or {})
+        for name, value in gates.items():
+            if isinstance(value, str):
+                gates[name] = self.text(value)
+        return gates
 
     def of_draft(self, step: Step) -> dict[str, int]:
         """Return the draft that was not taken, and what was foreseen of it."""
-        foreseen, draft = forecast_of_draft(step), step.notes.get("draft_action")
-        if foreseen is None or not isinstance(draft, str):
+        forecast = forecast_of_draft(step)
+        draft = step.notes.get("draft_action")
+        if forecast is None or not isinstance(draft, str):
             return {}
-        return {"action": self.text(draft), "observation": self.text(foreseen)}
+        return {"action": self.text(draft), "observation": self.text(forecast)}
 
-    def prediction(self, before: State, action: str, said: Predicted) -> dict[str, Any]:
+    def prediction(self, before: State, action: str, prediction: Predicted) -> dict[str, Any]:
+        """Return what a world model predicted of an action."""
         record: dict[str, Any] = {
             "action": self.text(action),
-            "observation": self.text(said.observation),
-            "source": self.text(said.source),
-            **self.change(before, said.facts),
+            "observation": self.text(prediction.observation),
+            "source": self.text(prediction.source),
+            **self.change(before, prediction.facts),
         }
-        if said.confidence is not None:
-            record["confidence"] = _number(said.confidence)
-        return record if said.facts.parsed else record | {"flags": ["not parsed"]}
+        if prediction.confidence is not None:
+            record["confidence"] = _number(prediction.confidence)
+        if not prediction.facts.parsed:
+            record["flags"] = ["not parsed"]
+        return record
 
     def calls(self, name: str, calls: Sequence[Call]) -> dict[str, Any]:
         """Return what language models were asked, under a name; how many more there were."""
-        left_out = max(len(calls) - _MOST_CALLS, 0)
-        written = [self.call(call) for call in calls[:_MOST_CALLS]]
-        return {name: written} | ({f"{name}_left_out": left_out} if left_out else {})
+        record: dict[str, Any] = {name: [self.call(call) for call in calls[:_MOST_CALLS]]}
+        if len(calls) > _MOST_CALLS:
+            record[f"{name}_left_out"] = len(calls) - _MOST_CALLS
+        return record
 
     def call(self, call: Call) -> dict[str, Any]:
+        """Return what a language model was asked and replied, with what is recorded of its tokens."""
         names = ("kind", "purpose", "prefix", "finish", "adapter")
         record: dict[str, Any] = {
             "text": self.text(call.text),
@@ -502,7 +562,7 @@ class _Writer:
         if call.messages is not None:
             record["messages"] = [[self.text(part) for part in pair] for pair in call.messages]
         if call.logprobs is not None:  # of each token of a reply, or each option that was scored
-            record["logprobs"] = [_number(value) for value in call.logprobs]
+            record["logprobs"] = [_number(logprob) for logprob in call.logprobs]
             if call.tokens is not None and len(call.tokens) == len(call.logprobs):
                 record["pieces"] = [self.text(token) for token in call.tokens]
             elif call.token_ids is not None and len(call.token_ids) == len(call.logprobs):
@@ -512,9 +572,14 @@ class _Writer:
 
 def _screenshot(value: object) -> str:
     """Return a picture as a file has it, JPEG in base64; empty where it is none."""
-    found = value.get("jpeg") if isinstance(value, Mapping) else None
-    fits = isinstance(found, str) and re.fullmatch(r"[A-Za-z0-9+/]{1,2000000}={0,2}", found)
-    return str(found) if fits else ""
+    picture = value.get("jpeg") if isinstance(value, Mapping) else None
+    if not isinstance(picture, str):
+        return ""
+    return picture if _BASE64.fullmatch(picture) else ""
+
+
+def _without(notes: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: note for key, note in notes.items() if key != name}
 
 
 def _note_text(value: object) -> str:
@@ -525,23 +590,29 @@ def _note_text(value: object) -> str:
 
 def _compared(real: Trajectory, imagined: Trajectory | None) -> list[_Compared | None]:
     """Return how well each real step's change was foreseen, None where nothing was imagined."""
-    if imagined is None:
-        return [
-            None if step.prediction is None else _score(before, step.prediction.facts, step.facts)
-            for before, step in real.transitions()
-        ]
     scores: list[_Compared | None] = []
-    for (before, step), (known, foreseen) in zip(
-        real.transitions(), imagined.transitions(), strict=False
-    ):
-        changed = apply(before, diff(known, foreseen.facts))  # what else drifted does not count
-        scores.append(_score(before, State(changed.facts, foreseen.facts.parsed), step.facts))
+    if imagined is None:
+        for before, step in real.transitions():
+            if step.prediction is None:
+                scores.append(None)
+            else:
+                scores.append(_score(before, step.prediction.facts, step.facts))
+        return scores
+
+    # An imagined episode drifts from the real one: only what changed in a step is compared.
+    both = zip(real.transitions(), imagined.transitions(), strict=False)
+    for (before, step), (imagined_before, imagined_step) in both:
+        changed = apply(before, diff(imagined_before, imagined_step.facts))
+        predicted = State(changed.facts, imagined_step.facts.parsed)
+        scores.append(_score(before, predicted, step.facts))
     return scores + [None] * (len(real.steps) - len(scores))
 
 
 def _score(before: State, predicted: State, actual: State) -> _Compared:
     """Return Delta-F1, and how many changes were foreseen, missed, and made up."""
-    guess, truth = diff(before, predicted), diff(before, actual)
-    shared = len(guess.added & truth.added) + len(guess.removed & truth.removed)
+    predicted_change = diff(before, predicted)
+    change = diff(before, actual)
+    shared = len(predicted_change.added & change.added)
+    shared += len(predicted_change.removed & change.removed)
     score = round(delta_f1(before, predicted, actual), 4)
-    return score, shared, len(truth) - shared, len(guess) - shared
+    return score, shared, len(change) - shared, len(predicted_change) - shared
