@@ -206,13 +206,13 @@ def servers(options: argparse.Namespace) -> Findings:
     findings = Findings()
     for name, (words, client) in SERVERS.items():
         with server(*words) as (base, process):
-            wanted = [
-                asyncio.run(_all_clients(client, base, [number]))[0] for number in range(DIFFERENT)
-            ]
-            for number, answers in enumerate(wanted):
+            answers_alone = []
+            for number in range(DIFFERENT):
+                answers_alone += asyncio.run(_all_clients(client, base, [number]))
+            for number, answers in enumerate(answers_alone):
                 whole = isinstance(answers, list) and len(answers) == REQUESTS
                 findings.check(whole, f"{name}: client {number} alone: {answers!r:.200}")
-            different = len({json.dumps(answers, sort_keys=True) for answers in wanted})
+            different = len({json.dumps(answers, sort_keys=True) for answers in answers_alone})
             findings.check(different == DIFFERENT, f"{name}: only {different} different clients")
             before = process.memory_info().rss
 
@@ -223,13 +223,15 @@ def servers(options: argparse.Namespace) -> Findings:
                 findings.figures[f"{name}: seconds"] = round(time.monotonic() - began, 1)
 
             for number, answers in zip(numbers, all_answers, strict=True):
-                findings.check(answers == wanted[number], f"{name}: {number}: {answers!r:.200}")
+                is_same = answers == answers_alone[number]
+                findings.check(is_same, f"{name}: {number}: {answers!r:.200}")
             findings.counts["clients"] += len(all_answers)
             findings.counts["requests"] += REQUESTS * len(all_answers)
             grown = (process.memory_info().rss - before) / 2**20
             findings.figures[f"{name}: MB grown"] = round(grown, 1)
-            again = asyncio.run(_all_clients(client, base, [0]))
-            findings.check(again == wanted[:1], f"{name}: afterwards {again!r:.200}")
+            afterwards = asyncio.run(_all_clients(client, base, [0]))
+            is_same = afterwards == answers_alone[:1]
+            findings.check(is_same, f"{name}: afterwards {afterwards!r:.200}")
     findings.counts["servers"] = len(SERVERS)
     return findings
 
@@ -260,10 +262,10 @@ def _disturbed(base: str, findings: Findings) -> Iterator[None]:
 
     def disturb() -> None:
         while not over.wait(0.02):
-            for sent in nonsense:
+            for message in nonsense:
                 with contextlib.suppress(OSError):
                     with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
-                        connection.sendall(sent)
+                        connection.sendall(message)
                     findings.counts["malformed or broken off"] += 1
 
     thread = threading.Thread(target=disturb, daemon=True)
@@ -381,16 +383,17 @@ def disks(options: argparse.Namespace) -> Findings:
         for number in range(options.kills):
             out = Path(place, str(number))
             limit = options.rng.randint(1, len(episodes))
-            done = subprocess.run(
+            process = subprocess.run(
                 [*words, "--out", str(out)],
                 preexec_fn=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit)),
                 capture_output=True,
                 text=True,
             )
             findings.counts["full disks"] += 1
-            is_reported = done.returncode in (1, 2) and bool(done.stderr)
-            is_reported = is_reported and "Traceback" not in done.stderr
-            findings.check(is_reported, f"{limit} bytes: {done.returncode} {done.stderr[-100:]}")
+            is_reported = process.returncode in (1, 2) and bool(process.stderr)
+            is_reported = is_reported and "Traceback" not in process.stderr
+            outcome = f"{process.returncode} {process.stderr[-100:]}"
+            findings.check(is_reported, f"{limit} bytes: {outcome}")
             subprocess.run([*words, "--out", str(out)], check=True, stdout=subprocess.DEVNULL)
             same = (out / TRAJECTORIES).read_bytes() == episodes
             findings.check(same, f"{limit} bytes: other episodes afterwards")
