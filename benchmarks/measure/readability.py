@@ -84,10 +84,10 @@ class Counts:
         for node in ast.walk(tree):
             self._add_node(node, source_lines)
 
-    def merge(self, other: Counts) -> None:
+    def merge(self, counts: Counts) -> None:
         """Add what another folder or module has."""
         for part in fields(self):
-            total = getattr(self, part.name) + getattr(other, part.name)
+            total = getattr(self, part.name) + getattr(counts, part.name)
             setattr(self, part.name, total)
 
     def _add_node(self, node: ast.AST, source_lines: list[str]) -> None:

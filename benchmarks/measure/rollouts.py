@@ -58,12 +58,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
 
-    # Where each way's code is imported from; "" is this checkout.
+    # Where each variant's code is imported from; "" is this checkout.
     paths = {"against": options.against} if options.against else {}
     paths |= {"comap": "", "concat": ""}
     measured: dict[str, dict[str, list[Any]]] = {}
     for job in options.jobs:
-        measured[job] = {way: [] for way in paths}
+        measured[job] = {variant: [] for variant in paths}
     head = {
         "benchmark": "rollouts",
         "program": PROGRAM,
@@ -76,13 +76,14 @@ def main() -> None:
         "model": describe(options.model),
     }
 
-    # Ways take turns within a repeat: what slows the machine down for a while slows them all down.
+    # Variants take turns within a repeat: what slows the machine down for a while slows them all down.
     for repeat in range(1, options.repeats + 1):
-        for job, repeats_by_way in measured.items():
-            for way, repeats in repeats_by_way.items():
-                context = "concat" if way == "concat" else "summary"
-                repeats.append(in_process([__file__, job, options.model, context], paths[way]))
-                print(repeat, way, job, repeats[-1], file=sys.stderr)
+        for job, variants in measured.items():
+            for variant, repeats in variants.items():
+                context = "concat" if variant == "concat" else "summary"
+                words = [__file__, job, options.model, context]
+                repeats.append(in_process(words, paths[variant]))
+                print(repeat, variant, job, repeats[-1], file=sys.stderr)
         summaries = {job: summary(**repeats) for job, repeats in measured.items()}
         extend(options.out, head, summaries)
 
@@ -102,23 +103,23 @@ def _commit(folder: str | None) -> str | None:
     return subprocess.check_output(words, encoding="utf-8").strip()
 
 
-def summary(**repeats_by_way: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the repeats of each way, their medians, and how many times the first way's speed each has."""
+def summary(**variants: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return each variant's repeats, their median, and how many times as fast as the first it is."""
     from comap.benchmarks.record import spread
 
-    seconds_by_way = {}
-    for way, repeats in repeats_by_way.items():
-        seconds_by_way[way] = [repeat["seconds"] for repeat in repeats]
-    first_seconds = next(iter(seconds_by_way.values()))
+    seconds_of_variants = {}
+    for variant, repeats in variants.items():
+        seconds_of_variants[variant] = [repeat["seconds"] for repeat in repeats]
+    first_seconds = next(iter(seconds_of_variants.values()))
 
     medians = {}
     ratios = {}
-    for way, seconds in seconds_by_way.items():
-        medians[way] = statistics.median(seconds)
+    for variant, seconds in seconds_of_variants.items():
+        medians[variant] = statistics.median(seconds)
         # Ratios of pairs, each measured one after the other: the load of that moment drops out.
         pairs = zip(first_seconds, seconds, strict=True)
-        ratios[way] = spread([first / second for first, second in pairs])
-    return {"median": medians, "ratio": ratios, "repeats": repeats_by_way}
+        ratios[variant] = spread([first / second for first, second in pairs])
+    return {"median": medians, "ratio": ratios, "repeats": variants}
 
 
 def in_process(words: list[str], path: str = "") -> dict[str, Any]:

@@ -97,6 +97,7 @@ def main() -> None:
 def digests(checkout: Path, command: str) -> dict[str, str]:
     """Run a command with the code of a checkout, and return a digest of each file that it wrote."""
     with tempfile.TemporaryDirectory() as folder:
+        # As packages of these names the checkout's code is found, and not what is installed.
         place = Path(folder)
         (place / "comap").symlink_to(checkout)
         (place / "comap_envs").symlink_to(checkout / "integrations" / "comap_envs")
@@ -110,12 +111,13 @@ def digests(checkout: Path, command: str) -> dict[str, str]:
         if process.returncode:
             sys.exit(f"{command}\nfailed with the code of {checkout}:\n{process.stderr[-2000:]}")
 
-        files = sorted(path for path in (place / "out").rglob("*") if path.is_file())
-        return {
-            str(path.relative_to(place / "out")): digest(path)
-            for path in files
-            if path.suffix in {".jsonl", ".safetensors", ".txt"} and path.name not in CLOCKS
-        }
+        out = place / "out"
+        digests_of_files = {}
+        for path in sorted(out.rglob("*")):
+            is_compared = path.suffix in {".jsonl", ".safetensors", ".txt"}
+            if path.is_file() and is_compared and path.name not in CLOCKS:
+                digests_of_files[str(path.relative_to(out))] = digest(path)
+        return digests_of_files
 
 
 def digest(path: Path) -> str:

@@ -84,6 +84,7 @@ def played(split: str, episodes: int, seed: int = 0) -> list[Step]:
 
 def predictions(steps: Sequence[Step], learned: Sequence[Step]) -> dict[str, list[str]]:
     """Return what each model and each guess says of each transition."""
+    # It has learned other sites: what it gets right on these is what sites have in common.
     retrieval = RetrievalWorldModel()
     retrieval.fit(Transition(step.query, step.observation) for step in learned)
     queries = [step.query for step in steps]
@@ -169,6 +170,7 @@ def scores(steps: Sequence[Step], predicted: Mapping[str, Sequence[str]]) -> dic
             observed_state = update(state, action, step.observation)
             scored.append(ScoredStep(state, predicted_state, observed_state, step.reveals))
 
+        # Such as a price behind a link: no model can know it, and none should lose by it.
         foreseeable = [step for step in scored if not step.reveals]
         for view, keep in VIEWS.items():
             for subset, counted in (("", scored), (", foreseeable", foreseeable)):
@@ -207,6 +209,7 @@ def _changes_of_navigations(steps: Sequence[Step]) -> list[dict[str, int]]:
     for step in steps:
         before = step.query.state
         after = env.canonicalizer.update(before, step.query.action, step.observation)
+        # To be at another address is the change that makes it a navigation.
         if any(fact[0] == "at" for fact in diff(before, after).added):
             changes = {view: len(diff(keep(before), keep(after))) for view, keep in VIEWS.items()}
             navigations.append(changes)
