@@ -93,6 +93,7 @@ class Configured(Protocol):
 
 def checked(model: object) -> WorldModel:
     """Return `model` if it is a world model."""
+    # A class has the method as well, but nothing to call it on.
     if isinstance(model, WorldModel) and not isinstance(model, type):
         return model
     raise WorldModelError(
@@ -115,6 +116,8 @@ def ask(model: WorldModel, queries: Sequence[Query]) -> list[Prediction]:
     Raises:
         WorldModelError: The model did not return one `Prediction` of text for each query.
     """
+    # World models are anybody's code: what is wrong with an answer is said here, by the model's name,
+    # and not somewhere in the loop that uses it.
     predictions = model.predict(queries)
     name = type(model).__name__
     if not isinstance(predictions, list | tuple) or len(predictions) != len(queries):
@@ -149,8 +152,11 @@ def transitions_of(trajectory: Trajectory) -> Iterator[Transition]:
     """
     turns = [Turn(None, trajectory.observation)]
     for before, step in trajectory.transitions():
-        fault = trajectory.error is not None and step.truncated and not step.observation
-        if not (step.imagined or fault):
+        # Imagined steps are left out too: a model would learn its own errors.
+        is_fault = trajectory.error is not None and step.truncated and not step.observation
+        if not (step.imagined or is_fault):
             query = Query(trajectory.env_id, trajectory.goal, tuple(turns), before, step.action)
             yield Transition(query, step.observation)
+
+        # They are turns all the same: what the agent saw is the history of what came after.
         turns.append(Turn(step.action, step.observation))

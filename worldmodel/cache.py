@@ -72,6 +72,7 @@ class CachedWorldModel:
 
     def ground(self, env: gymnasium.Env[str, str]) -> None:
         """Empty the cache and ground the model behind, if that is `Grounded`."""
+        # A model that is not grounded answers from the query alone, and its answers stay right.
         if isinstance(self.model, Grounded):
             self._answers.clear()
             self.model.ground(env)
@@ -86,6 +87,7 @@ class CachedWorldModel:
             if key not in answers:
                 new_queries.setdefault(key, query)
 
+        # Nothing is stored before the model has answered: one that fails leaves the cache as it was.
         if new_queries:
             predictions = ask(self.model, list(new_queries.values()))
             answers.update(zip(new_queries, predictions, strict=True))
@@ -98,9 +100,12 @@ class CachedWorldModel:
         while len(self._answers) > self.max_size:
             self._answers.popitem(last=False)
 
+        # From this call's answers: a batch may be larger than the cache, which has lost some by now.
         return [answers[key] for key in keys]
 
     def _key(self, query: Query) -> Hashable:
+        """Return by what a query's answer is remembered."""
+        # Beliefs that could not be read are all alike, and would share one answer.
         if self.key == "query" or not query.state.parsed:
             return query
         action = canonical_action(query.env_id, query.action)

@@ -44,13 +44,17 @@ def create_world_model(config: str | Mapping[str, Any]) -> WorldModel:
     arguments: dict[str, Any] = {"id": config} if isinstance(config, str) else dict(config)
     name = arguments.pop("id", None)
 
-    target = WORLD_MODELS.get(name, name) if isinstance(name, str) else None
-    if target is None or ":" not in target:
+    # What is no id of ours is taken for a class of the user's own.
+    target = ""
+    if isinstance(name, str):
+        target = WORLD_MODELS.get(name, name)
+    if ":" not in target:
         raise WorldModelError(
             f"there is no world model {name!r}; {suggest(str(name), WORLD_MODELS)} "
             "(your own: 'package.module:Class')"
         )
 
+    # The cached and the noisy model stand before another one, which has a config of its own.
     if isinstance(arguments.get("model"), str | Mapping):
         arguments["model"] = create_world_model(arguments["model"])
     try:
@@ -58,6 +62,8 @@ def create_world_model(config: str | Mapping[str, Any]) -> WorldModel:
     except OptionError as error:
         raise WorldModelError(str(error)) from error
 
+    # A constructor may be anybody's: its errors get the name of the model and its options, but ours
+    # say already what to do.
     try:
         model = cls(**arguments)
     except CoMapError:

@@ -129,7 +129,11 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         )
         gymnasium.Wrapper.__init__(self, env)
 
-        limits = (self._inner._limit, env.spec.max_episode_steps if env.spec is not None else None)
+        # The real environment does not move, so its own limits never count imagined steps: neither that
+        # of `TextEnv` nor Gymnasium's TimeLimit.
+        limits = [self._inner._limit]
+        if env.spec is not None:
+            limits.append(env.spec.max_episode_steps)
         limit = min((limit for limit in limits if limit is not None), default=None)
         self.horizon = horizon if horizon is not None else limit
         self.real_every = real_every
@@ -158,6 +162,8 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         """Put an imagined first observation in the place of the real one."""
         inner = self._inner
         real = self._moment
+
+        # A fault is raised here, not recorded: there is no episode yet that could end with it.
         (prediction,) = ask(self.world_model, [start_query(inner.env_id, inner.goal)])
         text = prediction.observation
         facts = inner.canonicalizer.initial(inner.goal, text)
@@ -182,12 +188,15 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         if not (self._started and self._moment.running):
             raise NoEpisode("expected a running episode, found none; call env.reset() first")
 
+        # A prepared answer is of this very moment: whatever happens next, it must not be used later.
         action = self._inner.bounded(action)
         prepared = self._prepared
         self._prepared = None
         if self._is_real_next():
             return self._step_really(action)
 
+        # World models are anybody's code. What they raise is data, as an engine's fault is: the episode
+        # ends and says so, and a run of a thousand goes on.
         try:
             prediction = self._predict(action, prepared)
             facts = self._fold(action, prediction)
@@ -296,8 +305,12 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         """Return the last action and observation as text, in render mode ``"ansi"``."""
         if self.render_mode is None:
             return None
-        action, observation = self._history[-1] if self._history else Turn(None, "")
-        return f"{'' if action is None else f'> {action}'}\n{observation}\n".lstrip("\n")
+        if not self._history:
+            return ""
+        action, observation = self._history[-1]
+        if action is None:
+            return f"{observation}\n".lstrip("\n")
+        return f"> {action}\n{observation}\n"
 
     def _forget(self) -> None:
         """Leave the episode: a `reset` or `restore` that fails must not leave the old one running."""
@@ -308,6 +321,7 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
 
     def _take_stock(self) -> None:
         """Take the real episode's moment as the present, and tell the world model."""
+        # The snapshot is where `restore` and the next real step begin: imagined steps leave it alone.
         real = self._inner.snapshot()
         self._real = real
         self._pending = []
@@ -335,6 +349,8 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         space = self._inner.observation_space
         if isinstance(space, Unicode) and prediction.observation not in space:
             raise space.too_long(prediction.observation)
+
+        # The environment's own canonicalizer reads it, so that facts of imagined and real steps compare.
         canonicalizer = self._inner.canonicalizer
         return canonicalizer.update(self._moment.facts, action, prediction.observation)
 
@@ -349,13 +365,18 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         else:
             admissible = inner.admissible_of(facts)
 
+        # Where neither model nor facts have a view, success alone is worth something.
+        reward = float(success) if prediction.reward is None else float(prediction.reward)
+        if score is None:
+            score = success
+        invalid = info.get("invalid_action", inner.refused(prediction.observation))
         return Outcome(
             prediction.observation,
-            float(success if prediction.reward is None else prediction.reward),
-            min(max(float(success if score is None else score), 0.0), 1.0),
+            reward,
+            min(max(float(score), 0.0), 1.0),
             success,
             success or bool(prediction.terminated) or inner.ended(facts),
-            bool(info.get("invalid_action", inner.refused(prediction.observation))),
+            bool(invalid),
             None if admissible is None else tuple(admissible),
         )
 
@@ -373,6 +394,7 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
 
     def _step_really(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Take the actions imagined since the last real moment, and then `action`, for real."""
+        # The real episode may end on the way, though the imagined one went on: then it ends here too.
         before = self._moment
         for pending_action in [*self._pending, action]:
             observation, _, terminated, truncated, real_info = self.env.step(pending_action)
@@ -394,6 +416,7 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
 
     def _fault(self, error: Exception) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """End the episode after a fault of the world model, and say so in `info`."""
+        # Facts and score stay those of the last good moment, as after a fault of a real engine.
         moment = self._moment
         outcome = moment.outcome._replace(observation="", reward=0.0, invalid=False)
         self._moment = _Moment(outcome, moment.facts, Delta(), moment.step + 1, True, False)
@@ -402,6 +425,7 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         return "", 0.0, False, True, self._info() | fault
 
     def _info(self) -> dict[str, Any]:
+        """Return the info of this moment, with the keys of a real step."""
         outcome, facts, delta, step, imagined, _ = self._moment
         return self._inner.frame() | {
             "admissible_actions": outcome.admissible,

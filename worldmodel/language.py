@@ -36,7 +36,7 @@ _DONE = re.compile(
 _ASK_DONE = (
     " After the observation add one line, 'Done: yes' if the task is solved then, else 'Done: no'."
 )
-_RESERVED = 64
+_RESERVED = 64  # least tokens of a situation: less says nothing of it
 _BRIEF = (2048, 192)  # tokens of prompt and answer, and of the answer (CoMap, Table 5)
 _ANSWER = 512
 _THOUGHT_AND_ANSWER = 1024
@@ -117,7 +117,9 @@ class LanguageWorldModel:
         if prompt_folder is not None:
             check_prompt_folder(prompt_folder)
 
-        self.options = {
+        # What records and configs say of this model: what has an effect with these settings, and of the
+        # folder the name alone, since paths are private.
+        self.options: dict[str, Any] = {
             "prompts": prompts,
             "state_text": state_text,
             "adapter": adapter,
@@ -125,10 +127,14 @@ class LanguageWorldModel:
             "max_new_tokens": max_new_tokens,
             "history_turns": history_turns,
             "ending": ending,
-            **({"temperature": temperature} if temperature else {}),
-            **({"examples": examples} if prompts == "standard" else {}),
-            **({"prompt_folder": Path(prompt_folder).name} if prompt_folder is not None else {}),
         }
+        if temperature:
+            self.options["temperature"] = temperature
+        if prompts == "standard":
+            self.options["examples"] = examples
+        if prompt_folder is not None:
+            self.options["prompt_folder"] = Path(prompt_folder).name
+
         self.prompts = prompts
         self.state_text = state_text
         self.adapter = adapter
@@ -157,6 +163,7 @@ class LanguageWorldModel:
         """
         requests = [self.request(query, "imagine") for query in queries]
 
+        # A backend returns an error in the place of one answer; here a caller wants all or none.
         predictions = []
         for completion in self.lm.generate(requests):
             if isinstance(completion, LanguageModelError):
@@ -222,11 +229,16 @@ class LanguageWorldModel:
         most_tokens = self.max_length // 3
         while parts and self.lm.count_tokens("\n\n".join(parts)) > most_tokens:
             parts.pop()
-        return "## Examples\n" + "\n\n".join(parts) + "\n\n" if parts else ""
+        if not parts:
+            return ""
+        examples = "\n\n".join(parts)
+        return f"## Examples\n{examples}\n\n"
 
     def config(self) -> dict[str, Any] | None:
         """Return what makes an equal model, where the language model was given by name."""
-        return None if self._spec is None else {"id": "language", "lm": self._spec, **self.options}
+        if self._spec is None:  # a live model has no text from which it could be made again
+            return None
+        return {"id": "language", "lm": self._spec, **self.options}
 
     def _situation(self, query: Query, budget: int) -> str:
         """Return the state as text, in at most so many tokens."""
@@ -235,6 +247,8 @@ class LanguageWorldModel:
             text = belief_text(query.env_id, query.goal, query.history, query.state, query.action)
             return cut_text(text, budget, count)
 
+        # The oldest turns go first, and never the goal or the first observation. The authors' code cuts
+        # the whole prompt on the right instead, and so the action and the output marker.
         turns = list(query.history[1:])
         if self.history_turns is not None:
             turns = turns[max(len(turns) - self.history_turns, 0) :]
@@ -243,14 +257,16 @@ class LanguageWorldModel:
 
         # The goal stands at the end of the first observation: where that is cut, it is written before.
         goal = ""
+        room = budget
         if query.goal not in first or count(first) > budget // shares:
             goal = f"Task goal: {cut_text(query.goal, budget // 2, count)}\n"
-        room = budget - (count(goal) if goal else 0)
+            room -= count(goal)
 
         head = goal + cut_text(first, max(room // shares, 1), count)
         lines = [head]
-        for turn in recent_turns(turns, budget - count(head), count) if turns else ():
-            lines += [f"> {turn.action}", turn.observation]
+        if turns:
+            for turn in recent_turns(turns, budget - count(head), count):
+                lines += [f"> {turn.action}", turn.observation]
         return "\n".join(lines)
 
 
@@ -270,6 +286,7 @@ def prediction_of(completion: Completion, source: str, ending: Ending = "facts")
             reward = float(terminated)
             text = text[: done_line.start()].strip()
 
+    # Some backends return no log-probabilities, and rounding may leave one a hair above 0.
     confidence = None
     logprobs = [min(value, 0.0) for value in completion.logprobs or ()]
     if logprobs and not any(math.isnan(value) for value in logprobs):
@@ -287,8 +304,11 @@ def _answer_tokens(lm: LanguageModel, prompts: Style, max_length: int) -> int:
 
 
 def _model_of(lm: LanguageModel | str) -> LanguageModel:
+    """Return a language model, made here where it is given by name."""
     if not isinstance(lm, str):
         return lm
+
+    # Imported here: whoever brings a model of their own pays for no backend.
     from ..lm.create import create_language_model
 
     return create_language_model(lm)

@@ -110,6 +110,7 @@ def query_about(env: gymnasium.Env[str, str], action: str, after: Sequence[Imagi
     if not after:
         return query
 
+    # A step further into imagination the present is imagined too: its turns, belief and actions.
     turns = tuple(Turn(step.action, step.observation) for step in after)
     return replace(
         query,
@@ -129,7 +130,9 @@ def asked_model(
     """
     if world_model is None:
         layer = imagined_layer(env)
-        return OracleWorldModel() if layer is None else layer.world_model
+        if layer is not None:
+            return layer.world_model
+        return OracleWorldModel()
     if isinstance(world_model, str | Mapping):
         return create_world_model(world_model)
     return checked(world_model)
@@ -139,6 +142,8 @@ def imagined_of(env: gymnasium.Env[str, str], query: Query, prediction: Predicti
     """Return what a prediction means in `env`: the belief it leads to, and what follows from that."""
     inner = text_env(env)
     facts = inner.canonicalizer.update(query.state, query.action, prediction.observation)
+
+    # What the model knows (the oracle does) stands in for what the facts say.
     info = prediction.info or {}
     admissible = info.get("admissible_actions", inner.admissible_of(facts))
 

@@ -37,12 +37,18 @@ def name_of(model: WorldModel) -> str:
         ('oracle', 'noisy 0.2')
     """
     cls = type(model)
+
     # A class that extends one of ours is another model: the name that it inherits is not its own.
-    is_own = "name" in vars(cls) or "name" in getattr(model, "__dict__", {})
-    name = getattr(model, "name", None) if is_own else None
-    if isinstance(name, str) and name:
-        return name
-    return f"oracle ({cls.__name__})" if isinstance(model, OracleWorldModel) else cls.__name__
+    has_own_name = "name" in vars(cls) or "name" in getattr(model, "__dict__", {})
+    if has_own_name:
+        name = getattr(model, "name", None)
+        if isinstance(name, str) and name:
+            return name
+
+    # One that extends the oracle still tries actions really, and records must say so.
+    if isinstance(model, OracleWorldModel):
+        return f"oracle ({cls.__name__})"
+    return cls.__name__
 
 
 def tries_really(model: object) -> bool:
@@ -54,9 +60,12 @@ def tries_really(model: object) -> bool:
         (True, False)
     """
     if isinstance(model, Mapping):
+        # What a cache or the noisy model stands before decides. Without a model behind it, the noisy
+        # one has the oracle.
         behind: Any = model.get("model")
-        # Without a model behind it, the noisy one has the oracle.
-        return model.get("id") in ("oracle", "noisy") if behind is None else tries_really(behind)
+        if behind is not None:
+            return tries_really(behind)
+        return model.get("id") in ("oracle", "noisy")
     if isinstance(model, str):
         return model in ("oracle", "noisy")
     return isinstance(model, WorldModel) and _REAL.fullmatch(name_of(model)) is not None
@@ -76,20 +85,27 @@ result to report'
     real = _REAL.fullmatch(name)
     if real is None:
         return name
-    kind, cached = real["kind"], name[real.end("kind") :]
+
+    kind = real["kind"]
     if kind.startswith("noisy"):
-        kind = "oracle with errors" + (f" (rate {real['rate']})" if real["rate"] else "")
-    return f"the {kind}{cached}, {NOT_TO_REPORT}"
+        kind = "oracle with errors"
+        if real["rate"]:
+            kind += f" (rate {real['rate']})"
+    cache_note = name[real.end("kind") :]
+    return f"the {kind}{cache_note}, {NOT_TO_REPORT}"
 
 
 def words_of(model: WorldModel | str | Mapping[str, Any]) -> str:
     """Return `in_words` of a world model or of its config; what may be large is not made for it."""
-    made = model
-    if isinstance(made, str | Mapping) and tries_really(made):
-        made = create_world_model(made)
-    if isinstance(made, Mapping):
-        return str(made.get("id"))
-    return made if isinstance(made, str) else in_words(name_of(made))
+    # The oracle costs nothing to make, and its name has its rate; a language model may take minutes.
+    if isinstance(model, str | Mapping) and tries_really(model):
+        model = create_world_model(model)
+
+    if isinstance(model, Mapping):
+        return str(model.get("id"))
+    if isinstance(model, str):
+        return model
+    return in_words(name_of(model))
 
 
 def listed_in_words(names: Iterable[str]) -> str:

@@ -60,10 +60,13 @@ class NoisyWorldModel:
     ):
         if not 0 <= error_rate <= 1:
             raise OptionError(f"error_rate must be from 0 to 1, not {error_rate!r}")
-        kinds = [kinds] if isinstance(kinds, str) else kinds
+        if isinstance(kinds, str):  # from a command line: one kind, not a sequence of letters
+            kinds = [kinds]
         unknown = [kind for kind in kinds if kind not in ERROR_KINDS]
         if unknown or not kinds:
-            hint = suggest(str(unknown[0]), ERROR_KINDS) if unknown else f"known: {ERROR_KINDS}"
+            hint = f"known: {ERROR_KINDS}"
+            if unknown:
+                hint = suggest(str(unknown[0]), ERROR_KINDS)
             raise OptionError(f"kinds must name kinds of errors, found {list(kinds)}; {hint}")
 
         self.error_rate = error_rate
@@ -75,8 +78,10 @@ class NoisyWorldModel:
     @property
     def name(self) -> str:
         """What records call it: with its error rate, and the model behind unless that is the oracle."""
-        behind = "" if isinstance(self.model, OracleWorldModel) else f" of {name_of(self.model)}"
-        return f"noisy {self.error_rate:g}{behind}"
+        name = f"noisy {self.error_rate:g}"
+        if isinstance(self.model, OracleWorldModel):
+            return name
+        return f"{name} of {name_of(self.model)}"
 
     def ground(self, env: gymnasium.Env[str, str]) -> None:
         """Take note of the environment's canonicalizer, and pass it to the model behind."""
@@ -145,9 +150,12 @@ class NoisyWorldModel:
         changes = [(fact, True) for fact in sorted(delta.added)]
         changes += [(fact, False) for fact in sorted(delta.removed)]
 
+        # An action that does nothing has no fact to spoil, so an error can only be an invention.
         if not changes:
             luck = rng.random()
-            invented = _swapped(rng.choice(known_facts), known_facts, rng) if known_facts else None
+            invented = None
+            if known_facts:
+                invented = _swapped(rng.choice(known_facts), known_facts, rng)
             if luck < self.error_rate and invented is not None and "invent" in self.kinds:
                 facts.add(invented)
 
@@ -159,11 +167,19 @@ class NoisyWorldModel:
                 continue
 
             if kind != "invent":  # the change is not predicted
-                (facts.discard if is_added else facts.add)(fact)
+                _set(facts, fact, not is_added)
             if kind != "drop" and swapped is not None:  # another one is
-                (facts.add if is_added else facts.discard)(swapped)
+                _set(facts, swapped, is_added)
 
         return frozenset(facts)
+
+
+def _set(facts: set[Fact], fact: Fact, holds: bool) -> None:
+    """Make a fact hold, or not."""
+    if holds:
+        facts.add(fact)
+    else:
+        facts.discard(fact)
 
 
 def _swapped(fact: Fact, known_facts: Sequence[Fact], rng: random.Random) -> Fact | None:
@@ -182,6 +198,7 @@ def _swapped(fact: Fact, known_facts: Sequence[Fact], rng: random.Random) -> Fac
         if known_fact[0] == "exists" and len(known_fact) == 2:
             names.add(known_fact[1])
 
+    # Sorted, as all that is drawn from here: the order of a set differs between processes.
     candidates = sorted(names - {fact[index]})
     if not candidates:
         return None

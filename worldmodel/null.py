@@ -31,9 +31,15 @@ class NullWorldModel:
         return [Prediction(self._answer(query), source="null") for query in queries]
 
     def _answer(self, query: Query) -> str:
+        """Return the text that says that nothing happened."""
         if self.text is not None:
             return self.text
-        return idle_answer(query.env_id, query.history[-1].observation if query.history else "")
+
+        # Not every environment says so in words: some show the same page again.
+        present = ""
+        if query.history:
+            present = query.history[-1].observation
+        return idle_answer(query.env_id, present)
 
     def config(self) -> dict[str, Any]:
         """Return what makes an equal model."""

@@ -65,6 +65,7 @@ class OracleWorldModel:
                 "the oracle does not know the real episode; ask it through ImaginedEnv or imagine(), "
                 "or call ground(env) after env.reset()"
             )
+        # Whatever happens, the real episode goes on from where it was.
         present = self._env.snapshot()
         try:
             return [self._answer(self._env, query) for query in queries]
@@ -77,6 +78,7 @@ class OracleWorldModel:
 
     def _answer(self, env: TextEnv, query: Query) -> Prediction:
         """Return what really follows; after the true end, the last observation again."""
+        # Another first observation is another episode, and the actions would be played in the wrong one.
         start = next(iter(self._moments.values())).history[:1]
         if query.history and query.history[:1] != start:
             raise _other_episode()
@@ -124,6 +126,7 @@ class OracleWorldModel:
         return after
 
     def _keep(self, path: tuple[str, ...], moment: Snapshot) -> None:
+        """Keep a moment, and drop the oldest of too many."""
         self._moments[path] = moment
         if len(self._moments) > _MOST_MOMENTS:
             # The grounded moment is the first and stays so: without it nothing could be replayed.

@@ -84,6 +84,8 @@ class RetrievalWorldModel:
         """
         for transition in transitions:
             query, observation = _checked(transition)
+
+            # A tree of three keys, the most telling first: the action, the kinds of its names, the belief.
             situation = Situation.of(query.action, query.state)
             counter = self._counter(situation.action, "|".join(situation.kinds), situation.context)
             counter[situation.abstract(observation)] += 1
@@ -169,11 +171,12 @@ class RetrievalWorldModel:
                 key, score, _ = process.extractOne(
                     key, level.keys(), scorer=fuzz.token_sort_ratio, processor=None
                 )
-                likeness *= score / 100
+                likeness *= score / 100  # the confidence: 1 where all three keys are the same
                 if level is self._texts and score < _FAMILIAR:
                     return Prediction(self._refusal, likeness, source=self.name)
             level = level[key]
 
+        # A text of a similar situation may have more variables than this one has names.
         texts: Counter[str] = level
         fitting = [text for text in texts if situation.has_names_for(text)]
         template = min(fitting, key=lambda text: (-texts[text], text), default=self._refusal)
@@ -198,6 +201,7 @@ class RetrievalWorldModel:
             self.name = str(head["name"])
             self._size = int(head["size"])
 
+            # The head's size guards against a file that was cut at the end of a line.
             total = 0
             for line in lines[1:]:
                 action, kinds, context, texts = json.loads(line)
