@@ -34,12 +34,14 @@ class Target:
     env: str
     split: str
     options: Mapping[str, Any] = field(default_factory=lambda: {"source": "generated"})
-    ways: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"ours": {}})
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"ours": {}})
+    """Options by name: each is measured."""
     peer: str | None = None
     episodes: int = 40
     steps: int = 50
     passes: int = 6
     skipped: str | None = None
+    """A part of the names of tasks that are left out."""
 
 
 TARGETS: Mapping[str, Target] = {
@@ -50,7 +52,7 @@ TARGETS: Mapping[str, Target] = {
         env="comap/ScienceWorld-v0",
         split="test",
         options={"task_limits": False},
-        ways={"ours": {}, "with admissible actions": {"admissible_actions": True}},
+        variants={"ours": {}, "with admissible actions": {"admissible_actions": True}},
         peer="scienceworld",
         episodes=8,
         steps=30,
@@ -86,89 +88,115 @@ def run(
         )
     check_number("--processes", processes)
     check_number("--episodes", 1 if episodes is None else episodes)
-    result: dict[str, Any] = {"benchmark": "speed", "target": target, "processes": processes}
-    result |= circumstances(PACKAGES)
-    known = TARGETS[target]
-    given: dict[str, Any] = {"target": target, "data_dir": data_dir, "episodes": episodes}
-    given["plan"] = plan = _in_process({**given, "do": "plan"})
-    result |= {"env": known.env, "units": "CPU seconds, children (a JVM) included"}
-    result |= {"episodes": len(plan) - _WARM, "steps": sum(len(p[1]) for p in plan[_WARM:])}
-    jobs = {way: {**given, "way": way} for way in known.ways}
-    if peer and known.peer is not None:
-        if find_spec(known.peer.lower()) is None:
-            raise MissingExtra.of(target, f"the peer {known.peer}")
-        jobs[known.peer] = {**given, "way": known.peer}
+
+    # All play the same plan, made once: an expert's search would be a part of the time otherwise.
+    chosen_target = TARGETS[target]
+    shared_job: dict[str, Any] = {"target": target, "data_dir": data_dir, "episodes": episodes}
+    plan = _in_process({**shared_job, "do": "plan"})
+    shared_job["plan"] = plan
+    jobs = {name: {**shared_job, "variant": name} for name in chosen_target.variants}
+    if peer and chosen_target.peer is not None:
+        if find_spec(chosen_target.peer.lower()) is None:
+            raise MissingExtra.of(target, f"the peer {chosen_target.peer}")
+        jobs[chosen_target.peer] = {**shared_job, "variant": chosen_target.peer}
     if against is not None:
         jobs["against"] = {**jobs["ours"], "against": str(against.resolve())}
-    measured: dict[str, list[dict[str, Any]]] = {name: [] for name in jobs}
+
+    # In turns: what slows the machine for a while slows all of them.
+    measurements: dict[str, list[dict[str, Any]]] = {name: [] for name in jobs}
     for number in range(1, processes + 1):
         for name, job in jobs.items():
-            measured[name].append(_in_process({**job, "do": "measure"}))
-            progress(f"process {number} of {processes}, {name}: {_shown(measured[name][-1])}")
-    result["measured"] = {
-        name: {
-            key: spread([one[key] for one in some]) if isinstance(value, float) else value
-            for key, value in some[0].items()
-            if key != "texts"
-        }
-        for name, some in measured.items()
+            measurement = _in_process({**job, "do": "measure"})
+            measurements[name].append(measurement)
+            progress(f"process {number} of {processes}, {name}: {_in_microseconds(measurement)}")
+
+    result: dict[str, Any] = {
+        "benchmark": "speed",
+        "target": target,
+        "processes": processes,
+        **circumstances(PACKAGES),
+        "env": chosen_target.env,
+        "units": "CPU seconds, children (a JVM) included",
+        "episodes": len(plan) - _WARM,
+        "steps": sum(len(actions) for _, actions in plan[_WARM:]),
+        "measured": {},
     }
-    result |= _compared(measured)
+    for name, of_processes in measurements.items():
+        spreads = {}
+        for key in _times(of_processes[0]):
+            spreads[key] = spread([measurement[key] for measurement in of_processes])
+        result["measured"][name] = spreads
+    result |= _compared(measurements)
     if out is not None:
         write_result(out, result)
     return result
 
 
-def _compared(measured: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+def _times(measurement: Mapping[str, Any]) -> list[str]:
+    """Return the names of the times in a measurement: all of it but what was answered."""
+    return [name for name, value in measurement.items() if isinstance(value, float)]
+
+
+def _compared(measurements: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     """Return how many times longer others take, and in how many steps they answered the same."""
 
     def median(name: str, key: str) -> float:
-        return float(statistics.median(one[key] for one in measured[name]))
+        return float(statistics.median(measurement[key] for measurement in measurements[name]))
 
-    found: dict[str, Any] = {"ratios": {}, "same_answers": {}}
-    mine = measured["ours"][0]
-    for name, (other, *_) in measured.items():
-        if name != "ours":
-            keys = [key for key, value in other.items() if isinstance(value, float) and key in mine]
-            found["ratios"][name] = {key: median(name, key) / median("ours", key) for key in keys}
-            pairs = list(zip(mine["texts"], other["texts"], strict=True))
-            found["same_answers"][name] = [sum(a == b for a, b in pairs), len(pairs)]
-    return found
+    all_ratios: dict[str, dict[str, float]] = {}
+    same_answers: dict[str, list[int]] = {}
+    ours = measurements["ours"][0]
+    for name, (theirs, *_) in measurements.items():
+        if name == "ours":
+            continue
+
+        ratios = {}
+        for key in _times(theirs):
+            if key in ours:
+                ratios[key] = median(name, key) / median("ours", key)
+        all_ratios[name] = ratios
+        pairs = list(zip(ours["texts"], theirs["texts"], strict=True))
+        same_count = sum(our_text == their_text for our_text, their_text in pairs)
+        same_answers[name] = [same_count, len(pairs)]
+    return {"ratios": all_ratios, "same_answers": same_answers}
 
 
 def table(result: Mapping[str, Any]) -> str:
+    """Return a result in lines: medians, how others compare, and whether they answered the same."""
     lines = [f"{result['episodes']} episodes, {result['steps']} steps"]
-    for name, parts in result["measured"].items():
-        medians = {k: v["median"] if isinstance(v, dict) else v for k, v in parts.items()}
-        lines.append(f"{name}: {_shown(medians)}")
+    for name, spreads in result["measured"].items():
+        medians = {key: spread["median"] for key, spread in spreads.items()}
+        lines.append(f"{name}: {_in_microseconds(medians)}")
     for name, ratios in result["ratios"].items():
-        shown = ", ".join(f"{key} {ratio:,.2f}" for key, ratio in ratios.items())
-        lines.append(f"{name} / ours: {shown}")
+        listed = ", ".join(f"{key} {ratio:,.2f}" for key, ratio in ratios.items())
+        lines.append(f"{name} / ours: {listed}")
     for name, (same, answers) in result["same_answers"].items():
         lines.append(f"{name}: the same answers as ours in {same} of {answers}")
     return "\n".join(lines)
 
 
-def _shown(parts: Mapping[str, Any]) -> str:
-    shown = (name for name, value in parts.items() if isinstance(value, float))
-    return ", ".join(f"{name} {1e6 * parts[name]:,.1f} us" for name in shown)
+def _in_microseconds(measurement: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {1e6 * measurement[name]:,.1f} us" for name in _times(measurement))
 
 
 def _in_process(job: Mapping[str, Any]) -> Any:
+    """Do a job in a fresh process, with the checkout that it names first on the path."""
     from ..errors import EngineError
 
     path = [job.get("against"), os.environ.get("PYTHONPATH")]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, __file__],
         input=json.dumps(job),
         capture_output=True,
         encoding="utf-8",
         env={**os.environ, "PYTHONPATH": os.pathsep.join(part for part in path if part)},
     )
-    if done.returncode:
-        why = (done.stderr.strip().splitlines() or ["no answer"])[-1]
+    if process.returncode:
+        why = (process.stderr.strip().splitlines() or ["no answer"])[-1]
         raise EngineError(f"expected measurements of {job['target']}, found a failure: {why}")
-    return json.loads(done.stdout.splitlines()[-1])
+
+    # Engines may print what they like before.
+    return json.loads(process.stdout.splitlines()[-1])
 
 
 def _work(job: Mapping[str, Any]) -> Any:
@@ -177,42 +205,54 @@ def _work(job: Mapping[str, Any]) -> Any:
     target = TARGETS[job["target"]]
     if job["do"] == "plan":
         return _plan(target, job["data_dir"], job["episodes"] or target.episodes)
-    if job["way"] == "scienceworld":
+
+    variant = job["variant"]
+    if variant == "scienceworld":
         return _measure(_UpstreamScienceWorld(), job["plan"], 4, opened=0.0)
-    before = _cpu_seconds()
-    options = {"engine": "textworld"} if job["way"] == "TextWorld" else target.ways[job["way"]]
-    env = _made(target, job["data_dir"], **options)
-    passes = 1 if job["way"] == "TextWorld" else target.passes  # it remembers nothing
-    return _measure(env, job["plan"], passes, opened=_cpu_seconds() - before)
+    if variant == "TextWorld":
+        options: Mapping[str, Any] = {"engine": "textworld"}
+        passes = 1  # it remembers nothing
+    else:
+        options = target.variants[variant]
+        passes = target.passes
+
+    seconds_before = _cpu_seconds()
+    env = _make_env(target, job["data_dir"], **options)
+    return _measure(env, job["plan"], passes, opened=_cpu_seconds() - seconds_before)
 
 
-def _made(target: Target, data_dir: str | None, **options: Any) -> Any:
+def _make_env(target: Target, data_dir: str | None, **options: Any) -> Any:
+    """Return the environment of a target, on official data where their folder is named."""
     import gymnasium
 
-    given = dict(target.options)
+    env_options = dict(target.options)
     if data_dir is not None:
-        given["data_dir"] = data_dir
-        given.pop("source", None)
-    return gymnasium.make(target.env, split=target.split, **{**given, **options})
+        env_options["data_dir"] = data_dir
+        env_options.pop("source", None)
+    return gymnasium.make(target.env, split=target.split, **{**env_options, **options})
 
 
 def _plan(target: Target, data_dir: str | None, episodes: int) -> Plan:
     """Return an expert's episodes of tasks spread evenly over a split, and `_WARM` before them."""
-    env = _made(target, data_dir, **target.ways["ours"])
-    ids = [id for id in env.unwrapped.tasks.ids if not (target.skipped and target.skipped in id)]
+    env = _make_env(target, data_dir, **target.variants["ours"])
+    ids = env.unwrapped.tasks.ids
+    if target.skipped:
+        ids = [task_id for task_id in ids if target.skipped not in task_id]
+
     count = min(episodes + _WARM, len(ids))
     plan: Plan = []
-    for task in (ids[number * len(ids) // count] for number in range(count)):
+    for number in range(count):
+        task = ids[number * len(ids) // count]
         env.reset(options={"task": task})
         actions: list[str] = []
-        over = False
-        while not over and len(actions) < target.steps:
+        is_over = False
+        while not is_over and len(actions) < target.steps:
             action = env.unwrapped.expert_action()
             if action is None:
                 break
             actions.append(action)
             _, _, terminated, truncated, _ = env.step(action)
-            over = terminated or truncated
+            is_over = terminated or truncated
         plan.append((task, actions))
     env.close()
     return plan
@@ -224,26 +264,34 @@ def _measure(env: Any, plan: Plan, passes: int, opened: float) -> dict[str, Any]
         env.reset(options={"task": task})
         for action in actions:
             env.step(action)
+
     clock = _cpu_seconds if _children() else time.process_time  # looking for children takes time
-    plan = plan[_WARM:]
-    steps = sum(len(actions) for _, actions in plan)
-    means, resets, texts = [], 0.0, []
-    for number in range(passes):
-        spent = 0.0
-        for task, actions in plan:
-            started = clock()
+    measured_plan = plan[_WARM:]
+    step_count = sum(len(actions) for _, actions in measured_plan)
+    mean_steps = []  # seconds, of each pass
+    reset_seconds = 0.0
+    texts = []
+    for pass_number in range(passes):
+        step_seconds = 0.0
+        for task, actions in measured_plan:
+            reset_at = clock()
             observation = env.reset(options={"task": task})[0]
-            ready = clock()
+            ready_at = clock()
             answers = [env.step(action)[0] for action in actions]
-            spent += clock() - ready
-            resets += ready - started
-            if number == 0:
+            step_seconds += clock() - ready_at
+            reset_seconds += ready_at - reset_at
+            if pass_number == 0:
                 texts += [observation, *answers]
-        means.append(spent / steps)
+        mean_steps.append(step_seconds / step_count)
     env.close()
-    again = statistics.median(means[1:] or means)
-    reset = resets / passes / len(plan)
-    return {"open": opened, "reset": reset, "first": means[0], "again": again, "texts": texts}
+
+    return {
+        "open": opened,
+        "reset": reset_seconds / passes / len(measured_plan),
+        "first": mean_steps[0],
+        "again": statistics.median(mean_steps[1:] or mean_steps),
+        "texts": texts,
+    }
 
 
 class _UpstreamScienceWorld:
@@ -267,23 +315,29 @@ class _UpstreamScienceWorld:
 
 
 def _cpu_seconds() -> float:
-    spent = time.process_time()
+    """Return the CPU seconds of this process and of its children."""
+    seconds = time.process_time()
     for process in _children():
         try:
             text = Path(f"/proc/{process}/stat").read_text("ascii", "replace")
-        except OSError:
+        except OSError:  # it has ended
             continue
-        user, system = text.rpartition(")")[2].split()[11:13]
-        spent += (int(user) + int(system)) / float(os.sysconf("SC_CLK_TCK"))
-    return spent
+
+        # utime and stime of proc(5): behind the name, which may have spaces and brackets in it.
+        user_ticks, system_ticks = text.rpartition(")")[2].split()[11:13]
+        seconds += (int(user_ticks) + int(system_ticks)) / float(os.sysconf("SC_CLK_TCK"))
+    return seconds
 
 
 def _children() -> list[int]:
+    """Return the processes that this one started; none where the system does not say it."""
+    processes: list[int] = []
     try:
-        tasks = list(Path("/proc/self/task").iterdir())
-        return [int(c) for task in tasks for c in (task / "children").read_text("ascii").split()]
+        for task in Path("/proc/self/task").iterdir():
+            processes += map(int, (task / "children").read_text("ascii").split())
     except OSError:
         return []
+    return processes
 
 
 if __name__ == "__main__":
