@@ -123,18 +123,20 @@ def names_of(module: str) -> list[str]:
     Args:
         module: Its name.
     """
-    made = import_module(module)
-    held = vars(made)
-    listed = held.get("__all__") or [
+    namespace = vars(import_module(module))
+    names = namespace.get("__all__") or [
         name
-        for name, thing in held.items()
+        for name, thing in namespace.items()
         if getattr(thing, "__module__", None) == module
         and getattr(thing, "__name__", None) == name
         and thing.__doc__
     ]
-    ranks = {name: _FIRST.index(name) if name in _FIRST else len(_FIRST) for name in listed}
-    ordered = sorted(listed, key=lambda name: (ranks[name], not _is_defined(getattr(made, name))))
-    return [f"{module}.{name}" for name in ordered if name[0] != "_"]
+
+    def rank(name: str) -> tuple[int, bool]:
+        position = _FIRST.index(name) if name in _FIRST else len(_FIRST)
+        return position, not _is_defined(getattr(import_module(module), name))
+
+    return [f"{module}.{name}" for name in sorted(names, key=rank) if name[0] != "_"]
 
 
 def _is_defined(thing: Any) -> bool:
@@ -185,10 +187,10 @@ def _pages() -> dict[str, str]:
 def _origin(name: str) -> str:
     """Return where a thing is defined, for names of one thing in several modules."""
     module, _, attribute = name.rpartition(".")
-    found: Any = getattr(import_module(module), attribute)
-    defined = getattr(found, "__module__", None)
-    known = getattr(found, "__qualname__", None)
-    return f"{defined}.{known}" if defined and known == attribute else name
+    thing: Any = getattr(import_module(module), attribute)
+    home_module = getattr(thing, "__module__", None)
+    qualified_name = getattr(thing, "__qualname__", None)
+    return f"{home_module}.{attribute}" if home_module and qualified_name == attribute else name
 
 
 def linked(text: str) -> str:
@@ -208,8 +210,8 @@ def resolved(markdown: str, page: str) -> str:
         page: Its place in the documentation, such as ``reference/lm.md``.
     """
 
-    def written_out(found: re.Match[str]) -> str:
-        return f"[{found[1]}]({_address(found[2], page)})"
+    def written_out(link: re.Match[str]) -> str:
+        return f"[{link[1]}]({_address(link[2], page)})"
 
     return _outside_code(markdown, lambda prose: _REFERENCE_LINK.sub(written_out, prose))
 
@@ -220,14 +222,15 @@ def titles() -> dict[str, str]:
 
     Anchors are in lower case: of ``Snapshot`` and ``snapshot`` on one page the second has its full name.
     """
-    taken: set[tuple[str, str]] = set()
-    found = {}
+    anchors: set[tuple[str, str]] = set()
+    titles_by_name = {}
     for name, page in _pages().items():
         short = name.rpartition(".")[2]
         if documented()[name] == name:
-            found[name] = name if (page, short.lower()) in taken else short
-            taken.add((page, short.lower()))
-    return found
+            anchor = (page, short.lower())
+            titles_by_name[name] = name if anchor in anchors else short
+            anchors.add(anchor)
+    return titles_by_name
 
 
 def _address(name: str, page: str) -> str:
@@ -252,9 +255,13 @@ def _outside_code(text: str, changed: Callable[[str], str]) -> str:
     return "".join(part if index % 2 else changed(part) for index, part in enumerate(parts))
 
 
-def _link(found: re.Match[str]) -> str:
-    name = found[1]
-    plain = "." not in name and name == name.lower() and "_" not in name
-    known = documented()
-    home = None if plain else known.get(name) or known.get(name.rpartition(".")[0])
-    return f"[`{name}`][{home}]" if home else found[0]
+def _link(code: re.Match[str]) -> str:
+    name = code[1]
+
+    # A plain word in backticks is mostly an option or a value, also where a function is called so.
+    is_plain_word = "." not in name and name == name.lower() and "_" not in name
+    if is_plain_word:
+        return code[0]
+    homes = documented()
+    home = homes.get(name) or homes.get(name.rpartition(".")[0])  # a method: of its class
+    return f"[`{name}`][{home}]" if home else code[0]

@@ -46,13 +46,18 @@ def _groups(options: Options) -> Iterator[tuple[str, list[tuple[str, str]]]]:
 
 
 def _row(action: Any) -> tuple[str, str]:
-    flags = [one for one in action.option_strings if not one.startswith("--no-")]
-    no = len(flags) < len(action.option_strings)
-    long = [one.replace("--", "--[no-]", 1) if no else one for one in flags if one[:2] == "--"][:1]
-    names = long + [one for one in flags if one[:2] != "--"]
-    value = action.metavar or ""
-    shown = ", ".join(f"`{one}`" for one in names) or f"`{action.dest.upper()}`"
-    if value and long and not no:
-        shown = shown.replace(f"`{long[0]}`", f"`{long[0]} {value}`")
+    """Return a table's cells: the first long name of an option and its short ones, and its help."""
+    flags = [flag for flag in action.option_strings if not flag.startswith("--no-")]
+    has_negation = len(flags) < len(action.option_strings)
+    long_flags = [flag for flag in flags if flag.startswith("--")][:1]
+    short_flags = [flag for flag in flags if not flag.startswith("--")]
+
+    if has_negation:
+        long_flags = [flag.replace("--", "--[no-]", 1) for flag in long_flags]
+    elif action.metavar:
+        long_flags = [f"{flag} {action.metavar}" for flag in long_flags]
+    names = [f"`{flag}`" for flag in [*long_flags, *short_flags]]
+    listing = ", ".join(names) or f"`{action.dest.upper()}`"
+
     text = " ".join(str(action.help).replace("%%", "%").split())
-    return shown.replace("|", "\\|"), text.replace("|", "\\|").replace("<", "&lt;")
+    return listing.replace("|", "\\|"), text.replace("|", "\\|").replace("<", "&lt;")

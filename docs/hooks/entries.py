@@ -70,8 +70,8 @@ def sections_of(docstring: str) -> tuple[str, dict[str, str]]:
         docstring: It, without indentation.
     """
     head, *rest = _SECTION.split(docstring)
-    found = {name: textwrap.dedent(text) for name, text in zip(rest[::2], rest[1::2], strict=True)}
-    return head.rstrip() + "\n", found
+    pairs = zip(rest[::2], rest[1::2], strict=True)
+    return head.rstrip() + "\n", {title: textwrap.dedent(text) for title, text in pairs}
 
 
 def items_of(section: str) -> dict[str, str]:
@@ -97,7 +97,7 @@ def _described(docstring: str | None) -> list[str]:
             parts.append(f"**{title}** {linked(' '.join(section.split()))}\n")
         else:
             items = items_of(section).items()
-            lines = [f"- {_item_name(name)}: {linked(said)}" for name, said in items]
+            lines = [f"- {_item_name(name)}: {linked(text)}" for name, text in items]
             parts.append("\n".join([f"**{_TITLES.get(title, title)}**\n", *lines, ""]))
     return parts
 
@@ -109,11 +109,11 @@ def _item_name(names: str) -> str:
 
 def fenced(text: str) -> str:
     """Return text with its doctests in fences."""
-    paragraphs = [each for each in re.split(r"\n\s*\n", text.strip("\n")) if each.strip()]
+    paragraphs = filter(str.strip, re.split(r"\n\s*\n", text.strip("\n")))
     blocks: list[str] = []
     for is_code, group in itertools.groupby(paragraphs, _is_doctest):
         if is_code:
-            examples = "\n\n".join(textwrap.dedent(each) for each in group)
+            examples = "\n\n".join(map(textwrap.dedent, group))
             blocks.append(f"```pycon\n{examples}\n```")
         else:
             blocks += group
@@ -133,11 +133,11 @@ def _class(cls: type) -> list[str]:
     attributes = list(_attributes(cls))
     if attributes:
         lines = ["**Attributes**\n"]
-        for one in attributes:
-            annotation = f" (`{one.annotation}`)" if one.annotation else ""
-            is_short = 0 < len(one.default) <= WIDTH
-            default = f", default `{one.default}`" if is_short else ""
-            lines.append(f"- `{one.name}`{annotation}{default}: {linked(one.text)}")
+        for attribute in attributes:
+            annotation = f" (`{attribute.annotation}`)" if attribute.annotation else ""
+            is_short = 0 < len(attribute.default) <= WIDTH
+            default = f", default `{attribute.default}`" if is_short else ""
+            lines.append(f"- `{attribute.name}`{annotation}{default}: {linked(attribute.text)}")
         parts.append("\n".join([*lines, ""]))
     return parts
 
@@ -149,9 +149,9 @@ def _class_signature(cls: type) -> str:
         return _call(cls.__name__, [_parameter(*field[:3]) for field in fields], "")
     if not fields:
         for base in cls.__mro__:
-            made = vars(base).get("__init__")
-            if inspect.isfunction(made) and made.__module__.startswith("comap"):
-                _, *parameters = _parameters(_definition(made))
+            constructor = vars(base).get("__init__")
+            if inspect.isfunction(constructor) and constructor.__module__.startswith("comap"):
+                _, *parameters = _parameters(_definition(constructor))
                 return _call(cls.__name__, parameters, "")
     bases = ", ".join(ast.unparse(base) for base in _definition(cls).bases)
     return f"class {cls.__name__}({bases})" if bases else f"class {cls.__name__}"
@@ -163,11 +163,11 @@ def _fields(cls: type) -> list[Attribute]:
         names = [field.name for field in dataclasses.fields(cls) if field.init]
     else:
         names = list(getattr(cls, "_fields", ()))
-    known: dict[str, Attribute] = {}
-    for base in reversed(cls.__mro__):
+    fields_by_name: dict[str, Attribute] = {}
+    for base in reversed(cls.__mro__):  # a class may write an inherited field anew
         if base.__module__.startswith("comap"):
-            known |= {one.name: one for one in _written_fields(base)}
-    return [known[name] for name in names if name in known]
+            fields_by_name |= {field.name: field for field in _written_fields(base)}
+    return [fields_by_name[name] for name in names if name in fields_by_name]
 
 
 def _attributes(cls: type) -> Iterator[Attribute]:
@@ -202,10 +202,12 @@ def _written_fields(cls: type) -> list[Attribute]:
 def _default(value: ast.expr) -> str:
     """Return a field's default as it is written; of ``field(...)`` what makes the value."""
     if isinstance(value, ast.Call) and ast.unparse(value.func) in ("field", "dataclasses.field"):
-        given = {keyword.arg: keyword.value for keyword in value.keywords}
-        if "default" in given:
-            return ast.unparse(given["default"])
-        return f"{ast.unparse(given['default_factory'])}()" if "default_factory" in given else ""
+        arguments = {keyword.arg: keyword.value for keyword in value.keywords}
+        if "default" in arguments:
+            return ast.unparse(arguments["default"])
+        if "default_factory" in arguments:
+            return f"{ast.unparse(arguments['default_factory'])}()"
+        return ""
     return ast.unparse(value)
 
 
@@ -239,21 +241,21 @@ def _function(function: Any, name: str, source: bool) -> list[str]:
 
 def _parameters(node: Any) -> list[str]:
     """Return the parameters of a function, one text each, with the bare ``/`` and ``*``."""
-    given = node.args
-    positional = [*given.posonlyargs, *given.args]
-    defaults = [None] * (len(positional) - len(given.defaults)) + given.defaults
+    arguments = node.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults = [None] * (len(positional) - len(arguments.defaults)) + arguments.defaults
     parameters = [_argument(*pair) for pair in zip(positional, defaults, strict=True)]
-    if given.posonlyargs:
-        parameters.insert(len(given.posonlyargs), "/")
-    if given.vararg:
-        parameters.append(f"*{_argument(given.vararg, None)}")
-    elif given.kwonlyargs:
+    if arguments.posonlyargs:
+        parameters.insert(len(arguments.posonlyargs), "/")
+    if arguments.vararg:
+        parameters.append(f"*{_argument(arguments.vararg, None)}")
+    elif arguments.kwonlyargs:
         parameters.append("*")
     parameters += [
-        _argument(*pair) for pair in zip(given.kwonlyargs, given.kw_defaults, strict=True)
+        _argument(*pair) for pair in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     ]
-    if given.kwarg:
-        parameters.append(f"**{_argument(given.kwarg, None)}")
+    if arguments.kwarg:
+        parameters.append(f"**{_argument(arguments.kwarg, None)}")
     return parameters
 
 

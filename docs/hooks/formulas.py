@@ -31,22 +31,22 @@ def mathml(latex: str, block: bool) -> str:
     """
     from latex2mathml.converter import convert
 
-    made: str = convert(latex.strip(), display="block" if block else "inline")
+    markup: str = convert(latex.strip(), display="block" if block else "inline")
     try:
-        text = "".join(ElementTree.fromstring(made).itertext())
+        text = "".join(ElementTree.fromstring(markup).itertext())
     except ElementTree.ParseError:
         text = "&"
     if "\\" in text or "&" in text:
         raise ValueError(f"expected a formula that latex2mathml knows, found {latex.strip()!r}")
-    return _FUNCTION.sub(r'\g<0><mspace width="0.167em" />', made)
+    return _FUNCTION.sub(r'\g<0><mspace width="0.167em" />', markup)
 
 
-def on_page_content(content: str, **given: Any) -> str:
+def on_page_content(content: str, **_: Any) -> str:
     """Put MathML in the place of a page's formulas; MkDocs calls this."""
 
-    def written(found: re.Match[str]) -> str:
-        block = found["tag"] == "div"
-        made = mathml(html.unescape(found["latex"]), block)
-        return f'<div class="formula">{made}</div>' if block else made
+    def written(formula: re.Match[str]) -> str:
+        is_block = formula["tag"] == "div"
+        markup = mathml(html.unescape(formula["latex"]), is_block)
+        return f'<div class="formula">{markup}</div>' if is_block else markup
 
     return _FOUND.sub(written, content)

@@ -58,20 +58,20 @@ def fill(markdown: str, page: str) -> str:
     return filled
 
 
-def _written(kind: str, what: str) -> str:
+def _written(kind: str, subject: str) -> str:
     if kind == "commands":
         return commands_text()
     if kind == "api":
-        return _entry(what)
-    module, _, attribute = what.partition(":")
-    named = getattr(import_module(module), attribute)
+        return _entry(subject)
+    module, _, attribute = subject.partition(":")
+    config = getattr(import_module(module), attribute)
     if kind == "presets":
-        return preset_table(named)
-    return settings_table(named, inherited=kind == "all settings")
+        return preset_table(config)
+    return settings_table(config, inherited=kind == "all settings")
 
 
-def _entry(what: str) -> str:
-    name, *words = what.split()
+def _entry(subject: str) -> str:
+    name, *words = subject.split()
     options = dict(word.partition("=")[::2] for word in words)
     members = options.get("members", "")
     return entry(

@@ -31,12 +31,14 @@ def instructive_steps(file: Path) -> Iterator[tuple[bool, int, str]]:
     """Yield the steps with something foreseen, missed and made up, and another action weighed."""
     for number, trajectory in enumerate(read_trajectories(file), 1):
         deltas = episode_record(Episode("", trajectory, None))["deltas"]
-        for step, (delta, own) in enumerate(zip(deltas, trajectory.steps, strict=True), 1):
-            notes, (foreseen, missed, made_up) = own.notes, delta or (0, 0, 0)
-            other = notes.get("draft_action") != notes.get("ref_action")
-            wanted = min(missed, made_up) > 0 and foreseen > 2 and trajectory.success
-            if wanted and other and foreseen + missed + made_up <= MOST_FACTS:
-                yield not notes.get("gate"), len(trajectory.steps), f"#{number}/{step}"
+        for step_number, (delta, step) in enumerate(zip(deltas, trajectory.steps, strict=True), 1):
+            foreseen, missed, made_up = delta or (0, 0, 0)
+            has_all_kinds = min(missed, made_up) > 0 and foreseen > 2
+            weighs_another = step.notes.get("draft_action") != step.notes.get("ref_action")
+            fits_the_picture = foreseen + missed + made_up <= MOST_FACTS
+            if trajectory.success and has_all_kinds and weighs_another and fits_the_picture:
+                is_closed = not step.notes.get("gate")
+                yield is_closed, len(trajectory.steps), f"#{number}/{step_number}"
 
 
 def make() -> None:

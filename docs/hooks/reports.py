@@ -20,7 +20,7 @@ REPORTS = {
 _LINK = re.compile(rf"\]\([./]*/benchmarks/results/({'|'.join(REPORTS)})/report\.md")
 
 
-def on_files(files: Any, config: Any, **given: Any) -> Any:
+def on_files(files: Any, config: Any, **_: Any) -> Any:
     """Add the reports and their figures to the site; MkDocs calls this."""
     from mkdocs.structure.files import File
 
@@ -34,7 +34,7 @@ def on_files(files: Any, config: Any, **given: Any) -> Any:
     return files
 
 
-def on_page_markdown(markdown: str, page: Any, **given: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Lead links to reports to their pages of the site; MkDocs calls this."""
     folder = posixpath.dirname(page.file.src_uri) or "."
-    return _LINK.sub(lambda found: f"]({posixpath.relpath(f'{found[1]}.md', folder)}", markdown)
+    return _LINK.sub(lambda link: f"]({posixpath.relpath(f'{link[1]}.md', folder)}", markdown)

@@ -19,8 +19,8 @@ SHIPPED = ROOT / "lm" / "models" / "alfworld" / "training.json"
 
 def read_results(folder: Path = ROOT / "benchmarks" / "results") -> dict[str, dict[str, Any]]:
     """Return the recorded results by the names of their files, and what is known of the shipped models."""
-    found = {path.stem: json.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))}
-    return found | {"training": json.loads(SHIPPED.read_bytes())}
+    results = {path.stem: json.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))}
+    return results | {"training": json.loads(SHIPPED.read_bytes())}
 
 
 def page(name: str, results: Mapping[str, Mapping[str, Any]]) -> str:
@@ -39,17 +39,24 @@ def page(name: str, results: Mapping[str, Mapping[str, Any]]) -> str:
         "percent": percent,
         "micro": lambda seconds: f"{1e6 * seconds:,.1f} µs",
         "milli": lambda seconds, digits=1: f"{1e3 * seconds:,.{digits}f} ms",
-        "mib": lambda held, digits=0: f"{held / 2**20:,.{digits}f} MiB",
+        "mib": lambda size, digits=0: f"{size / 2**20:,.{digits}f} MiB",
         "over_seeds": over_seeds,
         "mean_of": mean_of,
         "change": change,
         "rate": rate,
         "zip": zip,
     }
-    speeds = {name: one for name, one in results.items() if "measured" in one and "target" in one}
-    given = {"results": results, "speeds": speeds, "experiment": experiment}
-    given |= {"source": lambda *names: source(results, names)}
-    return environment.get_template(f"{name}.jinja").render(given)
+    variables = {
+        "results": results,
+        "speeds": {
+            name: result
+            for name, result in results.items()
+            if "measured" in result and "target" in result
+        },
+        "experiment": experiment,
+        "source": lambda *names: source(results, names),
+    }
+    return environment.get_template(f"{name}.jinja").render(variables)
 
 
 def number(value: float | None, digits: int = 0) -> str:
@@ -62,11 +69,11 @@ def percent(share: float | None, digits: int = 1) -> str:
     return "–" if share is None else f"{100 * share:.{digits}f}"
 
 
-def over_seeds(one: Mapping[str, Any], scale: float = 100.0, digits: int = 1) -> str:
+def over_seeds(spread: Mapping[str, Any], scale: float = 100.0, digits: int = 1) -> str:
     """Return the mean and the deviation over seeds; a dash where there are none."""
-    if one["mean"] is None:
+    if spread["mean"] is None:
         return "–"
-    return f"{scale * one['mean']:.{digits}f} ± {scale * one['sd']:.{digits}f}"
+    return f"{scale * spread['mean']:.{digits}f} ± {scale * spread['sd']:.{digits}f}"
 
 
 def mean_of(values: Sequence[float], scale: float = 100.0, digits: int = 1) -> str:
@@ -75,33 +82,37 @@ def mean_of(values: Sequence[float], scale: float = 100.0, digits: int = 1) -> s
     return over_seeds(spread, scale, digits)
 
 
-def change(one: Mapping[str, Any] | None) -> str:
+def change(difference: Mapping[str, Any] | None) -> str:
     """Return a difference of shares with its interval, in percent."""
-    if one is None or one["low"] is None:
+    if difference is None or difference["low"] is None:
         return "–"
-    mean, low, high = (f"{100 * one[name]:+.1f}" for name in ("mean", "low", "high"))
+    mean, low, high = (f"{100 * difference[name]:+.1f}" for name in ("mean", "low", "high"))
     return f"{mean} [{low}, {high}]"
 
 
-def rate(one: Mapping[str, Any], name: str = "value") -> str:
+def rate(share: Mapping[str, Any], name: str = "value") -> str:
     """Return a share with its interval, in percent."""
-    if one[name] is None:
+    if share[name] is None:
         return "–"
-    return f"{percent(one[name])} [{percent(one['low'])}, {percent(one['high'])}]"
+    return f"{percent(share[name])} [{percent(share['low'])}, {percent(share['high'])}]"
 
 
 def source(results: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str:
     """Return which files hold the numbers, and when and where they were measured."""
-    said: dict[str, list[str]] = {}
+    files_by_circumstances: dict[str, list[str]] = {}
     for name in names:
-        one = results[name]
-        versions, machine = one["versions"], one["hardware"]
+        result = results[name]
+        versions = result["versions"]
+        machine = result["hardware"]
         circumstances = (
-            f"{one['date'][:10]}, comap {versions['comap']}, Python {versions['python']}, "
+            f"{result['date'][:10]}, comap {versions['comap']}, Python {versions['python']}, "
             f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}"
         )
-        said.setdefault(circumstances, []).append(f"`{name}.json`")
-    return "; ".join(f"{', '.join(files)} ({when})" for when, files in said.items())
+        files_by_circumstances.setdefault(circumstances, []).append(f"`{name}.json`")
+    return "; ".join(
+        f"{', '.join(files)} ({circumstances})"
+        for circumstances, files in files_by_circumstances.items()
+    )
 
 
 def experiment(folder: str, name: str) -> str:
@@ -118,9 +129,9 @@ def experiment(folder: str, name: str) -> str:
 
 def main() -> None:
     """Write the pages."""
-    found = read_results()
+    results = read_results()
     for name in PAGES:
-        (ROOT / "docs" / f"{name}.md").write_text(page(name, found), "utf-8")
+        (ROOT / "docs" / f"{name}.md").write_text(page(name, results), "utf-8")
 
 
 if __name__ == "__main__":

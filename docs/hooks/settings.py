@@ -34,12 +34,14 @@ def settings_table(config: type, *, inherited: bool = False) -> str:
     Raises:
         ValueError: A field has no docstring.
     """
-    told = field_help(config)
+    help_texts = field_help(config)
     owners = [config]
     if inherited:
         owners = [cls for cls in reversed(config.__mro__) if "__dataclass_fields__" in vars(cls)]
-    mine = {name: written for cls in owners for name, written in _annotations(cls).items()}
-    missing = [name for name in mine if not told[name]]
+    annotations: dict[str, ast.expr] = {}
+    for cls in owners:
+        annotations |= _annotations(cls)
+    missing = [name for name in annotations if not help_texts[name]]
     if missing:
         raise ValueError(f"{config.__name__}: no docstring under {', '.join(missing)}")
     hints = get_type_hints(config)
@@ -51,11 +53,11 @@ def settings_table(config: type, *, inherited: bool = False) -> str:
             parts.append(f"### {title[0].upper()}{title[1:]}\n")
         parts.append("| setting | values | default | |\n|---|---|---|---|")
         for name in names:
-            values = _values(hints[name], mine[name], ranges.get(name))
-            cells = (f"`{name}`", values, _shown(defaults[name]), linked(told[name]))
+            values = _values(hints[name], annotations[name], ranges.get(name))
+            cells = (f"`{name}`", values, _shown(defaults[name]), linked(help_texts[name]))
             parts.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
         parts.append("")
-    return "\n".join(parts) if mine else "It has no settings of its own."
+    return "\n".join(parts) if annotations else "It has no settings of its own."
 
 
 def preset_table(presets: Mapping[str, Mapping[str, Any]]) -> str:
@@ -64,12 +66,13 @@ def preset_table(presets: Mapping[str, Mapping[str, Any]]) -> str:
     Args:
         presets: The settings of each, by name.
     """
-    shown = {name: chosen for name, chosen in presets.items() if chosen}
-    settings = sorted({setting for chosen in shown.values() for setting in chosen})
-    lines = [f"| setting | {' | '.join(f'`{name}`' for name in shown)} |"]
-    lines.append("|---" * (len(shown) + 1) + "|")
-    for setting in settings:
-        cells = [_shown(chosen[setting]) if setting in chosen else "" for chosen in shown.values()]
+    columns = {name: settings for name, settings in presets.items() if settings}
+    lines = [f"| setting | {' | '.join(f'`{name}`' for name in columns)} |"]
+    lines.append("|---" * (len(columns) + 1) + "|")
+    for setting in sorted(set().union(*columns.values())):
+        cells = []
+        for settings in columns.values():
+            cells.append(_shown(settings[setting]) if setting in settings else "")
         lines.append(f"| `{setting}` | {' | '.join(_cell(cell) for cell in cells)} |")
     return "\n".join(lines)
 
@@ -81,10 +84,12 @@ def _tree(config: type) -> ast.ClassDef:
 
 def _annotations(config: type) -> dict[str, ast.expr]:
     """Return the annotation of each field that is written in the class itself."""
-    known = {part.name for part in fields(config)}
-    found = [node for node in _tree(config).body if isinstance(node, ast.AnnAssign)]
-    named = {ast.unparse(node.target): node.annotation for node in found}
-    return {name: annotation for name, annotation in named.items() if name in known}
+    field_names = {part.name for part in fields(config)}
+    annotations = {}
+    for node in _tree(config).body:
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) in field_names:
+            annotations[ast.unparse(node.target)] = node.annotation
+    return annotations
 
 
 def _all_groups(owners: Sequence[type]) -> dict[str, list[str]]:
@@ -99,12 +104,12 @@ def _all_groups(owners: Sequence[type]) -> dict[str, list[str]]:
 def _groups(config: type, names: list[str]) -> dict[str, list[str]]:
     """Return the names under each group's title; one group without a title where there are none."""
     source = textwrap.dedent(inspect.getsource(config))
-    starts = [(found.start(), found[1]) for found in _GROUP.finditer(source)]
+    starts = [(heading.start(), heading[1]) for heading in _GROUP.finditer(source)]
     groups: dict[str, list[str]] = {}
     for name in names:
-        found = re.search(rf"^    {name}\s*:", source, re.MULTILINE)
-        place = found.start() if found else 0
-        title = next((told for start, told in reversed(starts) if start < place), "")
+        field = re.search(rf"^    {name}\s*:", source, re.MULTILINE)
+        position = field.start() if field else 0
+        title = next((text for start, text in reversed(starts) if start < position), "")
         groups.setdefault(title, []).append(name)
     return groups
 
@@ -113,21 +118,21 @@ def _values(hint: Any, annotation: ast.expr, number_range: Range | None) -> str:
     """Return what a field may be: the values of a ``Literal``, else its type and range."""
     if get_origin(hint) is Literal:
         return ", ".join(f"`{value}`" for value in get_args(hint))
-    written = plain_annotation(annotation)
+    type_name = plain_annotation(annotation)
     if number_range is None:
-        return f"`{written}`"
+        return f"`{type_name}`"
 
     words = str(number_range).removeprefix("of ")
-    if written.endswith(" | None"):
-        return f"`{written.removesuffix(' | None')}` {words}, or `None`"
-    return f"`{written}` {words}"
+    if type_name.endswith(" | None"):
+        return f"`{type_name.removesuffix(' | None')}` {words}, or `None`"
+    return f"`{type_name}` {words}"
 
 
 def _shown(value: Any) -> str:
     if value is MISSING:
         return ""
     if isinstance(value, tuple):
-        return ", ".join(f"`{one}`" for one in value)
+        return ", ".join(f"`{member}`" for member in value)
     if isinstance(value, FromModel):
         return "follows the model"
     return f"`{value}`"
