@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ..tables import one_line
 from .cells import Cell, best, joined
 from .definition import Column, Experiment, file_stems, read_data
-from .table import DIGITS, Block, Entry, Footnotes, Row, Table, head, label
+from .table import DIGITS, Block, Entry, Footnotes, Row, Table, block_name, head, label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,9 @@ def cited_ids() -> tuple[str, ...]:
 
 def load_cited(name: str) -> CitedTable | None:
     """Return the published numbers of a table or figure; None where there are none."""
-    return read_data(f"cited/{name}.json", cited_of) if name in cited_ids() else None
+    if name not in cited_ids():
+        return None
+    return read_data(f"cited/{name}.json", cited_of)
 
 
 def cited_of(data: dict[str, Any]) -> CitedTable:
@@ -160,7 +162,10 @@ def cited_tables(
     in_columns = None
     if blocks:
         in_columns = _in_columns(experiment, cited, list(blocks.values()))
-    return in_columns, _listed(experiment, cited, others) if others else None
+    listed = None
+    if others:
+        listed = _listed(experiment, cited, others)
+    return in_columns, listed
 
 
 def _in_columns(experiment: Experiment, cited: CitedTable, blocks: Sequence[_CitedBlock]) -> Table:
@@ -212,8 +217,7 @@ def _block(
             entries.append(_entry(cited, row, footnotes, is_best))
         lines.append(Row(tuple(entries)))
 
-    block_name = None if block.backbone is None else one_line(block.backbone)
-    return Block(block_name, tuple(lines))
+    return Block(block_name(block.backbone), tuple(lines))
 
 
 def _listed(experiment: Experiment, cited: CitedTable, rows: Sequence[CitedRow]) -> Table:

@@ -234,7 +234,9 @@ def _cell(entry: Entry, kind: str) -> str:
         text = f"**{text}**"
     if text and kind == "counts":
         text = f"*{text}*"
-    return text + (f" <sup>{' '.join(entry.marks)}</sup>" if entry.marks else "")
+    if entry.marks:
+        text += f" <sup>{' '.join(entry.marks)}</sup>"
+    return text
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> str:
@@ -281,8 +283,9 @@ def print_results(results: Results) -> None:
     """Print the tables of experiments on standard output."""
     console = open_console()
     for i, section in enumerate(results.sections):
-        between = "\n\n" if i else ""
-        console.print(Text(between + visible(section.title), style="bold"), soft_wrap=True)
+        if i:
+            console.print("\n")
+        console.print(Text(visible(section.title), style="bold"), soft_wrap=True)
         for table in section.tables:
             console.print()
             _print_table(table, console)
@@ -390,7 +393,9 @@ def _latex_cell(entry: Entry) -> str:
     text = escape_latex(entry.text)
     if entry.best:
         text = rf"\textbf{{\boldmath {text}}}"
-    return text + (rf"\textsuperscript{{{','.join(entry.marks)}}}" if entry.marks else "")
+    if entry.marks:
+        text += rf"\textsuperscript{{{','.join(entry.marks)}}}"
+    return text
 
 
 def _latex_notes(table: Table) -> list[str]:
@@ -465,7 +470,10 @@ def _width(table: Table | None) -> int:
 
 
 def _entries(table: Table | None) -> Iterator[Entry]:
-    for block in table.blocks if table else ():
+    """Yield the entries of a table beside the methods' names; none where there is no table."""
+    if table is None:
+        return
+    for block in table.blocks:
         for row in block.rows:
             yield from row.entries[1:]
 
@@ -503,7 +511,9 @@ def _blocks(section: ExperimentSection, targets: Mapping[int, str]) -> Iterator[
     order = {one_line(method.name, 60): i for i, method in enumerate(section.experiment.methods)}
 
     def entries(block: Block | None) -> dict[str, tuple[Entry, ...]]:
-        return {row.name: row.entries[1:] for row in block.rows} if block else {}
+        if block is None:
+            return {}
+        return {row.name: row.entries[1:] for row in block.rows}
 
     def with_targets(line: Sequence[Entry]) -> list[Target]:
         return [(entry, targets.get(id(entry), "")) for entry in line]
@@ -647,15 +657,18 @@ def _plot(panel: Panel) -> dict[str, Any]:
 
 def _lost_point(panel: Panel, point: PlotPoint) -> tuple[str, str]:
     """Return the name of a point without a value, and why it has none."""
-    x = "" if point.x is None else panel.at(point.x)
-    return joined(point.curve.name, x), point.cell.reason or "no value"
+    return joined(point.curve.name, _x_name(panel, point)), point.cell.reason or "no value"
+
+
+def _x_name(panel: Panel, point: PlotPoint) -> str:
+    return "" if point.x is None else panel.at(point.x)
 
 
 def _plot_row(panel: Panel, point: PlotPoint) -> list[str]:
     """Return a point as a row of the table under its plot."""
     unit = panel.column.unit
     return [
-        one_line("" if point.x is None else panel.at(point.x)),
+        one_line(_x_name(panel, point)),
         one_line(point.curve.name),
         entry(point.cell, unit).text,
         interval(point.cell, unit),

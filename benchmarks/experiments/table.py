@@ -149,7 +149,9 @@ class Footnotes:
 
     def marks(self, remarks: Sequence[str]) -> tuple[str, ...]:
         """Return the mark of a cell: one footnote holds all remarks; no mark where there are none."""
-        return (self.mark("; ".join(remarks)),) if remarks else ()
+        if not remarks:
+            return ()
+        return (self.mark("; ".join(remarks)),)
 
     def written(self) -> tuple[tuple[str, str], ...]:
         return tuple((letter, text) for text, letter in self._letters.items())
@@ -157,7 +159,9 @@ class Footnotes:
 
 def _letter(i: int) -> str:
     """Return a, b, ..., z, aa, ab, ..."""
-    return ("" if i < 26 else _letter(i // 26 - 1)) + ascii_lowercase[i % 26]
+    if i < 26:
+        return ascii_lowercase[i]
+    return _letter(i // 26 - 1) + ascii_lowercase[i % 26]
 
 
 def label(text: str) -> Entry:
@@ -172,8 +176,10 @@ def entry(cell: Cell, unit: str, best: bool = False, marks: tuple[str, ...] = ()
         spread = "" if cell.sd is None else number(cell.sd, unit)
     elif cell.status == "text":
         mean = one_line(cell.text or "", _TEXT)
+    elif cell.status == "failed":
+        mean = "failed"
     else:
-        mean = "failed" if cell.status == "failed" else "–"
+        mean = "–"
     return Entry(mean, spread, cell.status, best, marks, cell)
 
 
@@ -187,11 +193,15 @@ def head(column: Column, columns: Sequence[Column]) -> str:
 
 
 def with_unit(column: Column) -> str:
+    """Return a column's label with its unit, where it has one that is written."""
     name = one_line(column.label, _LABEL)
-    return f"{name} ({column.unit})" if column.unit not in ("", "share") else name
+    if column.unit in ("", "share"):
+        return name
+    return f"{name} ({column.unit})"
 
 
-def _block_name(backbone: str | None) -> str | None:
+def block_name(backbone: str | None) -> str | None:
+    """Return what stands above the rows of a language model; None where methods need none."""
     return None if backbone is None else one_line(backbone)
 
 
@@ -308,7 +318,7 @@ def _block(
         rows.append(Row(tuple(entries), rule=line.method.group != group))
         group = line.method.group
 
-    return Block(_block_name(cells.backbone), tuple(rows))
+    return Block(block_name(cells.backbone), tuple(rows))
 
 
 def _tasks_of(rows: Iterable[ResultRow]) -> tuple[str, str]:
@@ -352,7 +362,8 @@ def _not_run(
         reason = reasons.get(method.name)
         if not reason and method.recipe is None:
             reason = "cited only"
-        absent.append(one_line(f"{method.name} ({reason})" if reason else method.name, _TEXT))
+        name = f"{method.name} ({reason})" if reason else method.name
+        absent.append(one_line(name, _TEXT))
 
     return f"Not run here: {'; '.join(absent)}." if absent else ""
 
@@ -374,7 +385,7 @@ def differences_table(experiment: Experiment, rows: Iterable[ResultRow]) -> Tabl
         for compared in experiment.compared:
             differences += _differences(compared, values_by_method)
         if differences:
-            blocks.append(Block(_block_name(backbone), tuple(differences)))
+            blocks.append(Block(block_name(backbone), tuple(differences)))
 
     if not blocks:
         return None
@@ -472,7 +483,8 @@ class Panel:
 
     @property
     def title(self) -> str:
-        return with_unit(self.column) + (f", on {self.tasks}" if self.tasks else "")
+        title = with_unit(self.column)
+        return f"{title}, on {self.tasks}" if self.tasks else title
 
     def at(self, x: float) -> str:
         """Return what stands below a point."""
