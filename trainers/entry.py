@@ -8,18 +8,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
-from typing import Any, TypeAlias
+from typing import Any
 
 from ..trajectory import Trajectory
+from .results import Condition
 
-Conditions: TypeAlias = "dict[str, dict[str, Any]]"
 
-
-def conditions(training: str, values: Mapping[str, float | None]) -> Conditions:
+def conditions(training: str, values: Mapping[str, float | None]) -> dict[str, Condition]:
     """Return each condition of a training with its value, whether it is met, and a line of text."""
     ranges = json.loads((files(__package__) / "entry.json").read_text("utf-8"))[training]
-    result: Conditions = {}
+    result = {}
     for name, value in values.items():
         condition = ranges[name]
         low = condition.get("low", -math.inf)
@@ -34,11 +34,13 @@ def conditions(training: str, values: Mapping[str, float | None]) -> Conditions:
         text = "unknown" if value is None else f"{value:.3g}"
         line = f"{condition['name']}: {text} (wanted: {' '.join(bounds)})"
         line = f"met: {line}" if is_met else f"not met: {line}; {condition['remedy']}"
-        result[name] = {"value": value, "met": is_met, "line": line}
+        result[name] = Condition(value=value, met=is_met, line=line)
     return result
 
 
-def comap_conditions(episodes: Iterable[Trajectory], precision: float | None) -> Conditions:
+def comap_conditions(
+    episodes: Iterable[Trajectory], precision: float | None
+) -> dict[str, Condition]:
     """Return CoMap's entry conditions.
 
     Args:
@@ -65,7 +67,7 @@ def comap_conditions(episodes: Iterable[Trajectory], precision: float | None) ->
     return conditions("comap", values)
 
 
-def paw_conditions(metrics: Mapping[str, Any], paw: bool) -> Conditions:
+def paw_conditions(metrics: Mapping[str, Any], paw: bool) -> dict[str, Condition]:
     """Return the entry conditions of PaW and of the algorithm beneath it, from the first update."""
     success = metrics["success"]
     values: dict[str, float | None] = {
@@ -78,8 +80,11 @@ def paw_conditions(metrics: Mapping[str, Any], paw: bool) -> Conditions:
         values["moderate"] = None if moderate_share is None else 100 * moderate_share
 
     result = conditions("paw", values)
-    if paw and not result["moderate"]["met"]:
-        result["moderate"]["line"] += f" (median p is {metrics.get('wm_median', math.nan):.1e})"
+    moderate = result.get("moderate")
+    if moderate is not None and not moderate.met:
+        median = metrics.get("wm_median", math.nan)
+        line = f"{moderate.line} (median p is {median:.1e})"
+        result["moderate"] = replace(moderate, line=line)
     return result
 
 

@@ -372,6 +372,18 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """What must be true before a training can show anything: see `comap.trainers.entry`."""
+
+    value: float | None
+    """What was measured; None where it could not be."""
+    met: bool | None
+    """Whether it is in the range in which the training can show something."""
+    line: str | None
+    """The same in words, with what to do where it is not met."""
+
+
+@dataclass(frozen=True, slots=True)
 class EntryCheck:
     """What the warmed-up models do, before a training can show anything."""
 
@@ -379,8 +391,8 @@ class EntryCheck:
     """How the policy's episodes went."""
     foreseen: Refusals
     """The world model's predictions that nothing changes."""
-    conditions: Mapping[str, Any]
-    """The conditions of `comap.trainers.entry`."""
+    conditions: Mapping[str, Condition]
+    """What they mean for the training, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,10 +495,8 @@ def _value(kind: Any, member: object) -> Any:
     One of another type is None, or an empty whole where the field is never None.
     """
     kind, may_be_none = _without_none(kind)
-    if kind is Any:
-        return member
-    if kind is str:
-        return member if isinstance(member, str) else None
+    if kind in (str, bool):
+        return member if isinstance(member, kind) else None
     if kind in (int, float):
         number = finite_number(member)
         return int(number) if kind is int and number is not None else number

@@ -36,7 +36,15 @@ from ..config import changed_parts, recast
 from ..entry import comap_conditions
 from ..evaluation import freeze, gate_report, in_order, played_result, score_transitions
 from ..processes import is_first, wait
-from ..results import EntryCheck, EvaluationResult, Fit, Labeling, ReflectionFit, Rollouts
+from ..results import (
+    EntryCheck,
+    EvaluationResult,
+    Fit,
+    Labeling,
+    ReflectionFit,
+    Rollouts,
+    to_json,
+)
 from ..run_folder import Done, StageFolder, each_once
 from ..samples import Example, Sample, count_samples
 from ..sft import imitation_samples, is_shown, transition_samples
@@ -342,7 +350,7 @@ class CoEvolution(StagedTraining):
         scores = score_transitions(self.world_model(lm), transitions, canonicalizer)
 
         conditions = comap_conditions(episodes, scores.refusals.precision)
-        self.tell({"event": "conditions", "of": conditions})
+        self.tell({"event": "conditions", "of": to_json(conditions)})
         return EntryCheck(played_result(episodes), scores.refusals, conditions)
 
     def draft_in_expert_states(self, stage: StageFolder) -> Mapping[str, Any]:

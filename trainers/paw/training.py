@@ -337,7 +337,8 @@ class _Training:
         line = {**self._metrics, **metrics}
         line["seconds_rollout"] -= self._evaluation_seconds
         if line["update"] == 1:
-            self.tell({"event": "conditions", "of": paw_conditions(line, self.config.paw)})
+            conditions = paw_conditions(line, self.config.paw)
+            self.tell({"event": "conditions", "of": to_json(conditions)})
         self.journal.add(METRICS, line)
         self.tell({"event": "update", "of": self.updates, **line})
 

@@ -259,6 +259,28 @@ def test_results_that_are_not_understood_fail_their_cell_alone(tmp_path, content
     assert any(row.job == job.id and str(row.error).startswith("failed") for row in rows)
 
 
+@pytest.mark.parametrize("episodes", [None, "4", [], float("nan")])
+def test_a_damaged_number_of_a_training_fails_its_cell_and_is_named(tmp_path, episodes):
+    found, paths = planned("comap-t2"), Paths(tmp_path)
+    job = job_named(found, "comap-alfworld")
+    training(paths.of(job.needs["sft"]), [])
+    stage = evaluation(0, 0.25, 40.0)
+    stage["splits"]["valid_seen"]["episodes"] = episodes
+    training(done(paths, job), [stage])
+    rows = collect(found, [experiment("comap-t2")], paths)
+    (row,) = (row for row in rows if row.job == job.id)
+    assert str(row.error).startswith("failed: expected the episodes of valid_seen")
+
+
+@pytest.mark.parametrize("won", [None, {"a": 1, "b": "x"}])
+def test_damaged_outcomes_of_tasks_are_no_rate(tmp_path, won):
+    line = {"update": 4, "split": "test", "n": 2, "tasks": 2, "success": 0.5, "won": won}
+    (tmp_path / "metrics.jsonl").write_text('{"update": 4}\n')
+    (tmp_path / "evaluations.jsonl").write_text(json.dumps(line) + "\n")
+    with pytest.raises(DataCorrupt, match="tasks of test"):
+        measures_of(job_named(planned("paw-t1"), "grpo"), tmp_path)
+
+
 def test_facts_need_no_run():
     settings = measures_of(next(iter(planned("comap-t5").jobs.values())), Path("nowhere"))
     texts = {one.method: one.text for one in settings}
