@@ -8,7 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import gymnasium
 
@@ -69,6 +69,8 @@ class Wording:
                 "expected Wording(instructions=TEXT, example=[OBSERVATION, REPLY, OBSERVATION, ...]), "
                 f"found {self.instructions!r:.80} and {self.example!r:.80}; give texts"
             )
+
+        # Turns alternate: the environment speaks first.
         roles = ("user", "assistant")
         example = tuple((roles[turn % 2], text) for turn, text in enumerate(self.example))
         return Briefing(self.instructions, example)
@@ -78,21 +80,18 @@ class PatternCanonicalizer:
     """Reads facts by a table of regular expressions: see `adapt`. An empty table reads none."""
 
     def __init__(self, table: Mapping[str, str | Sequence[str]]):
-        self._rules: list[tuple[re.Pattern[str], list[tuple[bool, Fact]]]] = []
+        self._rules: list[_Rule] = []
         for pattern, texts in table.items():
             rows = [texts] if isinstance(texts, str) else texts
             try:
-                rule = re.compile(pattern)
-                read = [(row[:1] == "-", State.from_text(row.lstrip("- "))) for row in rows]
-                facts = [(removes, fact) for removes, state in read for fact in state.facts]
-                for _, fact in facts:
-                    _filled(fact, [""] * (rule.groups + 1), dict.fromkeys(rule.groupindex, ""))
+                self._rules.append(_Rule.of(pattern, rows))
             except (re.error, LookupError, ValueError) as error:
                 raise OptionError(
                     "expected a regular expression and facts such as 'at(agent, cell {1})', found "
                     f"{pattern!r:.80}: {rows!r:.200} ({error})"
                 ) from error
-            self._rules.append((rule, facts))
+
+        # Results name the version: facts of another table are not to be compared with these.
         digest = hashlib.sha256(repr(list(table.items())).encode("utf-8", "replace")).hexdigest()
         self.version = f"patterns-{digest[:12]}" if table else "no facts"
 
@@ -100,28 +99,62 @@ class PatternCanonicalizer:
         return self.update(State(), "", observation)
 
     def update(self, state: State, action: str, observation: str) -> State:
-        facts, parsed = set(state.facts), False
-        for rule, templates in self._rules:
-            for match in rule.finditer(observation):
+        """Return the facts after an observation: rules apply in the table's order, at each match."""
+        facts = set(state.facts)
+        parsed = False
+        for rule in self._rules:
+            for match in rule.pattern.finditer(observation):
                 parsed = True
-                for removes, template in templates:
-                    fact = _filled(template, [match[0], *match.groups("")], match.groupdict(""))
-                    facts = {one for one in facts if not _covers(fact, one)} if removes else facts
-                    facts |= set() if removes else {fact}
+                groups = [match[0], *match.groups("")]
+                for change in rule.changes:
+                    fact = _filled(change.template, groups, match.groupdict(""))
+                    if change.removes:
+                        facts = {present for present in facts if not _covers(fact, present)}
+                    else:
+                        facts.add(fact)
         return State(frozenset(facts), parsed)
 
     def action(self, text: str) -> str:
         return collapse(text)
 
 
-def _filled(template: Fact, groups: Sequence[str], named: Mapping[str, str]) -> Fact:
-    return tuple(collapse(part.format(*groups, **named)) for part in template)
+class _Change(NamedTuple):
+    """A fact that a rule adds or removes, with ``{1}`` and such for groups of the match."""
+
+    removes: bool
+    template: Fact
+
+
+class _Rule(NamedTuple):
+    """A row of a `PatternCanonicalizer`'s table."""
+
+    pattern: re.Pattern[str]
+    changes: list[_Change]
+
+    @classmethod
+    def of(cls, pattern: str, rows: Sequence[str]) -> _Rule:
+        rule = cls(re.compile(pattern), [])
+        for row in rows:
+            removes = row[:1] == "-"
+            state = State.from_text(row.lstrip("- "))
+            rule.changes.extend(_Change(removes, fact) for fact in state.facts)
+
+        # A template that names a group which is not there must fail now, not in an episode.
+        groups = [""] * (rule.pattern.groups + 1)
+        named_groups = dict.fromkeys(rule.pattern.groupindex, "")
+        for change in rule.changes:
+            _filled(change.template, groups, named_groups)
+        return rule
+
+
+def _filled(template: Fact, groups: Sequence[str], named_groups: Mapping[str, str]) -> Fact:
+    return tuple(collapse(part.format(*groups, **named_groups)) for part in template)
 
 
 def _covers(template: Fact, fact: Fact) -> bool:
     """Return whether a fact is the one to remove, where ``*`` stands for any argument."""
     return len(template) == len(fact) and all(
-        one in ("*", other) for one, other in zip(template, fact, strict=True)
+        wanted_part in ("*", part) for wanted_part, part in zip(template, fact, strict=True)
     )
 
 
@@ -146,15 +179,19 @@ class AdaptedEnv(TextEnv):
             )
         if canonicalizer is None or isinstance(canonicalizer, Mapping):
             canonicalizer = PatternCanonicalizer(canonicalizer or {})
-        missing = [one for one in _METHODS if not callable(getattr(canonicalizer, one, None))]
+
         if not callable(getattr(env, "step", None)) or not callable(getattr(env, "reset", None)):
             raise OptionError(f"expected a gymnasium.Env, found {type(env).__name__}")
+        missing = [name for name in _METHODS if not callable(getattr(canonicalizer, name, None))]
         if missing:
             raise OptionError(
                 f"expected a canonicalizer with {', '.join(_METHODS)}, found "
                 f"{type(canonicalizer).__name__} without {', '.join(missing)}"
             )
-        self._name, self.adapted, self.canonicalizer = name, env, canonicalizer
+        self._name = name
+        self.adapted = env
+        self.canonicalizer = canonicalizer
+
         self._words = words or Wording()
         if not isinstance(self._words, Wording):
             raise OptionError(f"expected a Wording, found {type(words).__name__}")
@@ -162,17 +199,21 @@ class AdaptedEnv(TextEnv):
         space = getattr(env, "action_space", None)
         if self._words.act is None and isinstance(space, gymnasium.spaces.Discrete):
             raise OptionError(f"expected texts as actions, found {space}; give Wording(act=...)")
+
+        # Most environments of others have no names for their tasks: a seed is one.
         self._seeds = {f"{_SPLIT}/{seed}": int(seed) for seed in seeds}
         self._panel = Panel.of(self._seeds, _SPLIT, [_SPLIT])
-        self._own_limit = self._limit
-        self._taken: list[tuple[str, str]] = []
+        self._given_limit = self._limit
+        self._played_steps: list[tuple[str, str]] = []
         self._last_info: Mapping[str, Any] = {}
 
     @property
     def env_id(self) -> str:  # type: ignore[override]
         """The name in records: as given, else the id under which it or the adapted one is registered."""
+        if self._name:
+            return self._name
         spec = self.spec or getattr(self.adapted, "spec", None)
-        return self._name or (spec.id if spec is not None else type(self.adapted).__name__)
+        return spec.id if spec is not None else type(self.adapted).__name__
 
     @property
     def tasks(self) -> Panel:
@@ -194,8 +235,10 @@ class AdaptedEnv(TextEnv):
         return None if self._words.score is None else float(self._words.score(state))
 
     def admissible_of(self, state: State) -> tuple[str, ...] | None:
-        legal = None if self._words.legal is None else self._words.legal(state)
-        return None if legal is None else tuple(legal)
+        if self._words.legal is None:
+            return None
+        actions = self._words.legal(state)
+        return None if actions is None else tuple(actions)
 
     def refused(self, observation: str) -> bool:
         if observation == self._words.refusal:
@@ -210,28 +253,38 @@ class AdaptedEnv(TextEnv):
             raise self._panel.missing(task)
         observation, self._last_info = self.adapted.reset(seed=self._seeds[task])
         text = self._text(observation)
-        self._taken, self._limit = [("", text)], self._own_limit
-        goal = self._words.goal if isinstance(self._words.goal, str) else self._words.goal(text)
+        self._played_steps = [("", text)]
+        self._limit = self._given_limit
+
+        goal = self._words.goal
+        if not isinstance(goal, str):
+            goal = goal(text)
         return _SPLIT, goal, Outcome(text, admissible=self._admissible(text))
 
     def _act(self, action: str) -> Outcome:
-        meant, known = self._meant(action)
-        if not known:
+        """Take an action that can be read; any other changes nothing, and is answered by the refusal."""
+        try:
+            native_action = self._native_action(action)
+        except ValueError:
             text = self._words.refusal
             return Outcome(
                 text, 0.0, self._outcome.score, invalid=True, admissible=self._outcome.admissible
             )
-        observation, reward, terminated, truncated, self._last_info = self.adapted.step(meant)
-        text, worth = self._text(observation), float(reward)
-        self._taken.append((action, text))
+
+        step = self.adapted.step(native_action)
+        observation, raw_reward, terminated, truncated, self._last_info = step
+        text = self._text(observation)
+        reward = float(raw_reward)
+        self._played_steps.append((action, text))
         if truncated:  # by the environment itself: this step is the last
             self._limit = self._steps
-        success = bool(terminated and worth > 0)
+
+        success = bool(terminated and reward > 0)
         if self._words.success is not None:
-            success = bool(self._words.success(worth, bool(terminated), self._last_info))
+            success = bool(self._words.success(reward, bool(terminated), self._last_info))
         admissible = () if terminated or truncated else self._admissible(text)
         return Outcome(
-            text, worth, float(success), success, bool(terminated), self.refused(text), admissible
+            text, reward, float(success), success, bool(terminated), self.refused(text), admissible
         )
 
     def _with_suggestions(self, outcome: Outcome, state: State) -> Outcome:
@@ -244,26 +297,33 @@ class AdaptedEnv(TextEnv):
         return outcome
 
     def _save(self) -> Any:
-        return (tuple(self._taken), self._limit, self._outcome.admissible)
+        return (tuple(self._played_steps), self._limit, self._outcome.admissible)
 
     def _load(self, saved: Any) -> tuple[str, ...] | None:
-        taken, limit, admissible = saved
+        """Go back to a moment by the same seed and actions: an environment of others has no snapshots."""
+        played_steps, limit, saved_actions = saved
         _, _, first = self._open(self._task)
+
         texts = [first.observation]
-        for action, _ in taken[1:]:
-            observation, *_, self._last_info = self.adapted.step(self._meant(action)[0])
+        for action, _ in played_steps[1:]:
+            step = self.adapted.step(self._native_action(action))
+            observation, *_, self._last_info = step
             texts.append(self._text(observation))
-        if texts != [text for _, text in taken]:
+        if texts != [text for _, text in played_steps]:
             raise SnapshotError(
                 "expected the same texts after the same seed and actions, found others: the "
                 "environment is not deterministic, so it cannot go back to a moment"
             )
-        self._taken, self._limit = list(taken), limit
-        listed: tuple[str, ...] | None = admissible
-        return listed
+
+        self._played_steps = list(played_steps)
+        self._limit = limit
+        admissible: tuple[str, ...] | None = saved_actions
+        return admissible
 
     def _text(self, observation: Any) -> str:
-        text = observation if self._words.observe is None else self._words.observe(observation)
+        text = observation
+        if self._words.observe is not None:
+            text = self._words.observe(observation)
         if not isinstance(text, str):
             raise OptionError(
                 f"expected observations to be texts, found {type(text).__name__}; give a function "
@@ -271,20 +331,24 @@ class AdaptedEnv(TextEnv):
             )
         return str(text)
 
-    def _meant(self, action: str) -> tuple[Any, bool]:
+    def _native_action(self, action: str) -> Any:
+        """Return an action as the adapted environment takes it.
+
+        Raises:
+            ValueError: The text is no action: the wording raises this, or returns None.
+        """
         if self._words.act is None:
-            return action, True
-        try:
-            meant = self._words.act(action)
-        except ValueError:
-            return None, False
-        return meant, meant is not None
+            return action
+        native_action = self._words.act(action)
+        if native_action is None:
+            raise ValueError(f"no action: {action!r:.80}")
+        return native_action
 
     def _admissible(self, text: str) -> tuple[str, ...] | None:
         if self._words.admissible is None:
             return None
-        listed = self._words.admissible(text, self._last_info)
-        return None if listed is None else tuple(listed)
+        actions = self._words.admissible(text, self._last_info)
+        return None if actions is None else tuple(actions)
 
 
 def adapt(
@@ -342,59 +406,76 @@ class TextArenaGame(gymnasium.Env[str, str]):
             self._game: Any = self._make()
         except ValueError as error:
             raise OptionError(f"expected a game of TextArena, found {game!r} ({error})") from error
+
         self.observation_space = Unicode(max_text_length)
         self.action_space = Unicode(max_text_length)
-        self._stream: Any = random.Random(0).getstate()
-        self._running = self._used = False
-        self._seen = ""
+
+        # TextArena's games draw from Python's global random numbers: each game here has a state for them.
+        self._random_state: Any = random.Random(0).getstate()
+        self._running = False
+        self._was_played = False
+        self._text_before = ""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
         super().reset(seed=seed)
-        drawn = int(self.np_random.integers(2**31))
-        if self._used:  # its wrappers keep what earlier games said
+        game_seed = int(self.np_random.integers(2**31))
+        if self._was_played:  # its wrappers keep what earlier games said
             self._game = self._alone(self._make)
-        self._used = True
-        self._alone(lambda: self._game.reset(num_players=1, seed=drawn))
-        self._running, self._seen = True, ""
-        return self._new(""), {"reason": "", "invalid_move": False}
+        self._was_played = True
+
+        self._alone(lambda: self._game.reset(num_players=1, seed=game_seed))
+        self._running = True
+        self._text_before = ""
+        return self._new_text(""), {"reason": "", "invalid_move": False}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         if not isinstance(action, str):
             raise InvalidAction(f"expected a move (text), found {type(action).__name__}")
         if not self._running:
             raise NoEpisode("expected a running game, found none; call env.reset() first")
-        done, _ = self._alone(lambda: self._game.step(action=action))
-        if not done:
-            return self._new(action), 0.0, False, False, {"reason": "", "invalid_move": False}
-        self._running = False
-        text = self._new(action)
-        rewards, infos = self._game.close()
-        about = (infos or {}).get(0, {})
-        reason, invalid = str(about.get("reason", "")), bool(about.get("invalid_move"))
-        text = text if reason in text else f"{text}\n{reason}".strip()
-        worth = float((rewards or {}).get(0, 0.0))
-        return text, worth, True, False, {"reason": reason, "invalid_move": invalid}
 
-    def _new(self, action: str) -> str:
-        """Return what the game says that it did not say before."""
+        has_ended, _ = self._alone(lambda: self._game.step(action=action))
+        if not has_ended:
+            info = {"reason": "", "invalid_move": False}
+            return self._new_text(action), 0.0, False, False, info
+
+        # Rewards and reasons are by player, and there is one: number 0.
+        self._running = False
+        text = self._new_text(action)
+        rewards, infos = self._game.close()
+        game_info = (infos or {}).get(0, {})
+        reason = str(game_info.get("reason", ""))
+        if reason not in text:
+            text = f"{text}\n{reason}".strip()
+
+        reward = float((rewards or {}).get(0, 0.0))
+        invalid_move = bool(game_info.get("invalid_move"))
+        return text, reward, True, False, {"reason": reason, "invalid_move": invalid_move}
+
+    def _new_text(self, action: str) -> str:
+        """Return what the game says that it did not say before, without the player's own move."""
         _, text = self._alone(self._game.get_observation)
         text = str(text)
-        new = text[len(self._seen) :] if text.startswith(self._seen) else text
-        self._seen = text
-        lines = [line.removeprefix("[GAME] ") for line in new.strip("\n").splitlines()]
-        said = lines[0].removeprefix("[Player] ") if action and lines else ""
-        own = said.strip("[]") == action.strip().strip("[]") and bool(said)
-        return "\n".join(lines[1:] if own else lines).strip("\n")
+        new_text = text.removeprefix(self._text_before)
+        self._text_before = text
+
+        lines = [line.removeprefix("[GAME] ") for line in new_text.strip("\n").splitlines()]
+        if action and lines:
+            first_line = lines[0].removeprefix("[Player] ")
+            repeats_move = first_line.strip("[]") == action.strip().strip("[]")
+            if first_line and repeats_move:
+                lines = lines[1:]
+        return "\n".join(lines).strip("\n")
 
     def _alone(self, work: Callable[[], _T]) -> _T:
         """Do work with this game's own random numbers as the global ones."""
         with _RANDOM:
-            before = random.getstate()
-            random.setstate(self._stream)
+            state_before = random.getstate()
+            random.setstate(self._random_state)
             try:
                 return work()
             finally:
-                self._stream = random.getstate()
-                random.setstate(before)
+                self._random_state = random.getstate()
+                random.setstate(state_before)
