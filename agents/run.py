@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, KeysView, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -27,38 +26,41 @@ from ..envs.registry import text_env_of
 from ..envs.storage import locked
 from ..errors import DataCorrupt, DownloadError, OptionError, check_number
 from ..lm import LanguageModel
-from ..metrics import Rate, delta_f1, pass_at_k, wilson
 from ..redaction import without_secrets
 from ..trajectory import Step, Trajectory, read_trajectories
 from ..worldmodel import Configured, WorldModel
 from ..worldmodel.language import LanguageWorldModel
-from ..worldmodel.naming import in_words, words_of
+from ..worldmodel.naming import words_of
 from .base import Agent, Retrying, asks_world_model
-from .comap import GatePath
 from .config import AgentConfig, fitted_to
 from .prompting import prompts_sha256
-from .requests import IMAGINE, EnvSlot, Keep, OnWork
+from .requests import EnvSlot, Keep, OnWork
 from .runner import settings_of, stream_episodes
-from .unread import UNREAD, UnreadReplies, UnreadStreak
+from .tally import Tally
+from .unread import UnreadStreak
 
+# How libraries report a full disk: neither raises an OSError. Safetensors is compared by name, since
+# a run of agents without weights is not to import it.
 _OF_WEIGHTS = ("SafetensorError", "safetensors")
-_OF_TORCH = ("PytorchStreamWriter", "inline_container")  # `torch.save` tells a full disk so
+_OF_TORCH = ("PytorchStreamWriter", "inline_container")  # in a RuntimeError of `torch.save`
 
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Say in a run's own words that it cannot be written: a full disk, a folder that is closed."""
+    """Raise errors of the disk (it is full, the folder is closed) as `OptionError`, with what to do."""
     try:
         yield
     except Exception as error:
-        said, kind = " ".join(str(error).split()), type(error)
-        full = (kind.__name__, kind.__module__.partition(".")[0]) == _OF_WEIGHTS
-        full |= kind is RuntimeError and any(name in said for name in _OF_TORCH)
-        if not (full or isinstance(error, OSError)):
+        message = " ".join(str(error).split())
+        kind = type(error)
+        is_full = (kind.__name__, kind.__module__.partition(".")[0]) == _OF_WEIGHTS
+        is_full |= kind is RuntimeError and any(name in message for name in _OF_TORCH)
+        if not (is_full or isinstance(error, OSError)):
             raise
-        why = f"{said[:200]} (is the disk full?)" if full else getattr(error, "strerror", "")
+
+        why = f"{message[:200]} (is the disk full?)" if is_full else getattr(error, "strerror", "")
         raise OptionError(
-            f"cannot write the run in {folder}: {why or said}; what was recorded is kept: mend that, "
+            f"cannot write the run in {folder}: {why or message}; what was recorded is kept: mend that, "
             "and give the same command again to go on"
         ) from error
 
@@ -76,7 +78,10 @@ class _Line(NamedTuple):
 
 
 class Records:
-    """The trajectories of a run's tasks and seeds, in a file of one line each."""
+    """The trajectories of a run's tasks and seeds, in a file of one line each.
+
+    Only the positions of lines are in memory: a run's file may be larger than that.
+    """
 
     def __init__(self, path: Path, retrying: bool = False):
         self.path = path
@@ -94,25 +99,27 @@ class Records:
         return {item for item, lines in self._lines.items() if lines[-1].failed}
 
     def add(self, trials: Sequence[Trajectory]) -> None:
-        """Append all trials of an item, and see to it that they are on the disk."""
+        """Append all trials of an item and flush them to the disk, so that a power cut spares them."""
         positions = jsonl.append(self.path, [trial.to_json() for trial in trials], sync=True)
         for trial, (start, end) in zip(trials, positions, strict=True):
             line = _Line(start, end, trial.error is not None)
             self._lines.setdefault((trial.task, trial.seed), []).append(line)
 
     def drop(self, items: Iterable[Item]) -> None:
-        gone = set(items)
-        if gone & set(self._lines):
-            self.sort([item for item in self._lines if item not in gone])
+        dropped = set(items)
+        if dropped & set(self._lines):
+            self.sort([item for item in self._lines if item not in dropped])
 
     def sort(self, items: Sequence[Item]) -> None:
         """Write the file anew with these items, in this order: the whole new one or not at all."""
-        kept = [item for item in items if item in self._lines]
-        if kept == list(self._lines):
+        present = [item for item in items if item in self._lines]
+        if present == list(self._lines):
             return  # it is so already: no second copy is needed, which may be large
+
+        # Bytes are copied as they are: a record written anew might differ, and be no longer equal.
         lines: dict[Item, list[_Line]] = {}
         with self.path.open("rb") as source, jsonl.replacing_file(self.path, sync=True) as target:
-            for item in kept:
+            for item in present:
                 for line in self._lines[item]:
                     source.seek(line.start)
                     start = target.tell()
@@ -121,19 +128,24 @@ class Records:
         self._lines = lines
 
     def _read(self, retrying: bool) -> None:
-        """Take note of every line; where an item may lack trials, cut the last one off."""
+        """Read where every line is; where an item may lack trials, cut the last one off."""
+
+        def item_and_failure(record: Any) -> tuple[Item, bool]:
+            seed = record["seed"]
+            item = (str(record["task"]), None if seed is None else int(seed))
+            return item, record["error"] is not None
+
         last: Item | None = None
         for line in jsonl.scan(
             self.path,
-            lambda record: (
-                (str(record["task"]), None if record["seed"] is None else int(record["seed"])),
-                record["error"] is not None,
-            ),
+            item_and_failure,
             expected="a trajectory",
             remedy="remove that line (its task is played again), or begin anew in another folder",
         ):
             last, failed = line.value
             self._lines.setdefault(last, []).append(_Line(line.start, line.end, failed))
+
+        # A kill may have come between two trials of the last item: it is played from the first again.
         if retrying and last is not None:
             os.truncate(self.path, self._lines.pop(last)[0].start)
 
@@ -208,9 +220,11 @@ class Run:
     @property
     def items(self) -> list[Item]:
         """What is played: each task with each seed."""
-        several = [(self.seed or 0) + number for number in range(self.seeds)]
-        seeds = several if self.seeds > 1 else [self.seed]
-        return [(task, seed) for task in self.tasks for seed in seeds]
+        seeds: list[int | None] = [self.seed]
+        if self.seeds > 1:
+            first_seed = self.seed or 0
+            seeds = [first_seed + number for number in range(self.seeds)]
+        return list(product(self.tasks, seeds))
 
     def play(self, items: Sequence[Item], concurrency: int, overlap: bool = False) -> _Ended:
         """Play items of it in this process, and yield each one's number and trials as it ends."""
@@ -233,34 +247,46 @@ class Run:
         """Return what this run is, as plain data: runs that agree in it play the same."""
         with closing(self.make_env()) as env:
             slot = EnvSlot(env)
-        imagined, layer = None, slot.layer
+        layer = slot.layer
+        imagined = None
         if layer is not None:
-            limits = {"horizon": layer.horizon, "real_every": layer.real_every}
-            imagined = {"world_model": _config_of(layer.world_model), **limits}
-        asked = self.asked_world_model(is_imagined=layer is not None)
-        answering = None if asks_world_model(self.agent) is False else asked
+            imagined = {
+                "world_model": _config_of(layer.world_model),
+                "horizon": layer.horizon,
+                "real_every": layer.real_every,
+            }
+
+        # The model in words is the one that answers: in imagined episodes the one that imagines them.
+        world_model = self.asked_world_model(is_imagined=layer is not None)
+        answering = None if asks_world_model(self.agent) is False else world_model
         if layer is not None:
             answering = layer.world_model
-        listed = "".join(f"{task}\n" for task in self.tasks).encode("utf-8", "replace")
+
+        config = dict(self.config)
+        if self.seeds > 1:  # records of one seed are as those of versions that had no `seeds`
+            config["seeds"] = self.seeds
+        task_list = "".join(f"{task}\n" for task in self.tasks).encode("utf-8", "replace")
         described = {
-            "config": {**self.config, **({"seeds": self.seeds} if self.seeds > 1 else {})},
+            "config": config,
             "environment": dict(slot.fingerprint),
             "imagined": imagined,
             "tasks": {
                 "number": len(self.tasks),
                 "generated": sum(map(is_generated, self.tasks)),
-                "sha256": hashlib.sha256(listed).hexdigest(),
+                "sha256": hashlib.sha256(task_list).hexdigest(),
             },
             "agent": {"name": self.agent.name, **settings_of(fitted_to(self.agent, self.lm))},
             "language_model": self.lm and {"name": self.lm.name, **self.lm.config()},
-            "world_model": _config_of(asked),
+            "world_model": _config_of(world_model),
             "world_model_in_words": None if answering is None else words_of(answering),
             "seed": self.seed,
             "keep": self.keep,
         }
-        config = getattr(self.agent, "config", None)
-        if isinstance(config, AgentConfig):
-            described[PROMPTS] = _prompts_of(config, slot.inner)
+        agent_config = getattr(self.agent, "config", None)
+        if isinstance(agent_config, AgentConfig):
+            described[PROMPTS] = _prompts_of(agent_config, slot.inner)
+
+        # Through JSON, since it is compared with what an earlier session wrote: lists, not tuples.
         plain: dict[str, Any] = without_secrets(json.loads(json.dumps(described)))
         return plain
 
@@ -278,16 +304,16 @@ class Run:
 
 def _prompts_of(config: AgentConfig, env: TextEnv) -> dict[str, Any]:
     """Return a digest of an agent's prompts, and what nobody else can look up: an own env's words."""
-    known = text_env_of(env.env_id).briefing
+    briefing_of_class = text_env_of(env.env_id).briefing
     prompts: dict[str, Any] = {"sha256": prompts_sha256(config, env.briefing, env.env_id)}
-    if env.briefing != known and not env.briefing.variants:
+    if env.briefing != briefing_of_class and not env.briefing.variants:
         prompts["instructions"] = env.briefing.instructions
         prompts["example"] = [list(pair) for pair in env.briefing.example]
     return prompts
 
 
 def recorded_briefing(folder: Path) -> Briefing | None:
-    """Return what models were told in a recorded run of an environment of one's own; else None."""
+    """Return the briefing that a recorded run of an environment of one's own had; else None."""
     path = folder / RUN
     prompts = read_run(path).get(PROMPTS, {}) if path.is_file() else {}
     if not isinstance(prompts.get("instructions"), str):
@@ -301,42 +327,55 @@ def _config_of(model: Any) -> Any:
     if isinstance(model, str | Mapping) or model is None:
         return _without_folders(model)
     if isinstance(model, LanguageWorldModel):
-        named = {"name": model.lm.name, **model.lm.config()}
-        return {"id": "language", "lm": named, **model.options}
-    made = model.config() if isinstance(model, Configured) else None
-    return {"class": type(model).__name__} if made is None else _without_folders(made)
+        named_lm = {"name": model.lm.name, **model.lm.config()}
+        return {"id": "language", "lm": named_lm, **model.options}
+
+    config = model.config() if isinstance(model, Configured) else None
+    return {"class": type(model).__name__} if config is None else _without_folders(config)
 
 
-def _without_folders(value: Any) -> Any:
-    if not isinstance(value, Mapping):
-        return value
-    return {
-        key: Path(part).name if key == "path" else _without_folders(part)
-        for key, part in value.items()
-    }
+def _without_folders(config: Any) -> Any:
+    """Return nested data with the mere file name of each ``path``.
+
+    A run moved to another folder or machine is the same run, and a record is to name nobody's home.
+    """
+    if not isinstance(config, Mapping):
+        return config
+
+    without_folders: dict[Any, Any] = {}
+    for key, part in config.items():
+        without_folders[key] = Path(part).name if key == "path" else _without_folders(part)
+    return without_folders
 
 
 def known_sessions(path: Path, described: Mapping[str, Any]) -> list[Any]:
-    """Return what is known of earlier sessions of this run, none where it is new."""
+    """Return the record of this run's earlier sessions, none where it is new.
+
+    Raises:
+        OptionError: The run that is recorded there has other settings.
+    """
     if not path.exists():
         return []
-    known = read_run(path)
+
     # Runs of earlier versions have no digest of their prompts.
-    described = {key: part for key, part in described.items() if key != PROMPTS or key in known}
-    before = _as_recorded_now({key: known.get(key) for key in described}, described)
+    recorded_run = read_run(path)
+    if PROMPTS not in recorded_run:
+        described = {key: part for key, part in described.items() if key != PROMPTS}
+
+    before = _as_recorded_now({key: recorded_run.get(key) for key in described}, described)
     if changed := differences(before, described, _NO_MATTER):
         raise OptionError(
             f"expected to go on with the run in {path.parent}, found other settings ({changed}); give "
             "the settings that are there, or begin anew in another folder"
         )
-    sessions: list[Any] = known["sessions"]
+    sessions: list[Any] = recorded_run["sessions"]
     return sessions
 
 
 def _as_recorded_now(before: dict[str, Any], described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an earlier version recorded in today's words.
+    """Return an earlier version's record as today's would be.
 
-    The oracle that answered since nobody had named a world model was null.
+    Where nobody had named a world model, the oracle answered, and the record said null.
     """
     if before.get("world_model") is not None or described.get("world_model") != "oracle":
         return before
@@ -348,17 +387,17 @@ def _as_recorded_now(before: dict[str, Any], described: Mapping[str, Any]) -> di
 
 
 def read_run(path: Path) -> dict[str, Any]:
+    """Return the record of a run, from its `RUN` file."""
     try:
-        known = jsonl.read_json(path)
-        if known["format"] != FORMAT or not isinstance(known["sessions"], list):
+        run: dict[str, Any] = jsonl.read_json(path)
+        if run["format"] != FORMAT or not isinstance(run["sessions"], list):
             raise ValueError("another format")
     except (ValueError, KeyError, TypeError) as error:
         raise DataCorrupt(
             f"expected a run of comap in {path}, found something else ({error}); begin anew in "
             "another folder"
         ) from error
-    found: dict[str, Any] = known
-    return found
+    return run
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], no_matter: set[str]) -> str:
@@ -367,12 +406,17 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any], no_matter: se
     def brief(flat: Mapping[str, Any], name: str) -> str:
         return f"{flat[name]!r:.60}" if name in flat else "nothing"
 
-    old, new = _flat(before), _flat(now)
-    names = sorted({*old, *new} - no_matter)
-    changed = _telling([name for name in names if old.get(name) != new.get(name)])
-    parts = [f"{name}: {brief(old, name)} there, {brief(new, name)} now" for name in changed[:6]]
-    more = f"; and {len(changed) - 6} more" if len(changed) > 6 else ""
-    return "; ".join(parts) + more
+    flat_before = _flat(before)
+    flat_now = _flat(now)
+    names = sorted({*flat_before, *flat_now} - no_matter)
+    changed = _telling([name for name in names if flat_before.get(name) != flat_now.get(name)])
+
+    parts = [
+        f"{name}: {brief(flat_before, name)} there, {brief(flat_now, name)} now"
+        for name in changed[:6]
+    ]
+    rest = f"; and {len(changed) - 6} more" if len(changed) > 6 else ""
+    return "; ".join(parts) + rest
 
 
 _NAMES = ("name", "id", "class", "kind")
@@ -388,18 +432,21 @@ def _telling(changed: Sequence[str]) -> list[str]:
     def is_name(name: str) -> bool:
         return name.rpartition(".")[2] in _NAMES
 
-    named = {name.rpartition(".")[0] for name in changed if is_name(name)}
-    kept = [
+    # Of what another name explains, only the name is left.
+    renamed = [f"{name.rpartition('.')[0]}." for name in changed if is_name(name)]
+    unexplained = [
         name
         for name in changed
-        if is_name(name) or not any(name.removeprefix("config.").startswith(f"{n}.") for n in named)
+        if is_name(name) or not name.removeprefix("config.").startswith(tuple(renamed))
     ]
 
     def rank(name: str) -> int:
+        if is_name(name):
+            return 0
         follows = "sha256" in name or name.startswith(("environment.", "tasks."))
-        return 0 if is_name(name) else 2 if follows else 1
+        return 2 if follows else 1
 
-    return sorted(kept, key=rank)
+    return sorted(unexplained, key=rank)
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -420,163 +467,6 @@ DIGESTS = "files"
 """The member of a summary that has size and SHA-256 of each file of the run, as it ended."""
 
 
-_SPENT = ("calls", "prompt_tokens", "completion_tokens")
-CUT = "cut_replies"
-"""The member of a summary that counts the replies which ended at their limit of tokens."""
-ADDED = frozenset({"generated_tasks", "world_models", CUT, UNREAD})
-"""The members of a summary that earlier versions did not write: `comap verify` does not miss them."""
-
-
-def _kind_of(purpose: str) -> str:
-    """Return what a reply was for without number and part: ``draft`` for "draft 2: retry"."""
-    return re.split(r"[\d:,]", purpose, maxsplit=1)[0].strip() or "other"
-
-
-@dataclass
-class Tally:
-    """Counts over trajectories, so that a file of any size is read once."""
-
-    won: dict[str, dict[int | None, list[bool]]] = field(default_factory=dict)
-    """Whether each trial of each task and seed succeeded."""
-    scores: dict[Item, float] = field(default_factory=dict)
-    types: dict[str, str] = field(default_factory=dict)
-    errors: dict[Item, str] = field(default_factory=dict)
-    foreseen: list[tuple[float, bool]] = field(default_factory=list)
-    """The Delta-F1 of what a world model had predicted of steps, and whether these changed anything."""
-    trials: int = 0
-    steps: int = 0
-    invalid: int = 0
-    imagined: int = 0
-    env_info: dict[str, Counter[str]] = field(default_factory=dict)
-    language_model: Counter[str] = field(default_factory=Counter)
-    world_model: Counter[str] = field(default_factory=Counter)
-    cut: dict[str, Counter[str]] = field(default_factory=dict)
-    """Of agent and world model: how many replies ended at their limit of tokens, by what they were for."""
-    world_models: set[str] = field(default_factory=set)
-    """The names of the world models that were asked, or that imagined episodes."""
-    gate: Counter[tuple[Any, Any, bool]] = field(default_factory=Counter)
-    unread: UnreadReplies = field(default_factory=UnreadReplies)
-
-    @classmethod
-    def of(cls, trajectories: Iterable[Trajectory]) -> Tally:
-        tally = cls()
-        for trajectory in trajectories:
-            tally.add(trajectory)
-        return tally
-
-    def add(self, trajectory: Trajectory) -> None:
-        """Count one trial; the trials of a task come in their order."""
-        task, seed = item = trajectory.task, trajectory.seed
-        self.trials += 1
-        self.won.setdefault(task, {}).setdefault(seed, []).append(trajectory.success)
-        self.scores[item] = trajectory.score
-        self.types[task] = text_env_of(trajectory.env_id).task_type(task, trajectory.split)
-        if trajectory.world_model is not None:
-            self.world_models.add(trajectory.world_model)
-        self.errors.pop(item, None)
-        if trajectory.error is not None:
-            self.errors[item] = trajectory.error
-        self.steps += len(trajectory.steps)
-        self.invalid += sum(step.invalid_action for step in trajectory.steps)
-        self.imagined += sum(step.imagined for step in trajectory.steps)
-        for before, step in trajectory.transitions():
-            if step.prediction is not None and step.facts.parsed and not step.imagined:
-                score = delta_f1(before, step.prediction.facts, step.facts)
-                self.foreseen.append((score, bool(step.delta)))
-            if step.notes.get("path") == GatePath.REFLECTED:
-                get = step.notes.get
-                self.gate[get("p_source"), get("q_source"), bool(get("gate"))] += 1
-            self.unread.add(step)
-            for name, word in step.env_info.items():
-                if isinstance(word, str):
-                    self.env_info.setdefault(name, Counter())[word] += 1
-        for call in [c for step in trajectory.steps for c in step.calls] + [*trajectory.review]:
-            spent = self.world_model if call.kind == IMAGINE else self.language_model
-            amounts = 1, call.prompt_tokens, call.completion_tokens
-            spent.update(dict(zip(_SPENT, amounts, strict=True)))
-            if call.is_cut:
-                whose = "world_model" if call.kind == IMAGINE else "language_model"
-                self.cut.setdefault(whose, Counter())[_kind_of(call.purpose)] += 1
-
-    def summary(self, seconds: float | None = None) -> dict[str, Any]:
-        episodes, steps = len(self.scores), max(self.steps, 1)
-        result: dict[str, Any] = {
-            "n": len(self.won),
-            "generated_tasks": sum(map(is_generated, self.won)),
-            "world_models": {name: in_words(name) for name in sorted(self.world_models)},
-            "success": asdict(self._success(-1, self.won)),
-            "by_type": self._by_type(),
-            "score": sum(self.scores.values()) / max(episodes, 1),
-            "steps": {"all": self.steps, "per_episode": self.steps / max(self.trials, 1)},
-            "invalid_actions": self.invalid / steps,
-            "imagined_steps": self.imagined / steps,
-        }
-        for name in ("language_model", "world_model"):
-            spent: Counter[str] = getattr(self, name)
-            result[name] = {
-                "all": {part: spent[part] for part in _SPENT},
-                "per_step": {part: spent[part] / steps for part in _SPENT},
-            }
-        if self.cut:
-            result[CUT] = {
-                whose: {"all": counts.total(), "for": dict(sorted(counts.items()))}
-                for whose, counts in sorted(self.cut.items())
-            }
-        if self.unread.read:
-            result[UNREAD] = self.unread.summary()
-        first_errors: dict[str, str] = {}
-        counts: Counter[str] = Counter()
-        for error in self.errors.values():
-            kind, _, message = error.partition(": ")
-            counts[kind] += 1
-            first_errors.setdefault(kind, message[:500])
-        result["errors"] = dict(sorted(counts.items()))
-        result["first_errors"] = dict(sorted(first_errors.items()))
-        if self.gate:
-            opened = sum(count for key, count in self.gate.items() if key[2])
-            result["gate"] = {"reflections": self.gate.total(), "opened": opened}
-            for at, name in enumerate(("p_source", "q_source")):
-                result["gate"][name] = ", ".join(sorted({str(key[at]) for key in self.gate}))
-        if self.env_info:
-            result["told"] = {
-                name: dict(sorted(said.items())) for name, said in self.env_info.items()
-            }
-        if n := len(self.foreseen):
-            changes = [score for score, changed in self.foreseen if changed]
-            mean, nonempty = (
-                sum(s for s, _ in self.foreseen) / n,
-                sum(changes) / max(len(changes), 1),
-            )
-            result["predictions"] = {"n": n, "delta_f1": mean, "nonempty": nonempty}
-        if episodes > len(self.won):
-            result["episodes"] = episodes
-            attempts = [[t[-1] for t in trials.values()] for trials in self.won.values()]
-            result["pass_at_k"] = {str(k): value for k, value in pass_at_k(attempts).items()}
-        if self.trials > episodes:
-            first = asdict(self._success(0, self.won))
-            result["trials"] = {"all": self.trials, "first": first, "last": result["success"]}
-        if seconds is not None:
-            result["seconds"] = {"all": seconds, "per_step": seconds / steps}
-        return result
-
-    def _by_type(self) -> dict[str, Any]:
-        """Return the success of each type of task; empty where there is one, or ids do not say it."""
-        types = sorted({*self.types.values()})
-        return {
-            name: asdict(self._success(-1, [task for task in self.won if self.types[task] == name]))
-            for name in types
-            if len(types) > 1
-        }
-
-    def _success(self, trial: int, tasks: Iterable[str]) -> Rate:
-        """Return the success of a trial: of each task the share of its seeds, since these depend."""
-        shares = [
-            sum(trials[trial] for trials in self.won[task].values()) / len(self.won[task])
-            for task in tasks
-        ]
-        return wilson(sum(shares) / max(len(shares), 1), len(shares))
-
-
 def recorded(path: Path) -> Iterator[Trajectory]:
     """Yield the trajectories of a run's file; of a run that has ended, there must be all of them."""
     number = 0
@@ -587,21 +477,25 @@ def recorded(path: Path) -> Iterator[Trajectory]:
 
 def check_count(path: Path, number: int) -> None:
     """Compare how many trajectories a file has with the summary beside it, if there is one."""
-    beside = path.with_name(SUMMARY)
-    if path.name != TRAJECTORIES or not beside.is_file():
+    summary_path = path.with_name(SUMMARY)
+    if path.name != TRAJECTORIES or not summary_path.is_file():
         return
+
+    # A summary has each number only where it differs from the one before: n tasks, their episodes
+    # (several seeds), their trials (agents that retry).
     try:
-        summary = jsonl.read_json(beside)
-        known = summary.get("episodes", summary.get("n"))
-        wanted = summary["trials"]["all"] if "trials" in summary else known
+        summary = jsonl.read_json(summary_path)
+        expected = summary.get("episodes", summary.get("n"))
+        if "trials" in summary:
+            expected = summary["trials"]["all"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataCorrupt(
-            f"expected the summary of a run in {beside}, found something else ({error}); remove it, "
-            "and give the run's command again"
+            f"expected the summary of a run in {summary_path}, found something else ({error}); remove "
+            "it, and give the run's command again"
         ) from error
-    if wanted not in (number, None):
+    if expected not in (number, None):
         raise DataCorrupt(
-            f"expected {wanted} episodes in {path}, as {SUMMARY} beside it tells, found {number}; "
+            f"expected {expected} episodes in {path}, as {SUMMARY} beside it tells, found {number}; "
             "restore the file, or give the run's command again to play what is missing"
         )
 
@@ -665,36 +559,37 @@ def run_to(
     """
     folder = Path(directory)
     with ExitStack() as stack:
+        # All refusals come before the first byte is written: another run's folder stays untouched.
         _lock(stack, folder)
-        described, trajectories = run.describe(), folder / TRAJECTORIES
+        described = run.describe()
         sessions = known_sessions(folder / RUN, described)
-        jsonl.refuse_link(trajectories)
-        if not sessions:
-            _refuse_foreign(trajectories)
+        _refuse_foreign(folder / TRAJECTORIES, is_new=not sessions)
         with writing(folder):
             records = _open_records(folder, run, retry_failed)
         rest = [item for item in run.items if item not in records.items]
-        streak, watched = _watched(run)
+
+        # The player is made before `RUN` is written, as it may refuse its options.
+        streak, watched_run = _watched(run)
         start_playing = play or Run.play
-        playing = stack.enter_context(closing(start_playing(watched, rest, concurrency, overlap)))
+        playing = start_playing(watched_run, rest, concurrency, overlap)
+        stack.enter_context(closing(playing))
+
         sessions.append({**(about or {}), "concurrency": concurrency})
-        with writing(folder):
-            jsonl.write_json(folder / RUN, {"format": FORMAT, **described, "sessions": sessions})
-            if rest:
-                (folder / SUMMARY).unlink(missing_ok=True)
+        _begin_session(folder, described | {"sessions": sessions}, is_unfinished=bool(rest))
         if on_start is not None:
             on_start(len(run.items) - len(rest))
-        start, hopeless = time.monotonic(), 0
-        for number, trials in playing:
+
+        start = time.monotonic()
+        for number, trials in _until_hopeless(playing):
             with writing(folder):
                 records.add(trials)
-                ended = {"session": len(sessions), "task": rest[number][0]}
-                _time(folder, ended, time.monotonic() - start, trials)
-            if play is not None:  # elsewhere, where steps are not told one by one
+                _time(folder, len(sessions), rest[number], time.monotonic() - start, trials)
+            if play is not None:  # elsewhere, from where `on_step` is not called
                 streak.add_all(trials)
             if on_done is not None:
                 on_done(trials)
-            hopeless = _counted(hopeless, trials[-1])
+
+        # In the order of the tasks: the file is then the same whatever ended first, and after a kill.
         with writing(folder):
             records.sort(run.items)
             return _summarize(folder, records)
@@ -705,21 +600,39 @@ def _open_records(folder: Path, run: Run, retry_failed: bool) -> Records:
     unfinished = isinstance(run.agent, Retrying) and not (folder / SUMMARY).exists()
     records = Records(folder / TRAJECTORIES, retrying=unfinished)
     if retry_failed and records.failed:
+        # The summary goes first: a kill in between leaves a run that is merely unfinished.
         (folder / SUMMARY).unlink(missing_ok=True)
         records.drop(records.failed)
     return records
 
 
+def _begin_session(folder: Path, record: Mapping[str, Any], *, is_unfinished: bool) -> None:
+    """Write the record of a run, with the session that begins."""
+    with writing(folder):
+        jsonl.write_json(folder / RUN, {"format": FORMAT, **record})
+        if is_unfinished:  # a summary beside such records would tell readers that they are whole
+            (folder / SUMMARY).unlink(missing_ok=True)
+
+
 def _time(
-    folder: Path, ended: Mapping[str, Any], seconds: float, trials: Sequence[Trajectory]
+    folder: Path, session: int, item: Item, seconds: float, trials: Sequence[Trajectory]
 ) -> None:
-    """Write down when a task ended, and how long its steps took."""
-    line = {**ended, "seconds": round(seconds, 3), "steps": _of_steps(trials)}
+    """Write down when a task ended, and how long its steps took.
+
+    In a file of its own: trajectories have no times, so that the same episodes have the same bytes.
+    """
+    task, _ = item
+    line = {
+        "session": session,
+        "task": task,
+        "seconds": round(seconds, 3),
+        "steps": _seconds_of_steps(trials),
+    }
     jsonl.append(folder / TIMINGS, [line])
 
 
 def _watched(run: Run) -> tuple[UnreadStreak, Run]:
-    """Return what warns of a run's replies, and the run that tells it of each step."""
+    """Return what warns of a run's unread replies, and the run with an `on_step` that feeds it."""
     streak = UnreadStreak(run.agent, run.lm, run.on_note or partial(warnings.warn, stacklevel=3))
 
     def on_step(step: Step) -> None:
@@ -740,28 +653,39 @@ def _summarize(folder: Path, records: Records) -> dict[str, Any]:
     return summary
 
 
-def _refuse_foreign(trajectories: Path) -> None:
-    if trajectories.exists() and trajectories.stat().st_size:
+def _refuse_foreign(trajectories: Path, *, is_new: bool) -> None:
+    """Refuse a file that is a link, or, of a new run, one that has something in it already."""
+    jsonl.refuse_link(trajectories)
+    if is_new and trajectories.exists() and trajectories.stat().st_size:
         raise OptionError(
             f"expected a folder for a new run, found {trajectories} without a run beside it; name "
             "another folder"
         )
 
 
-def _counted(hopeless: int, last: Trajectory) -> int:
-    """Return how many episodes in a row failed before their first step; raise if too many."""
-    hopeless = hopeless + 1 if last.error is not None and not last.steps else 0
-    if hopeless >= MOST_HOPELESS:
-        raise OptionError(
-            f"expected episodes that begin, found {hopeless} in a row that failed before their first "
-            f"step, the last one with {last.error!s:.300}; mend that, and give the same command with "
-            "--retry-failed"
-        )
-    return hopeless
+def _until_hopeless(playing: _Ended) -> _Ended:
+    """Yield each task's trials as it ends; raise if `MOST_HOPELESS` in a row failed before a first step.
+
+    Such a run has a fault that its tasks share, a server that is down or a wrong option: it stops
+    before thousands of tasks are recorded as failed.
+    """
+    hopeless = 0
+    for number, trials in playing:
+        yield number, trials  # recorded first, so that the fault can be seen there
+
+        last = trials[-1]
+        failed_at_once = last.error is not None and not last.steps
+        hopeless = hopeless + 1 if failed_at_once else 0
+        if hopeless >= MOST_HOPELESS:
+            raise OptionError(
+                f"expected episodes that begin, found {hopeless} in a row that failed before their "
+                f"first step, the last one with {last.error!s:.300}; mend that, and give the same "
+                "command with --retry-failed"
+            )
 
 
 def _lock(stack: ExitStack, folder: Path) -> None:
-    """Make the folder where it is missing, and see to it that nobody else writes there."""
+    """Make the folder where it is missing, and hold its lock until `stack` is closed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -774,29 +698,34 @@ def _lock(stack: ExitStack, folder: Path) -> None:
         raise OptionError(f"cannot write a run into {folder}: {error}") from error
 
 
-def _of_steps(trials: Iterable[Trajectory]) -> list[list[float]]:
+def _seconds_of_steps(trials: Iterable[Trajectory]) -> list[list[float]]:
     """Return for each step that was played how long the environment and the models took."""
-    took = [step.seconds for trial in trials for step in trial.steps if step.seconds is not None]
-    return [[round(part, 6) for part in pair] for pair in took]
+    seconds: list[list[float]] = []
+    for trial in trials:
+        for step in trial.steps:
+            if step.seconds is not None:
+                seconds.append([round(part, 6) for part in step.seconds])
+    return seconds
 
 
 def _times(timings: Path) -> tuple[float, dict[str, Any]]:
     """Return for how long tasks were played, over all sessions, and percentiles of steps' seconds."""
-    ends: dict[int, float] = {}
-    took: list[tuple[float, float]] = []
 
     def read(record: Any) -> tuple[int, float, list[tuple[float, float]]]:
         steps = [(float(env), float(model)) for env, model in record.get("steps", ())]
         return int(record["session"]), float(record["seconds"]), steps
 
+    # Seconds count from a session's start, so the last task's end is how long the session played.
+    session_seconds: dict[int, float] = {}
+    step_seconds: list[tuple[float, float]] = []
     for session, seconds, steps in jsonl.read(timings, read) if timings.exists() else ():
-        ends[session] = max(ends.get(session, 0.0), seconds)
-        took += steps
-    latency = {}
-    if took:
-        found = np.percentile(took, (50, 90, 99), axis=0).round(6).T.tolist()
-        latency = {
-            name: dict(zip(("p50", "p90", "p99"), values, strict=True))
-            for name, values in zip(("env", "model"), found, strict=True)
-        }
-    return round(sum(ends.values()), 3), latency
+        session_seconds[session] = max(session_seconds.get(session, 0.0), seconds)
+        step_seconds += steps
+
+    latency: dict[str, Any] = {}
+    if step_seconds:
+        percentiles = np.percentile(step_seconds, (50, 90, 99), axis=0).round(6).tolist()
+        for column, name in enumerate(("env", "model")):
+            p50, p90, p99 = (row[column] for row in percentiles)
+            latency[name] = {"p50": p50, "p90": p90, "p99": p99}
+    return round(sum(session_seconds.values()), 3), latency

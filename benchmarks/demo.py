@@ -19,8 +19,8 @@ from ..agents import Agent, ExpertAgent, RandomAgent, ReplayAgent, run_episode
 from ..agents.comap import GatePath
 from ..agents.config import AgentConfig
 from ..agents.create import create_agent
-from ..agents.run import Tally
 from ..agents.runner import run_episodes
+from ..agents.tally import Tally
 from ..envs import Describer, Snapshot, TextEnv
 from ..envs.generated import is_generated, tasks_in_words
 from ..envs.panel import evenly

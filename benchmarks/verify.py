@@ -16,8 +16,9 @@ from typing import Any
 import gymnasium
 
 from .. import __version__
-from ..agents.run import ADDED, DIGESTS, LATENCY, RUN, SUMMARY, TRAJECTORIES, Tally
+from ..agents.run import DIGESTS, LATENCY, RUN, SUMMARY, TRAJECTORIES
 from ..agents.run import FORMAT as RUN_FORMAT
+from ..agents.tally import ADDED, Tally
 from ..envs import TextEnv
 from ..envs.generated import is_generated
 from ..envs.registry import env_class, not_ours

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..agents.run import CUT, LATENCY, RUN, TRAJECTORIES, Tally, check_count, differences, read_run
+from ..agents.run import LATENCY, RUN, TRAJECTORIES, check_count, differences, read_run
+from ..agents.tally import CUT, Tally
 from ..agents.unread import UNREAD
 from ..envs.generated import tasks_in_words
 from ..errors import CoMapError, DataNotFound, OptionError

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import __version__
-from ..agents.run import RUN, TRAJECTORIES, Tally, recorded
+from ..agents.run import RUN, TRAJECTORIES, recorded
+from ..agents.tally import Tally
 from ..envs.generated import tasks_in_words
 from ..errors import DataCorrupt, needs_extra
 from ..jsonl import read, read_json

@@ -12,7 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..agents.run import DIGESTS, Tally
+from ..agents.run import DIGESTS
+from ..agents.tally import Tally
 from ..errors import OptionError, suggest
 from .processes import is_first
 

@@ -25,7 +25,8 @@ from comap.agents import (
 )
 from comap.agents import requests as of_requests
 from comap.agents.base import Imagine, asks_world_model
-from comap.agents.run import Run, Tally, run_to
+from comap.agents.run import Run, run_to
+from comap.agents.tally import Tally
 from comap.errors import OptionError
 from comap.trajectory import Trajectory
 from comap.worldmodel import CachedWorldModel, ImaginedEnv, NullWorldModel, OracleWorldModel

@@ -9,7 +9,8 @@ from typing import Any
 import gymnasium as gym
 
 from comap.agents import create_agent, run_episode
-from comap.agents.run import Run, Tally, run_to
+from comap.agents.run import Run, run_to
+from comap.agents.tally import Tally
 from comap.benchmarks.view import cut_replies, summary_table
 from comap.lm import Completion
 from comap.trajectory import Call, Trajectory

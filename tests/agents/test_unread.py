@@ -11,7 +11,8 @@ import gymnasium as gym
 import pytest
 
 from comap.agents import create_agent, run_episode
-from comap.agents.run import Run, Tally, run_to
+from comap.agents.run import Run, run_to
+from comap.agents.tally import Tally
 from comap.agents.unread import MOST_UNREAD
 from comap.benchmarks.verify import verify
 from comap.benchmarks.view import share_unread, summary_table, unread_replies, view_run

@@ -12,7 +12,7 @@ import pytest
 
 import comap  # noqa: F401
 from comap.agents import Decision, RandomAgent, Run, run_to
-from comap.agents.run import ADDED
+from comap.agents.tally import ADDED
 from comap.benchmarks.verify import verify
 from comap.cli import main
 from comap.envs.registry import env_class
