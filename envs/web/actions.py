@@ -22,9 +22,19 @@ _NAMED = re.compile(r"\[? ?(?:([A-Za-z]+) )?'((?:[^'\\]|\\.)*)'(?: (\d{1,4}))? ?
 _BRACKETS = re.compile(r"\[([^\[\]]+)\] ?|([^\[\]]+)(?=\[)")
 _ENTER = re.compile(r"(.*\S) ?\[ ?(?:press_enter_after ?= ?)?([01]) ?\]")
 _DIRECTION = re.compile(r"\[? ?(?:direction ?= ?)?(up|down) ?\]?", re.IGNORECASE)
-_VERBS = {"goback": "goback", "go_back": "goback", "back": "goback"}
-_VERBS |= {
-    verb: verb for verb in ["click", "type", "select", "scroll", "wait", "restart", "goto", "stop"]
+# ``go_back`` is WebArena's and BrowserGym's; models write it whatever they are told.
+_VERBS = {
+    "goback": "goback",
+    "go_back": "goback",
+    "back": "goback",
+    "click": "click",
+    "type": "type",
+    "select": "select",
+    "scroll": "scroll",
+    "wait": "wait",
+    "restart": "restart",
+    "goto": "goto",
+    "stop": "stop",
 }
 
 
@@ -39,8 +49,8 @@ class Target(NamedTuple):
     def __str__(self) -> str:
         if self.number:
             return f"[{self.number}]"
-        said = f"{self.role} {quoted(self.name)}".strip()
-        return f"[{said} {self.which}]" if self.which > 1 else f"[{said}]"
+        line = f"{self.role} {quoted(self.name)}".strip()
+        return f"[{line} {self.which}]" if self.which > 1 else f"[{line}]"
 
 
 class Move(NamedTuple):
@@ -75,19 +85,24 @@ def read_action(action: str) -> Move | None:
         >>> read_action("open the door") is None
         True
     """
-    found = _WORD.fullmatch(" ".join(action.lstrip("` \n").rstrip("`. \n").split()))
-    verb = _VERBS.get(found[1].lower()) if found else None
-    if found is None or verb is None:
+    # Models write actions as code, between backticks, or end them with a period.
+    words = _WORD.fullmatch(" ".join(action.lstrip("` \n").rstrip("`. \n").split()))
+    verb = _VERBS.get(words[1].lower()) if words else None
+    if words is None or verb is None:
         return None
-    rest = found[2]
+    rest = words[2]
+
+    # Verbs without a line of the page.
     if verb in ("wait", "goback", "restart"):
         return Move(verb) if rest.strip("[] ") == "" else None
     if verb == "scroll":
-        way = _DIRECTION.fullmatch(rest)
-        return Move(verb, text=way[1].lower()) if way else None
+        direction = _DIRECTION.fullmatch(rest)
+        return Move(verb, text=direction[1].lower()) if direction else None
     if verb in ("stop", "goto"):
-        said = _typed(rest)
-        return Move(verb, text=said) if said or verb == "stop" else None
+        text = _typed(rest)
+        return Move(verb, text=text) if text or verb == "stop" else None
+
+    # Verbs with one. Only of a click can a bare name be told from what follows it: nothing does.
     target, rest = _target(rest, whole=verb == "click")
     if target is None:
         return None
@@ -95,21 +110,26 @@ def read_action(action: str) -> Move | None:
         return Move(verb, target) if not rest else None
     if verb == "select":
         return Move(verb, target, _typed(rest)) if rest else None
-    flagged = _ENTER.fullmatch(rest)
-    if flagged is not None:
-        return Move(verb, target, _typed(flagged[1]), flagged[2] == "1")
+
+    # Enter is pressed unless a last [0] says otherwise.
+    text_and_enter = _ENTER.fullmatch(rest)
+    if text_and_enter is not None:
+        return Move(verb, target, _typed(text_and_enter[1]), text_and_enter[2] == "1")
     return Move(verb, target, _typed(rest)) if rest else None
 
 
 def _target(text: str, whole: bool) -> tuple[Target | None, str]:
     """Return the target that a text begins with, and what follows it."""
-    if found := _NUMBER.match(text):
-        return Target(int(found[1])), text[found.end() :]
-    if found := _NAMED.match(text):
-        name, which = " ".join(unquoted(found[2]).split()), int(found[3] or 1)
-        return Target(0, found[1] or "", name, max(which, 1)), text[found.end() :]
-    if found := _BRACKETS.match(text):
-        return Target(name=(found[1] or found[2]).strip()), text[found.end() :]
+    if number := _NUMBER.match(text):
+        return Target(int(number[1])), text[number.end() :]
+    if named := _NAMED.match(text):
+        role = named[1] or ""
+        name = " ".join(unquoted(named[2]).split())
+        rank = max(int(named[3] or 1), 1)
+        return Target(0, role, name, rank), text[named.end() :]
+    if bracketed := _BRACKETS.match(text):
+        name = (bracketed[1] or bracketed[2]).strip()
+        return Target(name=name), text[bracketed.end() :]
     if whole and text and "[" not in text:
         return Target(name=text), ""
     return None, text
@@ -122,6 +142,7 @@ def _typed(text: str) -> str:
         text = text[1:-1]
     text = " ".join(text.split())
     if not text.isprintable():
+        # Half a surrogate pair is no Unicode: no browser could be sent it.
         text = "".join(char for char in text if ord(char) >= 32 and ord(char) != 127)
         text = text.encode("utf-8", "replace").decode()
     return text[:MOST_TYPED]
@@ -129,10 +150,10 @@ def _typed(text: str) -> str:
 
 def canonical(action: str) -> str:
     """Return the canonical form of an action: names and texts in lower case, single blanks."""
-    even = collapse(action)
-    move = read_action(action) or read_action(even)
+    collapsed = collapse(action)
+    move = read_action(action) or read_action(collapsed)
     if move is None:
-        return even
+        return collapsed
     name = plain(move.target.name)
     target = move.target._replace(name=name, role=move.target.role.lower())
     return str(move._replace(target=target, text=plain(move.text)))
@@ -140,15 +161,19 @@ def canonical(action: str) -> str:
 
 def line_of(page: str, target: Target) -> tuple[Line | None, int]:
     """Return the line of a page that a target means, and its number; None and 0 where there is none."""
-    shown = read_page(page)
-    lines = list(enumerate(shown.lines if shown else (), 1))
+    page_text = read_page(page)
+    lines = page_text.lines if page_text else ()
     if target.number:
-        found = [(line, number) for number, line in lines if number == target.number]
-    else:
-        role, name = target.role.lower(), plain(target.name)
-        found = [
-            (line, number)
-            for number, line in lines
-            if name and plain(line.name) == name and role in ("", line.role.lower())
-        ][target.which - 1 :]
-    return found[0] if found else (None, 0)
+        is_there = target.number <= len(lines)
+        return (lines[target.number - 1], target.number) if is_there else (None, 0)
+
+    # Of equal lines the target's rank says which one is meant; a name is needed, a role is not.
+    role = target.role.lower()
+    name = plain(target.name)
+    rank = target.which
+    for number, line in enumerate(lines, 1):
+        if name and plain(line.name) == name and role in ("", line.role.lower()):
+            rank -= 1
+            if rank == 0:
+                return line, number
+    return None, 0

@@ -93,22 +93,23 @@ def find_program(browser: str | None) -> str:
         MissingExtra: Playwright is not installed, or there is no browser.
     """
     if browser is not None:
-        found = shutil.which(browser)
-        if found is None:
+        program = shutil.which(browser)
+        if program is None:
             raise OptionError(
                 f"browser must be the path of Chromium, found no program at {browser!r:.200}; None "
                 "looks for one, and `playwright install chromium` or `apt-get install chromium` brings it"
             )
     else:
-        found = next(filter(None, map(shutil.which, _PROGRAMS)), None) or _downloaded()
-    if find_spec("playwright") is None or found is None:
-        missing = "browser" if found is None else "Playwright"
+        program = next(filter(None, map(shutil.which, _PROGRAMS)), None) or _downloaded()
+
+    if find_spec("playwright") is None or program is None:
+        missing = "browser" if program is None else "Playwright"
         raise MissingExtra(
             f"engine='chromium' needs Playwright and a browser, found no {missing}; run: "
             f"{install_command('web')} && playwright install chromium (or: apt-get install "
             "chromium-headless-shell)"
         )
-    return found
+    return program
 
 
 def _downloaded() -> str | None:
@@ -117,16 +118,21 @@ def _downloaded() -> str | None:
     folder = Path(
         os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or f"{caches}/ms-playwright"
     ).expanduser()
-    names = "headless_shell", "chrome-headless-shell", "chrome", "*.app/Contents/MacOS/*"
-    found = (sorted(folder.glob(f"chromium*/chrome-*/{name}"))[-1:] for name in names)
-    return next((str(one) for some in found for one in some), None)
+
+    # The smallest first; Playwright has called its headless program by two names.
+    for name in ("headless_shell", "chrome-headless-shell", "chrome", "*.app/Contents/MacOS/*"):
+        programs = sorted(folder.glob(f"chromium*/chrome-*/{name}"))
+        if programs:
+            return str(programs[-1])
+    return None
 
 
 class Browser:
     """A browser process and the thread that drives it."""
 
     def __init__(self, program: str, sandbox: bool):
-        self.program, self.sandbox = program, sandbox
+        self.program = program
+        self.sandbox = sandbox
         self.version = ""
         self.pid = 0
         self._owner = os.getpid()
@@ -137,14 +143,16 @@ class Browser:
         self._driver: Any = None
         self._browser: Any = None
         threading.Thread(target=self._loop.run_forever, name="comap-browser", daemon=True).start()
+
         try:
             self.run(self._start(), START_SECONDS)
         except Exception as error:
             self.close()
-            said = re.findall(r"\[(?:pid=\d+\]\[)?err\] (.*)", str(error))
-            said = list(dict.fromkeys(said)) or [str(error).partition("\n")[0]]
+            # Playwright's message is a page of its own call log; what the browser itself wrote is marked.
+            lines = re.findall(r"\[(?:pid=\d+\]\[)?err\] (.*)", str(error))
+            lines = list(dict.fromkeys(lines)) or [str(error).partition("\n")[0]]
             raise EngineError(
-                f"expected {program} to start, found {type(error).__name__}: {' '.join(said)[-1000:]}; "
+                f"expected {program} to start, found {type(error).__name__}: {' '.join(lines)[-1000:]}; "
                 "see whether it runs with: --headless --dump-dom about:blank"
             ) from error
 
@@ -162,6 +170,8 @@ class Browser:
         if self._owner != os.getpid():
             work.close()
             raise EngineError("expected a browser of this process, found one from before a fork")
+
+        # The limit is kept on the thread itself; this waits a little longer, in case that hangs.
         future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, seconds), self._loop)
         try:
             return future.result(seconds + _CLOSE_SECONDS)
@@ -199,14 +209,17 @@ class Browser:
             args=[f"--proxy-server=http://127.0.0.1:{port}", *_FLAGS],
             chromium_sandbox=self.sandbox,
             env={**os.environ, "TZ": "UTC"},
+            # Signals are the program's that uses comap; Playwright would end the browser at each.
             handle_sigint=False,
             handle_sigterm=False,
             handle_sighup=False,
         )
         self.version = self._browser.version
+
+        # Playwright does not say the process's id, without which a browser that hangs cannot be ended.
         session = await self._browser.new_browser_cdp_session()
         processes = (await session.send("SystemInfo.getProcessInfo"))["processInfo"]
-        self.pid = next(one["id"] for one in processes if one["type"] == "browser")
+        self.pid = next(process["id"] for process in processes if process["type"] == "browser")
 
     def kill(self) -> None:
         """End the browser where it does not end by itself."""
@@ -242,16 +255,19 @@ def shared(program: str, sandbox: bool | None = None) -> Browser:
     # Root has none by default: its pages are ours, and nothing gets out.
     key = program, not is_root() if sandbox is None else sandbox
     with _lock:
-        found = _browsers.get(key)
-        if found is None or not found.usable:
-            if found is not None:
-                found.close()
-            _browsers[key] = found = Browser(*key)
-        return found
+        browser = _browsers.get(key)
+        if browser is None or not browser.usable:
+            if browser is not None:
+                browser.close()
+            browser = Browser(*key)
+            _browsers[key] = browser
+        return browser
 
 
 def _forget() -> None:
+    """Let a forked child begin without the parent's browsers, which it cannot speak to."""
     global _lock
+    # The parent may have held the lock as it forked: nobody would ever release the child's copy.
     _lock = threading.Lock()
     _inherited.extend(_browsers.values())
     _browsers.clear()
@@ -279,27 +295,37 @@ class Tab:
     """
 
     def __init__(self, browser: Browser, serve: Serve):
-        self.browser, self.serve = browser, serve
+        self.browser = browser
+        self.serve = serve
         self.dialogs: list[str] = []
         self.popup = ""
-        self.prepared = self.patient = False
+        self.prepared = False
+        self.patient = False
         self._context: Any = None
         self._session: Any = None
-        self._frame = ""
-        self._loading = self._started = False
+        self._frame = ""  # the main one's id
+
+        # A navigation is first asked for or scheduled (loading), then under way (started), then over.
+        self._loading = False
+        self._started = False
         self._loaded: asyncio.Event
-        self._passed: asyncio.Event
+        self._time_passed: asyncio.Event
         self._lost: asyncio.Future[EngineError]
 
     async def open(self) -> None:
         """Make the context and its page."""
-        self._loaded, self._passed = asyncio.Event(), asyncio.Event()
+        self._loaded = asyncio.Event()
+        self._time_passed = asyncio.Event()
         self._lost = asyncio.get_running_loop().create_future()
+
+        # An episode has one page: a window that opens beside it is closed, and `popup` says its address.
         self._context = await self.browser.new_context()
         page = await self._context.new_page()
         page.on("crash", lambda _: self._lose(PageLost("the page crashed")))
         page.on("dialog", self._answer_dialog)
-        self._context.on("page", lambda other: asyncio.ensure_future(_close(other)))
+        self._context.on("page", lambda window: asyncio.ensure_future(_close(window)))
+
+        # These events say whether an action loads another page, before `settle` has to know it.
         self._session = await self._context.new_cdp_session(page)
         self._session.on("Fetch.requestPaused", lambda e: asyncio.ensure_future(self._answer(e)))
         for name in ("frameScheduledNavigation", "frameRequestedNavigation"):
@@ -308,8 +334,9 @@ class Tab:
         self._session.on("Page.frameClearedScheduledNavigation", self._clear)
         for name in ("loadEventFired", "frameStoppedLoading", "navigatedWithinDocument"):
             self._session.on(f"Page.{name}", self._end)
-        self._session.on("Emulation.virtualTimeBudgetExpired", lambda _: self._passed.set())
+        self._session.on("Emulation.virtualTimeBudgetExpired", lambda _: self._time_passed.set())
         self._session.on("Page.windowOpen", lambda e: setattr(self, "popup", e["url"]))
+
         await self.send("Page.enable")
         tree = await self.send("Page.getFrameTree")
         self._frame = tree["frameTree"]["frame"]["id"]
@@ -322,6 +349,7 @@ class Tab:
     async def _dispose(self) -> None:
         if not self.browser.usable or self._context is None:
             return
+        # A script that runs on and on would keep its page from closing.
         if self._session is not None:
             with suppress(Exception):
                 await asyncio.wait_for(self._session.send("Runtime.terminateExecution"), 1)
@@ -332,11 +360,12 @@ class Tab:
 
     async def send(self, method: str, **parameters: Any) -> Any:
         """Give a command of the DevTools protocol, and return its result."""
+        # A page that has crashed never answers: whichever is first, the answer or the crash, counts.
         call = asyncio.ensure_future(self._session.send(method, parameters))
-        done, _ = await asyncio.wait(
+        finished, _ = await asyncio.wait(
             {call, self._lost}, timeout=CALL_SECONDS, return_when=asyncio.FIRST_COMPLETED
         )
-        if call in done:
+        if call in finished:
             return call.result()
         call.cancel()
         if self._lost.done():
@@ -351,7 +380,7 @@ class Tab:
         from playwright.async_api import Error
 
         try:
-            found = await self.send("DOM.resolveNode", backendNodeId=node)
+            element = await self.send("DOM.resolveNode", backendNodeId=node)
         except Error as error:
             if "No node" in str(error):
                 return None
@@ -359,8 +388,8 @@ class Tab:
         result = await self.send(
             "Runtime.callFunctionOn",
             functionDeclaration=function,
-            objectId=found["object"]["objectId"],
-            arguments=[{"value": one} for one in arguments],
+            objectId=element["object"]["objectId"],
+            arguments=[{"value": argument} for argument in arguments],
             returnByValue=True,
         )
         return result["result"].get("value")
@@ -377,11 +406,12 @@ class Tab:
         self._begin({"frameId": self._frame})
         answer = await self.send("Page.navigate", url=url)
         if "errorText" in answer or "loaderId" not in answer:
-            self._loaded.set()
+            self._loaded.set()  # refused, or a place on the same page: no event will come
         await self.settle()
 
     async def settle(self) -> None:
         """Wait until what was done has had its effect: a page that loads has loaded."""
+        # Once the page answers, whatever its events began has been heard of.
         try:
             await self.send("Runtime.evaluate", expression="0")
         except EngineError:
@@ -389,6 +419,7 @@ class Tab:
         except Exception:
             if not self._loading:  # else another page has come in between
                 raise
+
         if self._loading:
             try:
                 await self._until(self._loaded, "load")
@@ -396,9 +427,11 @@ class Tab:
                 if not self.patient or self._lost.done():
                     raise
                 await self.send("Page.stopLoading")
-            self._loading = self._started = False
+            self._loading = False
+            self._started = False
 
-    async def _until(self, event: asyncio.Event, what: str) -> None:
+    async def _until(self, event: asyncio.Event, aim: str) -> None:
+        """Wait for an event; raise `PageLost` where it does not come in time."""
         wait: asyncio.Future[Any] = asyncio.ensure_future(event.wait())
         await asyncio.wait(
             {wait, self._lost}, timeout=CALL_SECONDS, return_when=asyncio.FIRST_COMPLETED
@@ -407,7 +440,7 @@ class Tab:
         if self._lost.done():
             raise self._lost.result()
         if not event.is_set():
-            raise PageLost(f"the page did not {what} within {CALL_SECONDS:g} s")
+            raise PageLost(f"the page did not {aim} within {CALL_SECONDS:g} s")
 
     async def prepare(self, script: str) -> None:
         """Run a script of ours in every page before its own."""
@@ -417,9 +450,9 @@ class Tab:
     async def virtual_time(self, milliseconds: int) -> None:
         """Let so much of the page's time pass at once, and none until the next call."""
         policy = "pauseIfNetworkFetchesPending"
-        self._passed.clear()
+        self._time_passed.clear()
         await self.send("Emulation.setVirtualTimePolicy", policy=policy, budget=milliseconds)
-        await self._until(self._passed, "pass its time")
+        await self._until(self._time_passed, "pass its time")
 
     async def run_time(self) -> None:
         """Let the page's time pass again: while it stands still no page is loaded."""
@@ -427,15 +460,17 @@ class Tab:
 
     async def mouse(self, x: float, y: float) -> None:
         """Click at a point of the window."""
-        at = {"x": x, "y": y, "button": "left", "clickCount": 1}
+        # All at once: they are sent in this order, and nobody waits for three answers in turn.
+        event = {"x": x, "y": y, "button": "left", "clickCount": 1}
         kinds = ("mouseMoved", "mousePressed", "mouseReleased")
         await asyncio.gather(
-            *(self.send("Input.dispatchMouseEvent", type=kind, **at) for kind in kinds)
+            *(self.send("Input.dispatchMouseEvent", type=kind, **event) for kind in kinds)
         )
 
     async def key(self, name: str, code: int, text: str = "") -> None:
         """Press a key."""
         key = {"key": name, "code": name, "windowsVirtualKeyCode": code}
+        # Only a key with a text does what the text does: Enter without one submits nothing.
         down = {"type": "keyDown", "text": text} if text else {"type": "rawKeyDown"}
         await asyncio.gather(
             self.send("Input.dispatchKeyEvent", **down, **key),
@@ -458,8 +493,8 @@ class Tab:
             self._loaded.clear()
 
     def _start(self, event: Any) -> None:
-        same = event.get("navigationType") in ("sameDocument", "historySameDocument")
-        if event["frameId"] == self._frame and not same:
+        is_same_page = event.get("navigationType") in ("sameDocument", "historySameDocument")
+        if event["frameId"] == self._frame and not is_same_page:
             self._started = True
             self._begin(event)
 
@@ -472,29 +507,40 @@ class Tab:
             self._loaded.set()
 
     async def _answer(self, event: Any) -> None:
-        request, paused = event["request"], {"requestId": event["requestId"]}
-        main = event["resourceType"] == "Document" and event["frameId"] == self._frame
-        sent = (b64decode(part.get("bytes", "")) for part in request.get("postDataEntries", ()))
-        asked = Asked(request["method"], request["url"], b"".join(sent), main, request["headers"])
+        """Answer a request of the page, or of a frame in it, that DevTools has stopped."""
+        request = event["request"]
+        paused = {"requestId": event["requestId"]}
+        is_page = event["resourceType"] == "Document" and event["frameId"] == self._frame
+        parts = (b64decode(part.get("bytes", "")) for part in request.get("postDataEntries", ()))
+        body = b"".join(parts)
+        asked = Asked(request["method"], request["url"], body, is_page, request["headers"])
+
+        # A fault of ours gives the page up: it would wait for its answer without end.
         try:
             served = await self.serve(asked)
         except Exception as error:
             served = None
-            said = f"a request was not answered: {type(error).__name__}: {error!s:.500}"
-            self._lose(EngineError(said))
+            message = f"a request was not answered: {type(error).__name__}: {error!s:.500}"
+            self._lose(EngineError(message))
+
         with suppress(Exception):  # the page may be gone
             if served is None:
                 # "Aborted" leaves the page as it is; other errors would show one of their own.
                 await self._session.send("Fetch.failRequest", {**paused, "errorReason": "Aborted"})
-                if main:
+                if is_page:
                     self._loaded.set()
                 return
-            headers = [{"name": key, "value": value} for key, value in served.headers.items()]
-            body = b64encode(served.body).decode()
-            answer = {"responseCode": served.status, "responseHeaders": headers, "body": body}
+            answer = {
+                "responseCode": served.status,
+                "responseHeaders": [
+                    {"name": key, "value": value} for key, value in served.headers.items()
+                ],
+                "body": b64encode(served.body).decode(),
+            }
             await self._session.send("Fetch.fulfillRequest", {**paused, **answer})
 
     async def _answer_dialog(self, dialog: Any) -> None:
+        # A page stands still until its dialog is answered. What asks is answered with no.
         self.dialogs.append(f"{dialog.type}: {dialog.message}"[:1000])
         with suppress(Exception):
             if dialog.type in ("alert", "beforeunload"):

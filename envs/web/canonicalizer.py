@@ -55,25 +55,30 @@ class Belief(NamedTuple):
 
     def state(self) -> State:
         opened = {("opened", page, str(sight.order)) for page, sight in self.pages.items()}
-        return State(
-            _NONE.union(self.here, self.end, opened, *(one.facts for one in self.pages.values()))
-        )
+        facts_of_pages = (sight.facts for sight in self.pages.values())
+        return State(_NONE.union(self.here, self.end, opened, *facts_of_pages))
 
 
 def grouped(facts: Iterable[Fact]) -> Belief:
     """Return any facts as a belief."""
     pages: dict[str, set[Fact]] = {}
-    here, end, orders = set[Fact](), set[Fact](), dict[str, int]()
+    orders: dict[str, int] = {}
+    place: set[Fact] = set()
+    end: set[Fact] = set()
     for fact in facts:
         if fact[0] == "opened" and len(fact) == 3 and fact[2].isdecimal():
-            orders[fact[1]] = int(fact[2][:9])
+            orders[fact[1]] = int(fact[2][:9])  # a model may write any number
         elif len(fact) > 2 and fact[0] in _OF_PAGES:
             pages.setdefault(fact[1], set()).add(fact)
+        elif fact[0] in ("at", "query"):
+            place.add(fact)
         else:
-            (here if fact[0] in ("at", "query") else end).add(fact)
+            end.add(fact)
+
+    # In the order in which they were opened, as `_folded` has them: the two must be equal.
     names = sorted({*pages, *orders}, key=lambda page: (orders.get(page, 0), page))
     sights = {page: Sight(orders.get(page, 0), frozenset(pages.get(page, ()))) for page in names}
-    return Belief(sights, frozenset(here), frozenset(end))
+    return Belief(sights, frozenset(place), frozenset(end))
 
 
 def page_here(belief: Belief) -> str:
@@ -81,42 +86,53 @@ def page_here(belief: Belief) -> str:
     return _page(*_address(belief.here))
 
 
-def _address(here: Iterable[Fact]) -> tuple[str, list[Fact]]:
-    where, pairs = "", list[Fact]()
-    for fact in sorted(here):
+def _address(place: Iterable[Fact]) -> tuple[str, list[Fact]]:
+    """Return host and path, and the pairs of the query, that facts say where one is."""
+    path = ""
+    pairs: list[Fact] = []
+    for fact in sorted(place):
         if fact[0] == "at" and len(fact) == 2:
-            where = where or fact[1]
+            path = path or fact[1]
         elif fact[0] == "query" and len(fact) == 3:
             pairs.append(fact[1:])
-    return where, pairs
+    return path, pairs
 
 
-def _page(where: str, pairs: Sequence[Sequence[str]]) -> str:
-    return where + ("?" + "&".join("=".join(pair) for pair in pairs) if pairs else "")
+def _page(path: str, pairs: Sequence[Sequence[str]]) -> str:
+    """Return the page at a host and path with a query."""
+    if not pairs:
+        return path
+    return path + "?" + "&".join("=".join(pair) for pair in pairs)
 
 
 @lru_cache(maxsize=512)
 def located(url: str) -> tuple[str, frozenset[Fact]]:
     """Return the page of an address, and the facts that say where one is."""
-    where, _, query = url.partition("?")
-    pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=None)
-    found = sorted({(plain(key), plain(value)) for key, value in pairs})
-    here: set[Fact] = {("at", plain(where)), *(("query", *pair) for pair in found)}
-    return _page(plain(where), found), frozenset(here)
+    path, _, query = url.partition("?")
+    path = plain(path)
+    fields = parse_qsl(query, keep_blank_values=True, max_num_fields=None)
+    pairs = sorted({(plain(key), plain(value)) for key, value in fields})
+    place: set[Fact] = {("at", path)}
+    place.update(("query", key, value) for key, value in pairs)
+    return _page(path, pairs), frozenset(place)
 
 
 @lru_cache(maxsize=64)
 def _facts_of(observation: str, page: str) -> frozenset[Fact]:
     """Return what the text of a page says, without the number of the page."""
-    shown = read_page(observation)
-    assert shown is not None
-    facts, counts = set[Fact](), dict[tuple[str, str], int]()
-    groups: list[tuple[int, str]] = []
-    for line in shown.lines:
-        role, name = line.role.lower(), plain(line.name)
+    page_text = read_page(observation)
+    assert page_text is not None
+    facts: set[Fact] = set()
+    counts: dict[tuple[str, str], int] = {}
+    groups: list[tuple[int, str]] = []  # depth and name of those around the line
+    for line in page_text.lines:
+        role = line.role.lower()
+        name = plain(line.name)
         if line.role == ROOT:
             facts.add(("title", page, name))
             continue
+
+        # Options are told apart by their group: "Size" and "Color" may both have "Any".
         while groups and groups[-1][0] >= line.depth:
             groups.pop()
         if role in _MEMBERS and groups:
@@ -125,8 +141,12 @@ def _facts_of(observation: str, page: str) -> frozenset[Fact]:
             if "true" in (line.properties.get("selected"), line.properties.get("checked")):
                 facts.add(("selected", page, group, name))
             continue
-        count = counts[role, name] = counts.get((role, name), 0) + 1
-        name = f"{name} {count}" if count > 1 else name
+
+        # The second of equal lines gets a number, as actions name it.
+        count = counts.get((role, name), 0) + 1
+        counts[role, name] = count
+        if count > 1:
+            name = f"{name} {count}"
         facts.add(("shows", page, role, name))
         if line.properties:
             facts.update(_states(page, role, name, line))
@@ -177,11 +197,11 @@ class WebCanonicalizer:
 
     def update(self, state: State, action: str, observation: str) -> State:
         """Return the belief after an observation."""
-        shown = read_page(observation)
-        if shown is None:
+        page_text = read_page(observation)
+        if page_text is None:
             return State(state.facts, parsed=False)
         before = self.belief(state)
-        after = _folded(before, shown, observation)
+        after = _folded(before, page_text, observation)
         if after != before or not state.parsed:
             state = after.state()
         self._memory = (state, after)  # grouping anew gives the same, only later
@@ -202,11 +222,13 @@ class WebCanonicalizer:
         answers = sorted(fact[1] for fact in after.facts if fact[0] == "answer" and len(fact) == 2)
         if ("done",) in after.facts and ("done",) not in before.facts:
             return write_answer(answers[0] if answers else "")
+
         belief = self.belief(after)
-        where, pairs = _address(belief.here)
+        path, pairs = _address(belief.here)
         query = urlencode([(key, value) for key, value in pairs])
-        sight = belief.pages.get(_page(where, pairs), Sight(0, _NONE))
-        return "\n".join([f"{FIRST}{where}{'?' if query else ''}{query}", *_lines(sight.facts)])
+        url = f"{path}?{query}" if query else path
+        sight = belief.pages.get(_page(path, pairs), Sight(0, _NONE))
+        return "\n".join([FIRST + url, *_lines(sight.facts)])
 
     def reveals(
         self, goal: str, history: Sequence[Turn], before: State, action: str, after: State
@@ -217,25 +239,35 @@ class WebCanonicalizer:
         ]
         if not new:
             return False
-        told = plain("\n".join([goal, action, *(turn.observation for turn in history)]))
-        return any(fact[-1] not in told for fact in new)
+        texts = plain("\n".join([goal, action, *(turn.observation for turn in history)]))
+        return any(fact[-1] not in texts for fact in new)
 
 
-def _folded(before: Belief, shown: PageText, observation: str) -> Belief:
+def _folded(before: Belief, page_text: PageText, observation: str) -> Belief:
     """Return a belief after what was shown."""
     end = before.end
-    if shown.answer is not None:
-        end = end | {("answer", plain(shown.answer)), ("done",)}
-    if not shown.lines:
+    if page_text.answer is not None:
+        end = end | {("answer", plain(page_text.answer)), ("done",)}
+    if not page_text.lines:
         return before._replace(end=end)
-    page, here = located(shown.url) if shown.url else (page_here(before), before.here)
+
+    # Predicted pages, and those of the dialect ``webevolver``, may come without an address.
+    if page_text.url:
+        page, place = located(page_text.url)
+    else:
+        page = page_here(before)
+        place = before.here
+
+    # A page keeps the number under which it was first opened.
     pages = dict(before.pages)
     order = pages[page].order if page in pages else 0
-    order = order or 1 + max((sight.order for sight in pages.values()), default=0)
+    if not order:
+        order = 1 + max((sight.order for sight in pages.values()), default=0)
     pages[page] = Sight(order, _facts_of(observation, page))
     if len(pages) > MOST_PAGES:
-        del pages[min((one for one in pages if one != page), key=lambda one: pages[one].order)]
-    return Belief(pages, here, end)
+        others = (name for name in pages if name != page)
+        del pages[min(others, key=lambda name: pages[name].order)]
+    return Belief(pages, place, end)
 
 
 def _lines(facts: frozenset[Fact]) -> list[str]:
@@ -245,30 +277,38 @@ def _lines(facts: frozenset[Fact]) -> list[str]:
     lines = [f"[1] {ROOT} {quoted(titles[0] if titles else '')}"]
 
     def add(depth: int, role: str, name: str, properties: str) -> None:
-        lines.append(f"{depth * chr(9)}[{len(lines) + 1}] {role} {quoted(name)}{properties}")
+        indent = depth * "\t"
+        lines.append(f"{indent}[{len(lines) + 1}] {role} {quoted(name)}{properties}")
 
-    for _, page, role, name in sorted(
-        fact for fact in facts if fact[0] == "shows" and len(fact) == 4
-    ):
-        said = f" value: {quoted(values[role, name])}" if (role, name) in values else ""
+    # Sorted: facts say neither which line comes first nor which is in which.
+    shows = sorted(fact for fact in facts if fact[0] == "shows" and len(fact) == 4)
+    for _, page, role, name in shows:
+        properties = f" value: {quoted(values[role, name])}" if (role, name) in values else ""
         if role == "checkbox":
-            said += f" checked: {str(('checked', page, role, name) in facts).lower()}"
-        said += "".join(f" {flag}: true" for flag in _FLAGS if (flag, page, role, name) in facts)
-        add(1, role, name, said)
-        if role in _GROUPS:
-            options = sorted(
-                f[3] for f in facts if f[0] == "option" and len(f) == 4 and f[2] == name
-            )
-            member, flag = ("radio", "checked") if role == "radiogroup" else ("option", "selected")
-            for option in options:
-                chosen = ("selected", page, name, option) in facts
-                add(2, member, option, f" {flag}: {str(chosen).lower()}")
+            is_checked = ("checked", page, role, name) in facts
+            properties += f" checked: {str(is_checked).lower()}"
+        for flag in _FLAGS:
+            if (flag, page, role, name) in facts:
+                properties += f" {flag}: true"
+        add(1, role, name, properties)
+        if role not in _GROUPS:
+            continue
+
+        options = sorted(
+            fact[3] for fact in facts if fact[0] == "option" and len(fact) == 4 and fact[2] == name
+        )
+        member, flag = ("radio", "checked") if role == "radiogroup" else ("option", "selected")
+        for option in options:
+            is_selected = ("selected", page, name, option) in facts
+            add(2, member, option, f" {flag}: {str(is_selected).lower()}")
     return lines
 
 
 _TO_TYPE = re.compile(r'"([^"]+)"|(\d{4}-\d\d-\d\d|\d+)')
 _LABELED = re.compile(r"([^:]{1,40}): (.{1,80})")
-_MOST_WORDS, _MOST_ANSWERS = 8, 12
+_MOST_WORDS = 8
+_MOST_ANSWERS = 12
+_MOST_TEXTS = 6  # of the page that was opened last
 
 
 def admissible_of(belief: Belief, goal: str, scrolls: bool = False) -> tuple[str, ...]:
@@ -285,23 +325,32 @@ def admissible_of(belief: Belief, goal: str, scrolls: bool = False) -> tuple[str
     clicks, fields, answers = _offered(belief.pages[page].facts)
     words = _words_of(goal, lower=_is_generated(page))
     moves = list(clicks)
-    told = _told(belief, page) if fields else {}
+
+    # A search box gets words of the goal and Enter; a field of a form also what pages said, and no
+    # Enter, which would send the form before it is filled in.
+    texts_by_label = _texts_by_label(belief, page) if fields else {}
     for role, name in fields:
-        enter, target = role == "searchbox", Target(role=role, name=name)
-        more = () if enter else (*told.get(name, ()), *told.get("", ()))
-        moves += [str(Move("type", target, word, enter)) for word in dict.fromkeys((*words, *more))]
-    moves += ["scroll [down]", "scroll [up]"] * scrolls
+        is_search = role == "searchbox"
+        target = Target(role=role, name=name)
+        candidates = list(words)
+        if not is_search:
+            candidates += [*texts_by_label.get(name, ()), *texts_by_label.get("", ())]
+        for word in dict.fromkeys(candidates):
+            moves.append(str(Move("type", target, word, is_search)))
+
+    if scrolls:
+        moves += ["scroll [down]", "scroll [up]"]
     if len(belief.pages) > 1:
         moves += ["goback", "restart"]
-    said = (*answers, *words, "n/a", "done")
-    return tuple(dict.fromkeys([*moves, *[f"stop [{one}]" for one in said]]))
+    moves += [f"stop [{answer}]" for answer in (*answers, *words, "n/a", "done")]
+    return tuple(dict.fromkeys(moves))
 
 
 @lru_cache(maxsize=64)
 def _words_of(goal: str, *, lower: bool) -> tuple[str, ...]:
     """Return what a goal says to type: its quoted words and its numbers."""
-    written = [quote or number for quote, number in _TO_TYPE.findall(goal)]
-    words = [plain(text) if lower else " ".join(text.split()) for text in written]
+    texts = [quote or number for quote, number in _TO_TYPE.findall(goal)]
+    words = [plain(text) if lower else " ".join(text.split()) for text in texts]
     return tuple(dict.fromkeys(words))[:_MOST_WORDS]
 
 
@@ -316,14 +365,16 @@ def _is_generated(page: str) -> bool:
 @lru_cache(maxsize=64)
 def _offered(facts: frozenset[Fact]) -> tuple[tuple[str, ...], tuple[Fact, ...], tuple[str, ...]]:
     """Return the clicks and choices of a page, its text fields, and what it says under labels."""
-    moves, fields, answers = list[str](), list[Fact](), list[str]()
+    moves: list[str] = []
+    fields: list[Fact] = []
+    answers: list[str] = []
     roles = {fact[3]: fact[2] for fact in facts if fact[2] in _GROUPS and len(fact) == 4}
     for fact in sorted(facts):
         if fact[0] == "shows" and len(fact) == 4 and ("disabled", *fact[1:]) not in facts:
             role, name = fact[2:]
             if role == "statictext":
-                if found := _LABELED.fullmatch(name):
-                    answers.append(found[2])
+                if labeled := _LABELED.fullmatch(name):
+                    answers.append(labeled[2])
             elif role in ("link", "button", "checkbox"):
                 moves.append(f"click [{role} {quoted(name)}]")
             elif role in ("textbox", "searchbox"):
@@ -334,36 +385,50 @@ def _offered(facts: frozenset[Fact]) -> tuple[tuple[str, ...], tuple[Fact, ...],
     return tuple(moves), tuple(fields), tuple(answers[:_MOST_ANSWERS])
 
 
-def _told(belief: Belief, page: str) -> dict[str, list[str]]:
+def _texts_by_label(belief: Belief, page: str) -> dict[str, list[str]]:
     """Return what pages said by label; under no label, all of the last opened one of another host."""
-    told, host, last = dict[str, list[str]](), page.partition("/")[0], 0
-    for other, sight in belief.pages.items():
-        said = _labeled(sight.facts)
-        for label, text in said:
-            told.setdefault(label, []).append(text)
-        if said and sight.order > last and other.partition("/")[0] != host:
-            last, told[""] = sight.order, [text for _, text in said][:6]
-    return told
+    texts: dict[str, list[str]] = {}
+    host = page.partition("/")[0]
+    last_order = 0
+    for name, sight in belief.pages.items():
+        labeled = _labeled(sight.facts)
+        for label, text in labeled:
+            texts.setdefault(label, []).append(text)
+
+        # Tasks of several sites carry something from one to the next: a date, a price, an address.
+        if labeled and sight.order > last_order and name.partition("/")[0] != host:
+            last_order = sight.order
+            texts[""] = [text for _, text in labeled][:_MOST_TEXTS]
+    return texts
 
 
 @lru_cache(maxsize=128)
 def _labeled(facts: frozenset[Fact]) -> tuple[tuple[str, str], ...]:
-    texts = sorted(fact[3] for fact in facts if fact[0] == "shows" and fact[2] == "statictext")
-    return tuple((found[1], found[2]) for text in texts if (found := _LABELED.fullmatch(text)))
+    """Return what the texts ``label: text`` of a page say, as pairs."""
+    pairs = []
+    for text in sorted(fact[3] for fact in facts if fact[0] == "shows" and fact[2] == "statictext"):
+        if labeled := _LABELED.fullmatch(text):
+            pairs.append((labeled[1], labeled[2]))
+    return tuple(pairs)
 
 
 def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None = None) -> str:
     """Return the goal, the page as it was shown, and the last actions, for prompts."""
     page = page_here(grouped(state.facts))
     lines = [f"goal: {goal}", f"page: {page or 'none'}"]
-    shown = read_page(history[-1].observation) if history else None
-    for line in shown.lines[1:] if shown else ():
-        said = "".join(f" {key}: {value}" for key, value in line.properties.items())
-        lines.append(f"{line.role} {quoted(line.name)}{said}")
+
+    # Lines without numbers: what a model copies is a name, which means the same on every page.
+    page_text = read_page(history[-1].observation) if history else None
+    for line in page_text.lines[1:] if page_text else ():
+        properties = "".join(f" {key}: {value}" for key, value in line.properties.items())
+        lines.append(f"{line.role} {quoted(line.name)}{properties}")
+
+    # Whoever predicts a page is told which others there are: one of them may come next.
     if action is not None:
-        others = sorted(fact[2] for fact in state.facts if fact[0] == "title" and fact[1] != page)
-        lines.append("seen before: " + ("; ".join(others) or "nothing"))
+        titles = sorted(fact[2] for fact in state.facts if fact[0] == "title" and fact[1] != page)
+        lines.append("seen before: " + ("; ".join(titles) or "nothing"))
     lines += [f"last: {turn.action}" for turn in history[1:][-3:]]
+
     text = "\n".join(lines)
-    copied = action is None and _is_generated(page or "")
-    return text.lower() if copied else text  # as suggested actions, to be copied
+    is_copied_from = action is None and _is_generated(page or "")
+    return text.lower() if is_copied_from else text  # as suggested actions are

@@ -63,6 +63,7 @@ _POINT = """function () {
       }
   return [];
 }"""
+# Pages listen for these two events, which a value set by a script does not send.
 _FIRE = (
     "for (const one of ['input', 'change']) {}.dispatchEvent(new Event(one, {{bubbles: true}}));"
 )
@@ -125,21 +126,36 @@ def read_tree(
         in_view: Which nodes are in view; one that has no box is where the node is that it is in.
     """
     by_id = {node["nodeId"]: node for node in nodes}
-    lines = list[Seen]()
-    # A node, the index of the line that it is in, that of its group, and whether it is in view.
-    stack = [(nodes[0], -1, -1, True)]
+    lines: list[Seen] = []
+
+    # Depth first, without recursion: pages may be deeper than Python's stack.
+    stack = [_Pending(nodes[0], parent=-1, group=-1, is_in_view=True)]
     while stack:
-        node, parent, group, shown = stack.pop()
-        shown = in_view.get(node.get("backendDOMNodeId", 0), shown)
-        line = _line(node, lines[parent] if parent >= 0 else None, group, clickable)
+        node, parent, group, is_in_view = stack.pop()
+        is_in_view = in_view.get(node.get("backendDOMNodeId", 0), is_in_view)
+        parent_line = lines[parent] if parent >= 0 else None
+        line = _line(node, parent_line, group, clickable)
         if line is not None:
-            depth = lines[parent].depth + lines[parent].shown if parent >= 0 else 0
-            lines.append(line._replace(depth=depth, shown=shown or parent < 0))
+            # The root is always shown; a line counts for the depth of others only where it is shown.
+            depth = 0 if parent_line is None else parent_line.depth + parent_line.shown
+            lines.append(line._replace(depth=depth, shown=is_in_view or parent_line is None))
             parent = len(lines) - 1
-            group = parent if line.role in _GROUPS else group
-        inside = (by_id[child] for child in reversed(node.get("childIds", ())) if child in by_id)
-        stack += [(child, parent, group, shown) for child in inside]
+            if line.role in _GROUPS:
+                group = parent
+
+        for child_id in reversed(node.get("childIds", ())):
+            if child_id in by_id:
+                stack.append(_Pending(by_id[child_id], parent, group, is_in_view))
     return tuple(lines)
+
+
+class _Pending(NamedTuple):
+    """A node that `read_tree` still has to read."""
+
+    node: Mapping[str, Any]
+    parent: int  # the index of the line that it is in, -1 for none
+    group: int  # that of the line of its group
+    is_in_view: bool  # as what it is in
 
 
 def _line(
@@ -147,34 +163,50 @@ def _line(
 ) -> Seen | None:
     """Return the line of a node; None where it has none."""
     role = re.sub(r"\W", "", str(node["role"]["value"])) if "role" in node else "none"
-    name, element = str(node.get("name", {}).get("value", "")), node.get("backendDOMNodeId", 0)
+    name = str(node.get("name", {}).get("value", ""))
+    element = node.get("backendDOMNodeId", 0)
     if node.get("ignored") or role in _NO_LINE:
         if element not in clickable or role in ("InlineTextBox", "LabelText"):
             return None
         role = "clickable"
+
+    # A text that is the name of what it stands in was said there; the page's title stands nowhere on it.
     if role == "StaticText" and parent is not None:
-        same = parent.depth > 0 and parent.role != "clickable" and plain(parent.name) == plain(name)
-        if same or parent.role in _NAMED_BY_TEXT or not name.strip():
+        is_inner = parent.depth > 0 and parent.role != "clickable"
+        repeats_parent = is_inner and plain(parent.name) == plain(name)
+        if repeats_parent or parent.role in _NAMED_BY_TEXT or not name.strip():
             return None
-    known = {one["name"]: one["value"].get("value") for one in node.get("properties", ())}
-    value, state = str(node.get("value", {}).get("value", "")), ""
+
+    properties = {
+        entry["name"]: entry["value"].get("value") for entry in node.get("properties", ())
+    }
+    state = ""
+    value = str(node.get("value", {}).get("value", ""))
     if value and role in _WITH_VALUE:
         state = f" value: {quoted(value)}"
     for key in ("checked", "selected", "expanded", "pressed"):
-        if key in known and not (key == "expanded" and known.get("hasPopup") == "menu"):
-            state += f" {key}: {str(known[key]).lower()}"
-    state += "".join(f" {flag}: true" for flag in _FLAGS if known.get(flag) is True)
-    url, focused = str(known.get("url", "")), known.get("focused") is True
-    return Seen(0, role, name, state, element, group, url, focused)
+        # A closed list says "expanded: false" of a menu that never opens here.
+        is_menu = key == "expanded" and properties.get("hasPopup") == "menu"
+        if key in properties and not is_menu:
+            state += f" {key}: {str(properties[key]).lower()}"
+    for flag in _FLAGS:
+        if properties.get(flag) is True:
+            state += f" {flag}: true"
+
+    url = str(properties.get("url", ""))
+    is_focused = properties.get("focused") is True
+    return Seen(0, role, name, state, element, group, url, is_focused)
 
 
 def _listened(document: Mapping[str, Any], names: Sequence[str]) -> set[int]:
     """Return the elements that scripts listen at, in a document of ``DOMSnapshot``."""
-    nodes, outer = document["nodes"], {"HTML", "BODY", "#document"}
+    # Who listens at the whole page listens for keys, or for clicks on something in it.
+    nodes = document["nodes"]
+    outermost = {"HTML", "BODY", "#document"}
     return {
         nodes["backendNodeId"][index]
         for index in nodes["isClickable"]["index"]
-        if names[nodes["nodeName"][index]] not in outer
+        if names[nodes["nodeName"][index]] not in outermost
     }
 
 
@@ -183,14 +215,20 @@ def _in_view(document: Mapping[str, Any]) -> dict[int, bool]:
 
     What has no area, which upstream drops, has a pixel here: pages draw controls of their own around it.
     """
-    left, top, found = document["scrollOffsetX"], document["scrollOffsetY"], dict[int, bool]()
-    ids, layout = document["nodes"]["backendNodeId"], document["layout"]
+    scroll_left = document["scrollOffsetX"]
+    scroll_top = document["scrollOffsetY"]
+    ids = document["nodes"]["backendNodeId"]
+    layout = document["layout"]
+    in_view: dict[int, bool] = {}
     for index, (x, y, width, height) in zip(layout["nodeIndex"], layout["bounds"], strict=True):
-        x, y, width, height = x - left, y - top, max(width, 1), max(height, 1)
-        across = max(0, min(x + width, WIDTH) - max(x, 0))
-        down = max(0, min(y + height, HEIGHT) - max(y, 0))
-        found[ids[index]] = 2 * across * down >= width * height
-    return found
+        left = x - scroll_left
+        top = y - scroll_top
+        width = max(width, 1)
+        height = max(height, 1)
+        visible_width = max(0, min(left + width, WIDTH) - max(left, 0))
+        visible_height = max(0, min(top + height, HEIGHT) - max(top, 0))
+        in_view[ids[index]] = 2 * visible_width * visible_height >= width * height
+    return in_view
 
 
 class Chromium:
@@ -219,12 +257,18 @@ class Chromium:
         sandbox: bool | None = None,
         viewport: bool = False,
     ) -> None:
-        self.program, self.pictures, self.sandbox = find_program(browser), pictures, sandbox
-        self.viewport, self._top, self.focus = viewport, 0.0, 0
-        self.picture, self.lost = "", False
+        self.program = find_program(browser)
+        self.pictures = pictures
+        self.sandbox = sandbox
+        self.viewport = viewport
+        self.focus = 0  # the number of the line that has it
+        self.picture = ""
+        self.lost = False
         self.states: Mapping[str, Any] = {}
-        self.url = self.address = ""
+        self.url = ""
+        self.address = ""
         self.dialogs: tuple[str, ...] = ()
+        self._top = 0.0
         self._start = ""
         self._world: World | None = None
         self._history: tuple[str, ...] = ()
@@ -232,14 +276,18 @@ class Chromium:
         self._lines: tuple[Seen, ...] = ()
         self._shown: tuple[int, ...] = ()  # the indices of the lines in the observation
         self._text = ""
-        self._refusal, self._redirects = "", 0
+        self._refusal = ""  # of a request: `_acted` raises it, once the page has been read
+        self._redirects = 0
         self._tab: Tab | None = None
-        self._ends: Any = None
+        self._finalizer: Any = None
 
     def open(self, world: World, url: str) -> None:
         """Start at an address of fresh sites."""
-        self._world, self.states, self._start = world, {}, url
-        self._history, self._values = (), {}
+        self._world = world
+        self.states = {}
+        self._start = url
+        self._history = ()
+        self._values = {}
         self._do(lambda: self._opened(url), fresh=True)
 
     def text(self) -> str:
@@ -248,7 +296,8 @@ class Chromium:
 
     def act(self, move: Move) -> Effect:
         """Take an action other than ``stop``; where the page is lost with it, all is as before."""
-        back, self.lost = self._way_back(), False
+        back = self._way_back()
+        self.lost = False
         try:
             return self._do(lambda: self._acted(move))
         except Refused as refusal:
@@ -291,9 +340,10 @@ class Chromium:
 
     def close(self) -> None:
         """Let go of the page; the browser stays for others."""
-        if self._ends is not None:
-            self._ends()
-        self._tab = self._ends = None
+        if self._finalizer is not None:
+            self._finalizer()
+        self._tab = None
+        self._finalizer = None
         self.picture = ""
 
     @property
@@ -338,16 +388,16 @@ class Chromium:
         """Let go of the page, if there is one, and open another."""
         self.close()
         self._tab = self._new_tab()
-        self._ends = weakref.finalize(self, self._tab.end)
-        self._ends.atexit = False  # then the whole browser ends
+        self._finalizer = weakref.finalize(self, self._tab.end)
+        self._finalizer.atexit = False  # then the whole browser ends
 
     def _new_tab(self) -> Tab:
         """Return a page; a browser that gives none is replaced once."""
-        found = weakref.WeakMethod(self._answer)  # else the finalizer would keep the engine
+        weak_answer = weakref.WeakMethod(self._answer)  # else the finalizer would keep the engine
 
-        async def serve(asked: Asked) -> Served | None:
-            method = found()
-            return None if method is None else await method(asked)
+        async def serve(request: Asked) -> Served | None:
+            answer = weak_answer()
+            return None if answer is None else await answer(request)
 
         tab = Tab(self.browser, serve)
         try:
@@ -375,34 +425,48 @@ class Chromium:
         )
         frame = frame["frameTree"]["frame"]
         self.address = frame["url"] + frame.get("urlFragment", "")
-        clickable, in_view = set[int](), dict[int, bool]()
+
+        # The tree knows neither listeners nor boxes; a snapshot of the document, one more call, does.
+        clickable: set[int] = set()
+        in_view: dict[int, bool] = {}
         if self.listens or self.viewport:
-            shot = await self.tab.send("DOMSnapshot.captureSnapshot", computedStyles=[])
-            document = shot["documents"][0]
-            clickable = _listened(document, shot["strings"]) if self.listens else clickable
+            snapshot = await self.tab.send("DOMSnapshot.captureSnapshot", computedStyles=[])
+            document = snapshot["documents"][0]
+            if self.listens:
+                clickable = _listened(document, snapshot["strings"])
             if self.viewport:
-                in_view, self._top = _in_view(document), document["scrollOffsetY"]
+                in_view = _in_view(document)
+                self._top = document["scrollOffsetY"]
+
         self._lines = read_tree(tree["nodes"], clickable, in_view)
         self._shown = tuple(index for index, line in enumerate(self._lines) if line.shown)
-        shown = [self._lines[index] for index in self._shown]
-        self.focus = max((n for n, line in enumerate(shown, 1) if line.focused), default=0)
-        lines = (
-            f"{line.depth * chr(9)}[{number}] {line.role} {quoted(line.name)}{line.state}"
-            for number, line in enumerate(shown, 1)
-        )
-        self._text = "\n".join([FIRST + self.url, *lines])
+        self.focus = 0
+        texts = [FIRST + self.url]
+        for number, index in enumerate(self._shown, 1):
+            line = self._lines[index]
+            if line.focused:
+                self.focus = number  # the innermost one, where several have it
+            indent = line.depth * "\t"
+            texts.append(f"{indent}[{number}] {line.role} {quoted(line.name)}{line.state}")
+        self._text = "\n".join(texts)
+
         self.picture = await self.tab.screenshot() if self.pictures else ""
         self.dialogs = tuple(self.tab.dialogs)
         self.tab.dialogs.clear()
 
     async def _acted(self, move: Move) -> Effect:
-        self._refusal, self._redirects, before = "", 0, self.url
+        """Take an action by the method of its verb: ``_click``, ``_type`` and so on."""
+        self._refusal = ""
+        self._redirects = 0
         self.tab.popup = ""
+        url_before = self.url
         effect: Effect = await getattr(self, f"_{move.verb}")(move)
         await self._settle()
         await self._look()
-        if self.url != before and move.verb != "goback":
-            self._history = (*self._history, before)[-MOST_HISTORY:]
+
+        # The history is kept here, as the twin keeps it: the browser's own is gone with a lost page.
+        if self.url != url_before and move.verb != "goback":
+            self._history = (*self._history, url_before)[-MOST_HISTORY:]
         if self._refusal:
             raise Refused(self._refusal)
         return effect
@@ -412,6 +476,7 @@ class Chromium:
         return check_address(url)
 
     async def _settle(self) -> None:
+        """Wait for what an action began; what would open in another window opens in this one."""
         await self.tab.settle()
         if popup := self.tab.popup:
             self.tab.popup = ""
@@ -422,32 +487,43 @@ class Chromium:
 
         root = (await self.tab.send("DOM.getDocument", depth=-1))["root"]
         try:
-            found = await self.tab.send(
+            match = await self.tab.send(
                 "DOM.querySelector", nodeId=root["nodeId"], selector=selector
             )
         except Error:  # no selector of CSS
             return ()
         finally:
-            await self.tab.send("DOM.disable")
-        nodes, stack = dict[int, Any](), [(root, 0)]
+            await self.tab.send("DOM.disable")  # else the browser would report all that changes
+
+        # DevTools says which children a node has, not which parent.
+        nodes: dict[int, Any] = {}
+        parents: dict[int, int] = {}
+        stack = [root]
         while stack:
-            node, above = stack.pop()
-            nodes[node["nodeId"]] = node, above
-            stack += [(child, node["nodeId"]) for child in node.get("children", ())]
-        lines = {self._lines[index].node: number for number, index in enumerate(self._shown, 1)}
-        chain, at = list[tuple[str, int]](), found["nodeId"]
-        while at not in (0, root["nodeId"]):  # the document is no element
-            node, at = nodes[at]
-            chain.append((node["localName"].lower(), lines.get(node["backendNodeId"], 0)))
+            node = stack.pop()
+            nodes[node["nodeId"]] = node
+            for child in node.get("children", ()):
+                parents[child["nodeId"]] = node["nodeId"]
+                stack.append(child)
+
+        numbers = {self._lines[index].node: number for number, index in enumerate(self._shown, 1)}
+        chain: list[tuple[str, int]] = []
+        node_id = match["nodeId"]  # 0 where nothing matches
+        while node_id not in (0, root["nodeId"]):  # the document is no element
+            node = nodes[node_id]
+            chain.append((node["localName"].lower(), numbers.get(node["backendNodeId"], 0)))
+            node_id = parents[node_id]
         return chain
 
     async def _restored(self, url: str, values: dict[int, str | int], top: float) -> None:
         await self._go(url)
         await self._look()
+
+        # A group's value is the index of the line that was chosen in it.
         for index, value in values.items():
-            chosen = self._lines[index].role in _GROUPS
-            node = self._lines[int(value) if chosen else index].node
-            await self.tab.call(node, _RESTORE, True if chosen else value)
+            is_group = self._lines[index].role in _GROUPS
+            node = self._lines[int(value) if is_group else index].node
+            await self.tab.call(node, _RESTORE, True if is_group else value)
         self._values = values
         if top:
             await self.tab.evaluate(f"scrollTo({{top: {top}, behavior: 'instant'}})")
@@ -459,15 +535,19 @@ class Chromium:
     def _serve(self, asked: Asked) -> Served | None:
         """Answer a request with the page of a site."""
         if not asked.document or self._world is None:
-            return None
+            return None  # pages of the sites have no scripts, pictures or frames to ask for
+
         try:
             url = check_address(asked.url)
             request = request_of(url, asked.method, asked.body.decode("utf-8", "replace"))
             self.states, response = self._world.answer(self.states, request)
             if response.page is not None:
-                self.url, self._values = url, {}
+                self.url = url
+                self._values = {}
                 html = to_html(response.page).encode("utf-8", "replace")
                 return Served(response.status, response.headers, html)
+
+            # Chromium follows a redirect by itself; where it leads is checked before it can.
             self._redirects += 1
             if self._redirects == MOST_REDIRECTS:
                 raise Refused("the site redirects without end")
@@ -478,11 +558,12 @@ class Chromium:
         return Served(response.status, response.headers, b"")
 
     def _enabled(self, target: Target) -> tuple[int, Seen]:
-        shown = [self._lines[index][1:3] for index in self._shown]
-        index = self._shown[find_line(target, shown)]
+        """Return the index and the line of a target; raise `Refused` where nothing can be done to it."""
+        roles_and_names = [self._lines[index][1:3] for index in self._shown]
+        index = self._shown[find_line(target, roles_and_names)]
         line = self._lines[index]
         if line.disabled or (line.group >= 0 and self._lines[line.group].disabled):
-            raise Refused(f"{_said(line)} is disabled")
+            raise Refused(f"{_label(line)} is disabled")
         return index, line
 
     async def _click(self, move: Move) -> Effect:
@@ -507,23 +588,25 @@ class Chromium:
         """Click where the element is hit, and nothing that lies above it."""
         point = await self._call(line, _POINT)
         if not point:
-            raise Refused(f"{_said(line)} is covered or has no area")
+            raise Refused(f"{_label(line)} is covered or has no area")
         await self.tab.mouse(*point)
 
     async def _call(self, line: Seen, function: str, *arguments: Any) -> Any:
         """Call a function on a line's element."""
         answer = await self.tab.call(line.node, function, *arguments)
         if answer is None:
-            raise Refused(f"{_said(line)} is no longer on the page")
+            raise Refused(f"{_label(line)} is no longer on the page")
         return answer
 
     async def _choose(self, index: int) -> Effect:
+        """Choose an option: in a list that the browser draws by a script, since its options have no box."""
         line = self._lines[index]
         if line.role == "radio" or not await self._call(line, _CHOOSE):
             await self._press(line)
         return self._chosen(index)
 
     def _chosen(self, index: int) -> Effect:
+        """Note which line of its group was chosen, and return that as an effect."""
         line = self._lines[index]
         if line.group < 0:
             return Effect("", "", line.name)
@@ -533,36 +616,38 @@ class Chromium:
     async def _select(self, move: Move) -> Effect:
         index, line = self._enabled(move.target)
         if line.role not in _GROUPS:
-            raise Refused(f"{_said(line)} has no options")
-        for other in self._shown:
-            option = self._lines[other]
+            raise Refused(f"{_label(line)} has no options")
+        for option_index in self._shown:
+            option = self._lines[option_index]
             if option.group == index and plain(option.name) == plain(move.text):
-                return await self._choose(other)
+                return await self._choose(option_index)
         raise Refused(f"{line.name!r:.80} has no option {move.text!r:.80}")
 
     async def _type(self, move: Move) -> Effect:
         index, line = self._enabled(move.target)
-        done = "refused"
+        how_typed = "refused"
         if line.role in _TYPED:
-            done = await self._call(line, _FOCUS, move.text)
-        if done == "refused":
-            raise Refused(f"nothing can be typed into {_said(line)}")
-        if done == "typed" and move.text:
+            how_typed = await self._call(line, _FOCUS, move.text)
+        if how_typed == "refused":
+            raise Refused(f"nothing can be typed into {_label(line)}")
+        if how_typed == "typed" and move.text:
             await self.tab.send("Input.insertText", text=move.text)
-        served = self._values
+
+        # Every page that is loaded has values of its own. Enter writes a line break into a textarea.
+        values_before = self._values
         self._values[index] = move.text
         if move.enter:
             await self.tab.key("Enter", 13, "\r")
             await self.tab.settle()
-            if served is self._values and line.role == "textbox":
+            if self._values is values_before and line.role == "textbox":
                 typed = await self.tab.call(line.node, "function () { return this.value }")
                 self._values[index] = str(typed)
         return Effect("", line.name, move.text)
 
     async def _scroll(self, move: Move) -> Effect:
         if self.scripted or self.viewport:  # else nothing changes: the whole page is shown
-            by = f"{'-' * (move.text == 'up')}innerHeight"
-            await self.tab.evaluate(f"scrollBy({{top: {by}, behavior: 'instant'}})")
+            distance = "-innerHeight" if move.text == "up" else "innerHeight"
+            await self.tab.evaluate(f"scrollBy({{top: {distance}, behavior: 'instant'}})")
         return Effect()
 
     async def _wait(self, move: Move) -> Effect:
@@ -570,9 +655,9 @@ class Chromium:
 
     async def _goback(self, move: Move) -> Effect:
         if self._history:
-            *before, url = self._history
+            *earlier, url = self._history
             await self._go(url)
-            self._history = tuple(before)
+            self._history = tuple(earlier)
         return Effect()
 
     async def _restart(self, move: Move) -> Effect:
@@ -584,5 +669,6 @@ class Chromium:
         return Effect()
 
 
-def _said(line: Seen) -> str:
+def _label(line: Seen) -> str:
+    """Return how a refusal names a line."""
     return f"{line.role} {line.name!r:.80}"

@@ -95,17 +95,21 @@ def check_address(url: str, hosts: Sequence[str] = HOSTS) -> str:
         >>> check_address("http://shop.test/search?q=red lamp")
         'shop.test/search?q=red%20lamp'
     """
+    # Without a scheme "shop.test/a" means http; "data:..." has one, though no "://".
     if "://" not in url and not url.lower().startswith(("javascript:", "data:", "about:", "file:")):
         url = f"http://{url}"
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
+        host = parts.hostname or ""
+        port = parts.port
     except ValueError:
         raise Refused("no address can be read of it") from None
     if parts.scheme not in ("http", "https"):
         raise Refused(f"only http and https may be opened, not {parts.scheme or 'this'}")
     if host not in hosts or port is not None or parts.username is not None:
         raise Refused(f"the host {parts.netloc!r:.80} is not allowed; allowed: {', '.join(hosts)}")
+
+    # What browsers leave as it is in an address stays, so that both engines have the same text.
     path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=-._~", errors="replace")
     query = quote(parts.query, safe="/%:@!$&()*+,;=-._~?", errors="replace")
     address = f"{host}{path}?{query}" if query else f"{host}{path}"
@@ -116,11 +120,11 @@ def check_address(url: str, hosts: Sequence[str] = HOSTS) -> str:
 
 def request_of(url: str, method: str = "GET", body: str = "") -> Request:
     """Return the request for an address ``host/path?query`` and a body as forms send it."""
-    where, _, query = url.partition("?")
-    host, _, path = where.partition("/")
-    sent = dict(parse_qsl(body, keep_blank_values=True)) if body else {}
-    asked = dict(parse_qsl(query, keep_blank_values=True)) if query else {}
-    return Request(method, host, f"/{path}", asked, sent)
+    host_and_path, _, query = url.partition("?")
+    host, _, path = host_and_path.partition("/")
+    parameters = dict(parse_qsl(query, keep_blank_values=True)) if query else {}
+    fields = dict(parse_qsl(body, keep_blank_values=True)) if body else {}
+    return Request(method, host, f"/{path}", parameters, fields)
 
 
 def find_line(target: Target, lines: Sequence[tuple[str, str]]) -> int:
@@ -129,22 +133,28 @@ def find_line(target: Target, lines: Sequence[tuple[str, str]]) -> int:
         if target.number > len(lines):
             raise Refused(f"there is no line [{target.number}], only {len(lines)}")
         return target.number - 1
-    role, name = target.role.lower(), plain(target.name)
 
-    def named(name: str) -> list[int]:
-        return [
-            index
-            for index, (its_role, its_name) in enumerate(lines)
-            if (its_role.lower() == role if role else its_role in _ACTIVE)
-            and plain(its_name) == name
-        ]
+    role = target.role.lower()
+    name = plain(target.name)
+    rank = target.which
+    indices = _indices_of(role, name, lines)
+    if len(indices) >= rank:
+        return indices[rank - 1]
 
-    found = named(name)
-    if len(found) >= target.which:
-        return found[target.which - 1]
-    start, _, count = name.rpartition(" ")
-    if target.which == 1 and count.isdecimal() and len(count) < 4:  # the fact's name: "add 2"
-        found = named(start)
-        if 1 < int(count) <= len(found):
-            return found[int(count) - 1]
+    # Facts number equal names, and world models speak in them: "add 2" is the second "Add".
+    name_alone, _, count = name.rpartition(" ")
+    if rank == 1 and count.isdecimal() and len(count) < 4:
+        indices = _indices_of(role, name_alone, lines)
+        if 1 < int(count) <= len(indices):
+            return indices[int(count) - 1]
     raise Refused(f"there is no {target.role or 'line'} {target.name!r:.80}")
+
+
+def _indices_of(role: str, name: str, lines: Sequence[tuple[str, str]]) -> list[int]:
+    """Return the indices of the lines with a role and a name; without a role, of those that do things."""
+    indices = []
+    for index, (line_role, line_name) in enumerate(lines):
+        has_role = line_role.lower() == role if role else line_role in _ACTIVE
+        if has_role and plain(line_name) == name:
+            indices.append(index)
+    return indices

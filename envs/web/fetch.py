@@ -47,18 +47,20 @@ def is_public(ip: str) -> bool:
 
 def resolve(host: str, port: int) -> Sequence[tuple[str, int]]:
     """Return where a host is: addresses and ports, all public. Tests put local servers in its place."""
-    found = [str(one[4][0]) for one in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
-    for ip in found:
+    infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    ips = [str(socket_address[0]) for _, _, _, _, socket_address in infos]
+    for ip in ips:
         if not is_public(ip):
             raise Refused(f"the host {host!r:.80} is at {ip}, which is not a public address")
-    return [(ip, port) for ip in found]
+    return [(ip, port) for ip in ips]
 
 
 def fetch(asked: Asked, hosts: Sequence[str]) -> Served:
     """Return a site's answer; raise `Refused` where there is none, or none that is allowed."""
     check_address(asked.url, hosts)
     parts = urlsplit(asked.url)
-    host, target = str(parts.hostname), parts.path or "/"
+    host = str(parts.hostname)
+    target = parts.path or "/"
     if len(asked.body) > MOST_SENT:
         raise Refused(f"more than {MOST_SENT:,} bytes cannot be sent")
     try:
@@ -76,7 +78,10 @@ def fetch(asked: Asked, hosts: Sequence[str]) -> Served:
                 connection.putheader("Content-Length", str(len(asked.body)))
             connection.endheaders(asked.body or None)
             response = connection.getresponse()
-            body, coding = response.read(MOST_BYTES + 1), response.getheader("Content-Encoding", "")
+            body = response.read(MOST_BYTES + 1)  # one more says that there would be more
+            coding = response.getheader("Content-Encoding", "")
+
+        # What is small when it is sent may be huge when it is unpacked: that has the same limit.
         if coding.lower() in ("gzip", "x-gzip"):
             body = zlib.decompressobj(31).decompress(body, MOST_BYTES + 1)  # 31: gzip's format
         elif coding.lower() not in ("", "identity"):
@@ -86,6 +91,7 @@ def fetch(asked: Asked, hosts: Sequence[str]) -> Served:
     # ValueError: a header or an address that HTTP cannot say.
     except (OSError, HTTPException, ValueError, zlib.error) as error:
         raise Refused(f"{host} cannot be read: {type(error).__name__}: {error!s:.200}") from error
+
     if len(body) > MOST_BYTES:
         raise Refused(f"{host} answers with more than {MOST_BYTES:,} bytes")
     for name in (*_NOT_PASSED_ON, "content-encoding"):
@@ -97,11 +103,14 @@ class _Wire(io.RawIOBase):
     """A connection to a host, with one time limit for all that is sent and received."""
 
     def __init__(self, host: str, secure: bool):
-        self._until = time.monotonic() + SECONDS
+        self._deadline = time.monotonic() + SECONDS
+
+        # The addresses that were checked are connected to, by number: a second look-up of the name
+        # could give another one. TLS still checks the certificate against the name.
         failure = OSError("it has no address")
         for address in resolve(host, 443 if secure else 80):
             try:
-                self._socket = socket.create_connection(address, self._left())
+                self._socket = socket.create_connection(address, self._seconds_left())
                 break
             except OSError as error:
                 failure = error
@@ -112,14 +121,15 @@ class _Wire(io.RawIOBase):
             context.set_alpn_protocols(["http/1.1"])
             self._socket = context.wrap_socket(self._socket, server_hostname=host)
 
-    def _left(self) -> float:
-        left = self._until - time.monotonic()
-        if left <= 0:
+    def _seconds_left(self) -> float:
+        """Return the time that is left; raise `TimeoutError` where none is."""
+        seconds = self._deadline - time.monotonic()
+        if seconds <= 0:
             raise TimeoutError
-        return left
+        return seconds
 
     def sendall(self, data: bytes) -> None:
-        self._socket.settimeout(self._left())
+        self._socket.settimeout(self._seconds_left())
         self._socket.sendall(data)
 
     def makefile(self, mode: str) -> io.BufferedReader:
@@ -129,7 +139,8 @@ class _Wire(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        self._socket.settimeout(self._left())
+        # A host that sends a byte a second would never meet a limit for each read.
+        self._socket.settimeout(self._seconds_left())
         return self._socket.recv_into(buffer)
 
     def close(self) -> None:

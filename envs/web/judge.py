@@ -41,13 +41,18 @@ class Judge:
                 f"judge must be a language model or its name, not {type(model).__name__}; such as "
                 "'http://127.0.0.1:8000/v1#NAME'"
             )
-        self._model, self._known = model, dict[tuple[str, str], float]()
+        self._model = model
+        self._agreements: dict[tuple[str, str], float] = {}
         self.name = str(getattr(model, "name", type(model).__name__))
 
     def success(self, goal: str, answer: str, pages: Sequence[str]) -> bool | None:
         """Return whether a task was done, by goal, answer and the texts of all pages; None if unsure."""
-        shown = "\n".join(f"Page {number}:\n{_data(page)}" for number, page in enumerate(pages, 1))
-        reply = self._ask("success", task=_data(goal), answer=_data(answer), pages=shown)
+        pages_text = "\n".join(
+            f"Page {number}:\n{_data(page)}" for number, page in enumerate(pages, 1)
+        )
+        reply = self._ask("success", task=_data(goal), answer=_data(answer), pages=pages_text)
+
+        # As WebVoyager reads it: "NOT SUCCESS" anywhere outweighs all else that was said.
         if "SUCCESS" not in reply:
             return None
         return "NOT SUCCESS" not in reply
@@ -61,17 +66,17 @@ class Judge:
 
     def agreement(self, text: str, rule: str) -> float:
         """Return how far a text is what a rule asks for, 0 to 1; 0 where the reply has no number."""
-        if (text, rule) not in self._known:  # a node is asked about at each step
-            found = _SHARE.search(self._ask("agreement", text=_data(text), rule=_data(rule)))
-            share = float(found[1] or found[2]) if found else 0.0
-            self._known[text, rule] = round(min(share, 1.0), 2)
-        return self._known[text, rule]
+        if (text, rule) not in self._agreements:  # a node is asked about at each step
+            number = _SHARE.search(self._ask("agreement", text=_data(text), rule=_data(rule)))
+            share = float(number[1] or number[2]) if number else 0.0
+            self._agreements[text, rule] = round(min(share, 1.0), 2)
+        return self._agreements[text, rule]
 
     def _ask(self, kind: str, **slots: str) -> str:
         prompts: dict[str, Any] = packaged(__package__, "judge")[kind]
-        user = _SLOT.sub(
-            lambda slot: slots[slot[1]], prompts["user"]
-        )  # what fills one is no prompt
+
+        # All slots are filled at once: a page that says "{task}" is data, and fills nothing.
+        user = _SLOT.sub(lambda slot: slots[slot[1]], prompts["user"])
         messages = (Message("system", prompts["system"]), Message("user", user))
         replies = self._model.generate([Generate(messages, _SAMPLING, purpose="judge")])
         if isinstance(replies[0], LanguageModelError):

@@ -28,7 +28,7 @@ _PROPERTY = re.compile(rf" (\w+): (?:{_NAME}|(\w+))")
 _ESCAPE = re.compile(r"\\(U[0-9a-f]{8}|u[0-9a-f]{4}|.)")
 TAB = "Tab 0 (current): "
 REFUSED = "The action you have chosen cannot be executed."
-MOST_LINES = 300
+MOST_LINES = 300  # upstream cuts a page there
 _TREE = re.compile(
     r"(\t*)\[\d{1,6}\] (\w+) '(.*?)'"
     r"((?: (?:disabled|focused|hasPopup|required|expanded|checked|selected|pressed): \w+)*)"
@@ -62,6 +62,7 @@ def quoted(text: str) -> str:
         >>> print(quoted("it's\n[12]  button \u202e"))
         'it\'s [12] button \u202e'
     """
+    # Most names are plain: these tests are cheaper than to split and to replace.
     if (
         "'" in text
         or "\\" in text
@@ -85,12 +86,13 @@ def unquoted(text: str) -> str:
     return _ESCAPE.sub(_char, text) if "\\" in text else text
 
 
-def _char(found: re.Match[str]) -> str:
-    code = found[1]
+def _char(escape: re.Match[str]) -> str:
+    """Return the character that an escape stands for; its own text where there is no such character."""
+    code = escape[1]
     if len(code) == 1:
         return code
     number = int(code[1:], 16)
-    return chr(number) if number < 0x110000 else code
+    return chr(number) if number < 0x110000 else code  # a model may write any number
 
 
 @lru_cache(maxsize=32_768)
@@ -122,17 +124,23 @@ def read_page(observation: str) -> PageText | None:
     """
     if observation.startswith(TAB) or observation == REFUSED:
         return _read_tree(observation)
-    url, lines, answer = "", list[Line](), None
+
+    # Predicted pages may have anything between the lines that fit: it is passed over. The first address
+    # counts, and only above the lines.
+    url = ""
+    lines: list[Line] = []
+    answer = None
     for text in observation.split("\n"):
-        found = _LINE.fullmatch(text)
-        if found is not None:
-            depth, _, role, name, rest = found.groups()
+        line = _LINE.fullmatch(text)
+        if line is not None:
+            tabs, _, role, name, rest = line.groups()
             properties = _properties(rest) if rest else {}
-            lines.append(Line(len(depth), role, unquoted(name), properties))
+            lines.append(Line(len(tabs), role, unquoted(name), properties))
         elif text.startswith(FIRST) and not lines and not url:
             url = text[len(FIRST) :].strip()
-        elif answer is None and (said := _ANSWER.fullmatch(text)):
-            answer = unquoted(said[1])
+        elif answer is None and (answer_line := _ANSWER.fullmatch(text)):
+            answer = unquoted(answer_line[1])
+
     if not lines and answer is None:
         return None
     return PageText(url, tuple(lines), answer)
@@ -149,6 +157,15 @@ class Tree(NamedTuple):
     numbers: tuple[int, ...]
 
 
+class _Ancestor(NamedTuple):
+    """A node around the lines to come, as `write_tree` writes it."""
+
+    depth: int
+    children_depth: int  # in the dialect ``webevolver``
+    printed_name: str  # its own, or that of the nearest node around it which has a line
+    role: str
+
+
 @lru_cache(maxsize=64)
 def write_tree(page: str, tab: str, focus: int = 0) -> Tree:
     """Return a page as WebEvolver writes it (``web/server.js``), of its text in the dialect ``comap``.
@@ -159,65 +176,75 @@ def write_tree(page: str, tab: str, focus: int = 0) -> Tree:
     list, whose boxes are empty. What is typed is a text in its field; what is chosen in a list cannot be
     seen. Names are not escaped. The properties of each role are Chromium 156's.
     """
-    shown = read_page(page)
-    lines, numbers = list[str](), list[int]()
-    # Of each ancestor: its depth, its children's depth here, the name printed last, and its role.
-    above = [(-1, 0, "root", "")]
+    page_text = read_page(page)
+    lines: list[str] = []
+    numbers: list[int] = []
+    ancestors = [_Ancestor(depth=-1, children_depth=0, printed_name="root", role="")]
 
-    def add(number: int, depth: int, role: str, name: str, rest: str, parent: str) -> bool:
-        repeats = role in _REPEATED and name in parent
-        if not name or role == "gridcell" or repeats or len(lines) == MOST_LINES:
+    def add(number: int, depth: int, role: str, name: str, rest: str, parent_name: str) -> bool:
+        repeats_parent = role in _REPEATED and name in parent_name
+        if not name or role == "gridcell" or repeats_parent or len(lines) == MOST_LINES:
             return False
         numbers.append(number)
-        lines.append(f"{depth * chr(9)}[{len(lines) + 1}] {role} '{name}'{rest}")
+        indent = depth * "\t"
+        lines.append(f"{indent}[{len(lines) + 1}] {role} '{name}'{rest}")
         return True
 
-    for number, line in enumerate(shown.lines if shown else (), 1):
-        while above[-1][0] >= line.depth:
-            above.pop()
-        _, depth, parent, around = above[-1]
-        if line.role == "option" and around == "combobox":
+    for number, line in enumerate(page_text.lines if page_text else (), 1):
+        while ancestors[-1].depth >= line.depth:
+            ancestors.pop()
+        _, depth, parent_name, parent_role = ancestors[-1]
+        if line.role == "option" and parent_role == "combobox":
             continue
-        name, value = (
-            " ".join(text.split()) for text in (line.name, line.properties.get("value", ""))
-        )
+
+        # Children of a node without a line of its own take its place, one step further left.
+        name = " ".join(line.name.split())
         rest = _properties_of(line, number == focus)
-        if add(number, depth, line.role, name, rest, parent):
-            depth, parent = depth + 1, name
-        above.append((line.depth, depth, parent, line.role))
+        if add(number, depth, line.role, name, rest, parent_name):
+            depth += 1
+            parent_name = name
+        ancestors.append(_Ancestor(line.depth, depth, parent_name, line.role))
+
         if line.role in _FIELDS:
-            add(number, depth, "StaticText", value, "", parent)
+            value = " ".join(line.properties.get("value", "").split())
+            add(number, depth, "StaticText", value, "", parent_name)
     return Tree("\n".join([TAB + tab, "", *lines]), tuple(numbers))
 
 
 def _properties_of(line: Line, focused: bool) -> str:
     """Return the properties of a node in Chromium's order, without those that upstream drops."""
-    role, held = line.role, line.properties
-    found = {
-        "disabled": held.get("disabled"),
+    role = line.role
+    property_of = line.properties.get
+    properties = {
+        "disabled": property_of("disabled"),
         "focused": "true" if focused or role == ROOT else None,
     }
     if role == "combobox":
-        found |= {"hasPopup": "menu", "expanded": held.get("expanded", "false")}
+        properties["hasPopup"] = "menu"
+        properties["expanded"] = property_of("expanded", "false")
     elif role in ("textbox", "radiogroup"):
-        found["required"] = held.get("required", "false")
+        properties["required"] = property_of("required", "false")
     else:
-        found |= {key: held.get(key) for key in ("expanded", "checked", "selected", "pressed")}
-    return "".join(f" {key}: {value}" for key, value in found.items() if value)
+        for key in ("expanded", "checked", "selected", "pressed"):
+            properties[key] = property_of(key)
+    return "".join(f" {key}: {value}" for key, value in properties.items() if value)
 
 
 def _read_tree(observation: str) -> PageText:
     """Return what a page in the dialect ``webevolver`` shows; nothing of a refusal."""
-    lines = list[Line]()
+    lines: list[Line] = []
     for text in observation.split("\n")[1:]:
-        if found := _TREE.fullmatch(text):
-            depth, role, name, rest = len(found[1]), found[2], found[3], _properties(found[4])
-            if (
-                role == "StaticText"
-                and lines
-                and (lines[-1].role, lines[-1].depth + 1) in {(field, depth) for field in _FIELDS}
-            ):
-                lines[-1].properties["value"] = name
-            else:
-                lines.append(Line(depth, role, name, rest))
+        node = _TREE.fullmatch(text)
+        if node is None:
+            continue
+        tabs, role, name, rest = node.groups()
+        depth = len(tabs)
+
+        # A text inside of a field is what is typed there.
+        field = lines[-1] if lines else None
+        is_inside = field is not None and field.role in _FIELDS and field.depth + 1 == depth
+        if field is not None and role == "StaticText" and is_inside:
+            field.properties["value"] = name
+        else:
+            lines.append(Line(depth, role, name, _properties(rest)))
     return PageText("", tuple(lines))

@@ -34,6 +34,7 @@ SEEDS: Mapping[str, range] = {
 SPLITS = tuple(SEEDS)
 HOST = "miniwob.test"
 _SECOND = 1_000  # milliseconds
+# The page's own score, and the cover under which it waits for a click, are no part of a task.
 _SETUP = """
 addEventListener('DOMContentLoaded', () => {
   const style = document.createElement('style');
@@ -42,6 +43,7 @@ addEventListener('DOMContentLoaded', () => {
   document.head.append(style);
 });
 """
+# Every episode has the same date, and no limit of time; the page's own generator gets the seed.
 _BEGIN = """(() => {
   const Real = Date, before = Real.now(), start = Real.UTC(2025, 0, 1);
   Date = class extends Real {
@@ -78,10 +80,11 @@ def task_of(task_id: str) -> Task:
     page, _, number = task_id.partition("/")
     for split, seeds in SEEDS.items():
         if page in pages_of(split) and number in map(str, seeds):
+            # The engine gets an `Episode` where the other engines get an instance of the sites.
             start = f"{HOST}/miniwob/{page}.html"
-            draft, none = Draft(1, "", start, (), "", (), ()), frozenset[Any]()
+            draft = Draft(1, "", start, (), "", (), ())
             world: Any = Episode(page, int(number))
-            return Task(task_id, split, world, draft, (), (), (), (), none, none)
+            return Task(task_id, split, world, draft, (), (), (), (), frozenset(), frozenset())
     raise TaskNotFound(
         f"expected a task such as 'click-button/10', found {task_id!r:.80}; env.unwrapped.tasks.ids "
         "lists those of the split"
@@ -128,7 +131,8 @@ class MiniWob(Chromium):
 
     def open(self, world: Any, url: str) -> None:
         """Start an `Episode`, whose page is at the address."""
-        self._episode, self._moves = world, ()
+        self._episode = world
+        self._moves = ()
         self._do(lambda: self._opened(url), fresh=True)
 
     def save(self) -> Any:
@@ -150,20 +154,26 @@ class MiniWob(Chromium):
     def act(self, move: Move) -> Effect:
         """Take an action other than ``stop``."""
         effect = super().act(move)
-        if not self.lost:
+        if not self.lost:  # else the page is the one before the action, loaded again
             self._moves = (*self._moves, move)
         return effect
 
     async def _opened(self, url: str) -> None:
-        self.url, self.verdict, self.goal = url, None, ""
+        self.url = url
+        self.verdict = None
+        self.goal = ""
         tab = self.tab
         if not tab.prepared:
             await tab.prepare(_SETUP)
         tab.dialogs.clear()
+
+        # What an earlier episode stored must not be seen; time runs until the page is there.
         await tab.send("Storage.clearDataForOrigin", origin=f"http://{HOST}", storageTypes="all")
         await tab.run_time()
         await self._go(url)
         await tab.virtual_time(_SECOND)
+
+        # The seed is set just before the task is drawn. Some pages need seconds to draw it.
         await tab.evaluate(_BEGIN % self._episode.seed)
         for _ in range(10):
             await tab.virtual_time(_SECOND)
@@ -179,24 +189,28 @@ class MiniWob(Chromium):
         await self.tab.virtual_time(_SECOND)
 
     async def _look(self) -> None:
-        _, done, reward, _ = await self.tab.evaluate(_VERDICT)
-        self.verdict = float(reward) if done else None
+        _, is_done, reward, _ = await self.tab.evaluate(_VERDICT)
+        self.verdict = float(reward) if is_done else None
         await super()._look()
 
     def _serve(self, asked: Asked) -> Served | None:
         """Answer with a file of the package."""
         start = f"http://{HOST}/"
-        path = (self._root / asked.url.removeprefix(start).partition("?")[0]).resolve()
-        inside = asked.url.startswith(start) and path.is_relative_to(self._root.resolve())
-        if asked.method != "GET" or not inside or not path.is_file():
+        file_name = asked.url.removeprefix(start).partition("?")[0]
+        path = (self._root / file_name).resolve()
+
+        # Resolved first: neither "../" nor a link leads out of the package's folder.
+        is_inside = asked.url.startswith(start) and path.is_relative_to(self._root.resolve())
+        if asked.method != "GET" or not is_inside or not path.is_file():
             if asked.document:
                 self._refusal = "only the task's own page may be opened"
             return None
-        kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-        return Served(200, {"Content-Type": f"{kind}; charset=utf-8"}, path.read_bytes())
+
+        media_type = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+        return Served(200, {"Content-Type": f"{media_type}; charset=utf-8"}, path.read_bytes())
 
     async def _goback(self, move: Move) -> Effect:
-        return Effect()
+        return Effect()  # there is no page before the task's
 
     async def _restart(self, move: Move) -> Effect:
         await self._opened(self.url)

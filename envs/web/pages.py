@@ -65,9 +65,9 @@ def link(name: str, path: str, **query: object) -> Node:
     return Node("link", name, href=address(path, **query) if query else path)
 
 
-def facts(said: Mapping[str, object]) -> Iterator[Node]:
+def facts(values: Mapping[str, object]) -> Iterator[Node]:
     """Yield the texts ``label: value``."""
-    return (text(f"{label}: {value}") for label, value in said.items())
+    return (text(f"{label}: {value}") for label, value in values.items())
 
 
 def image(name: str) -> Node:
@@ -87,9 +87,9 @@ def form(action: str, *children: Node, method: str = "get") -> Node:
     return Node("form", children=children, href=action, field=method)
 
 
-def post(action: str, sent: Mapping[str, object], *children: Node) -> Node:
-    """Return a form that changes something, with fields that nobody sees."""
-    fields = (hidden(field, str(value)) for field, value in sent.items())
+def post(action: str, values: Mapping[str, object], *children: Node) -> Node:
+    """Return a form that changes something, with values that nobody sees."""
+    fields = (hidden(field, str(value)) for field, value in values.items())
     return form(action, *fields, *children, method="post")
 
 
@@ -112,38 +112,46 @@ def checkbox(name: str, field: str, checked: bool = False) -> Node:
     return Node("checkbox", name, field=field, value="yes", checked=checked)
 
 
-def radios(name: str, field: str, choices: Iterable[str], chosen: str = "") -> Node:
+def radios(name: str, field: str, choices: Iterable[str], choice: str = "") -> Node:
     """Return a group of radio buttons, whose values are their names."""
-    buttons = (Node("radio", one, field=field, value=one, checked=one == chosen) for one in choices)
+    buttons = [
+        Node("radio", label, field=field, value=label, checked=label == choice) for label in choices
+    ]
     return Node("radiogroup", name, tuple(buttons))
 
 
-def select(name: str, field: str, choices: Iterable[str], chosen: str = "") -> Node:
+def select(name: str, field: str, choices: Iterable[str], choice: str = "") -> Node:
     """Return a list to choose from, whose values are its options' names; the first is the default."""
-    names = tuple(choices)
-    chosen = chosen if chosen in names else names[0]
-    options = tuple(Node("option", one, value=one, checked=one == chosen) for one in names)
-    return Node("combobox", name, options, field=field)
+    labels = tuple(choices)
+    if choice not in labels:
+        choice = labels[0]
+    options = [Node("option", label, value=label, checked=label == choice) for label in labels]
+    return Node("combobox", name, tuple(options), field=field)
 
 
-def search_form(action: str, name: str, value: str, *more: Node) -> Node:
-    """Return a form with a search box."""
-    return form(action, textbox(name, "q", value, "searchbox"), *more, button("Search"))
+def search_form(action: str, name: str, value: str, *controls: Node) -> Node:
+    """Return a form with a search box, and controls between it and its button."""
+    return form(action, textbox(name, "q", value, "searchbox"), *controls, button("Search"))
 
 
 def listing(
-    found: Sequence[_T], path: str, query: Mapping[str, str], row: Callable[[_T], Sequence[Node]]
+    results: Sequence[_T], path: str, query: Mapping[str, str], row: Callable[[_T], Sequence[Node]]
 ) -> Iterator[Node]:
     """Yield one page of results, and links to the pages around it."""
-    kept = {key: value for key, value in query.items() if key != "page"}
-    last, asked = max(1, -(-len(found) // PER_PAGE)), query.get("page", "")
-    at = min(int(asked), last) if re.fullmatch("[1-9][0-9]{0,5}", asked) else 1
-    yield text(f"Results: {len(found)}, page {at} of {last}")
-    yield rows(map(row, found[(at - 1) * PER_PAGE : at * PER_PAGE]))
-    if at > 1:
-        yield link("Previous page", path, **kept, page=at - 1)
-    if at < last:
-        yield link("Next page", path, **kept, page=at + 1)
+    last_page = max(1, -(-len(results) // PER_PAGE))
+    page_parameter = query.get("page", "")
+    page = 1  # also where an address was written by hand and names none
+    if re.fullmatch("[1-9][0-9]{0,5}", page_parameter):
+        page = min(int(page_parameter), last_page)
+
+    yield text(f"Results: {len(results)}, page {page} of {last_page}")
+    yield rows(map(row, results[(page - 1) * PER_PAGE : page * PER_PAGE]))
+
+    other_parameters = {key: value for key, value in query.items() if key != "page"}
+    if page > 1:
+        yield link("Previous page", path, **other_parameters, page=page - 1)
+    if page < last_page:
+        yield link("Next page", path, **other_parameters, page=page + 1)
 
 
 class Item(NamedTuple):
@@ -171,14 +179,17 @@ class Outline:
         self.lines = [(ROOT, page.title)]
         self.forms: list[Node] = []
         self.controls: list[list[tuple[int, Node]]] = []
-        self._heads = [f"[1] {ROOT} {quoted(page.title)}"]
+        # Most of a page's text never changes: it is written once, and only controls get more later.
+        self._line_starts = [f"[1] {ROOT} {quoted(page.title)}"]
         self._stateful: list[int] = []
-        self._chosen: dict[int, int] = {}
+        self._default_choices: dict[int, int] = {}
         for node in page.body:
             self._add(node, 1, -1, -1)
 
     def _add(self, node: Node, depth: int, form_index: int, owner: int) -> None:
-        role, index = node.role, -1
+        """Add a component, with what is in it, to the lines and to the form that it is in."""
+        role = node.role
+        index = -1
         if role == "form":
             form_index = len(self.forms)
             self.forms.append(node)
@@ -186,21 +197,24 @@ class Outline:
         elif role not in _SILENT and role != "hidden":
             index = len(self.items)
             self.items.append(Item(node, depth, form_index, owner))
-            shown = "textbox" if role == "textarea" else role
-            self.lines.append((shown, node.name))
-            self._heads.append(f"{depth * chr(9)}[{index + 1}] {shown} {quoted(node.name)}")
+            line_role = "textbox" if role == "textarea" else role  # as Chromium's tree has it
+            self.lines.append((line_role, node.name))
+            indent = depth * "\t"
+            self._line_starts.append(f"{indent}[{index + 1}] {line_role} {quoted(node.name)}")
             if role in CONTROLS:
                 self._stateful.append(index)
             if node.checked and owner >= 0:
-                self._chosen[owner] = index
-            depth, owner = depth + 1, index
+                self._default_choices[owner] = index
+            depth += 1
+            owner = index
+
         if form_index >= 0 and (node.field or role == "button") and role != "form":
             self.controls[form_index].append((index, node))
         for child in node.children:
             self._add(child, depth, form_index, owner)
 
-    def said(self, index: int) -> str:
-        """Return what a line says, for messages."""
+    def label(self, index: int) -> str:
+        """Return role and name of a line, for messages."""
         role, name = self.lines[index]
         return f"{role} {name!r:.80}"
 
@@ -213,34 +227,41 @@ class Outline:
         node, _, _, owner = self.items[index]
         if node.role == "checkbox":
             return bool(values.get(index, node.checked))
-        return values.get(owner, self._chosen.get(owner, -1)) == index
+        return values.get(owner, self._default_choices.get(owner, -1)) == index
 
-    def chosen(self, owner: int, values: Mapping[int, str | int]) -> int:
+    def choice(self, owner: int, values: Mapping[int, str | int]) -> int:
         """Return the index of what is chosen in a group; -1 where nothing is."""
-        return int(values.get(owner, self._chosen.get(owner, -1)))
+        return int(values.get(owner, self._default_choices.get(owner, -1)))
 
     def write(self, url: str, values: Mapping[int, str | int]) -> str:
         """Return the page's text, with what was typed and chosen."""
-        lines = self._heads.copy()
+        lines = self._line_starts.copy()
         for index in self._stateful:
             if state := self._state_of(index, values):
                 lines[index] += state
         return f"{FIRST}{url}\n" + "\n".join(lines)
 
     def _state_of(self, index: int, values: Mapping[int, str | int]) -> str:
+        """Return what the line of a control says behind its name, in the order of Chromium's engine."""
         node = self.items[index].node
-        role, state = node.role, ""
+        role = node.role
+        state = ""
         if role in TYPED:
             value = self.text_of(index, values)
-            state = f" value: {quoted(value)}" if value else ""
+            if value:
+                state = f" value: {quoted(value)}"
         elif role == "combobox":
-            chosen = self.chosen(index, values)
-            state = f" value: {quoted(self.items[chosen].node.name)}" if chosen >= 0 else ""
+            choice = self.choice(index, values)
+            if choice >= 0:
+                state = f" value: {quoted(self.items[choice].node.name)}"
         elif role in ("checkbox", "radio"):
             state = f" checked: {str(self.is_checked(index, values)).lower()}"
         elif role == "option":
             state = f" selected: {str(self.is_checked(index, values)).lower()}"
-        return state + (" disabled: true" if node.disabled else "")
+
+        if node.disabled:
+            state += " disabled: true"
+        return state
 
 
 def to_html(page: Page) -> str:
@@ -258,41 +279,57 @@ def _safe(text: str) -> str:
     return escape(text.encode("utf-8", "replace").decode())
 
 
-def _attributes(**given: str) -> str:
-    names = {"label": "aria-label", "kind": "type"}
-    return "".join(f' {names.get(key, key)}="{_safe(value)}"' for key, value in given.items())
+_ATTRIBUTE_NAMES = {
+    "label": "aria-label",
+    "kind": "type",
+}  # where Python has another use for a name
+
+
+def _attributes(**values: str) -> str:
+    """Return attributes as they stand in a tag."""
+    return "".join(
+        f' {_ATTRIBUTE_NAMES.get(key, key)}="{_safe(value)}"' for key, value in values.items()
+    )
 
 
 def _element(node: Node) -> str:
     """Return the HTML of a component; links never open a new tab."""
-    role, name, inside = node.role, node.name, "".join(map(_element, node.children))
-    off = " disabled" * node.disabled
-    named = _attributes(label=name, **({"name": node.field} if node.field else {}))
+    role = node.role
+    name = node.name
+    children = "".join(map(_element, node.children))
+    field = {"name": node.field} if node.field else {}
+    label_and_field = _attributes(label=name, **field)
+    disabled = " disabled" if node.disabled else ""
     if role in ("textbox", "searchbox"):
         kind = "search" if role == "searchbox" else "text"
-        return f"<input{_attributes(kind=kind, value=node.value)}{named}{off}>"
+        return f"<input{_attributes(kind=kind, value=node.value)}{label_and_field}{disabled}>"
     if role in ("checkbox", "radio"):
-        checked = " checked" * node.checked
-        return f"<input{_attributes(kind=role, value=node.value)}{named}{checked}{off}>"
+        kind_and_value = _attributes(kind=role, value=node.value)
+        checked = " checked" if node.checked else ""
+        return f"<input{kind_and_value}{label_and_field}{checked}{disabled}>"
     if role == "form":
-        where = _attributes(action=node.href, method=node.field, autocomplete="off")
-        return f"<form{where}>{inside}</form>\n"
+        # Chromium would offer what was typed in another episode.
+        action = _attributes(action=node.href, method=node.field, autocomplete="off")
+        return f"<form{action}>{children}</form>\n"
     if role == "option":
-        return f"<option{_attributes(value=node.value)}{' selected' * node.checked}>{_safe(name)}</option>"
+        selected = " selected" if node.checked else ""
+        return f"<option{_attributes(value=node.value)}{selected}>{_safe(name)}</option>"
     if role == "hidden":
         return f"<input{_attributes(kind='hidden', name=node.field, value=node.value)}>"
     if role == "image":
         return f"<p><img{_attributes(alt=name, src=_PIXEL)} width=16 height=16></p>"
-    plain = {
+
+    # Each in a block of its own, so that no text's line depends on where another ends.
+    elements = {
         "heading": f"<h1>{_safe(name)}</h1>",
         "StaticText": f"<p>{_safe(name)}</p>",
         "link": f"<p><a{_attributes(href=node.href)}>{_safe(name)}</a></p>",
-        "button": f"<button{off}>{_safe(name)}</button>",
-        "textarea": f"<textarea{named}{off}>\n{_safe(node.value)}</textarea>",
-        "combobox": f"<select{named}{off}>{inside}</select>",
-        "radiogroup": f'<div role="radiogroup"{named}>{inside}</div>',
-        "navigation": f"<nav{_attributes(label=name)}>{inside}</nav>",
-        "list": f"<ul>{inside}</ul>",
-        "item": f"<li>{inside}</li>",
+        "button": f"<button{disabled}>{_safe(name)}</button>",
+        "textarea": f"<textarea{label_and_field}{disabled}>\n{_safe(node.value)}</textarea>",
+        "combobox": f"<select{label_and_field}{disabled}>{children}</select>",
+        "radiogroup": f'<div role="radiogroup"{label_and_field}>{children}</div>',
+        "navigation": f"<nav{_attributes(label=name)}>{children}</nav>",
+        "list": f"<ul>{children}</ul>",
+        "item": f"<li>{children}</li>",
     }
-    return plain[role] + "\n"
+    return elements[role] + "\n"

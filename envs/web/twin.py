@@ -38,6 +38,7 @@ def encode(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def _encoded(text: str) -> str:
+    # Forms send line breaks as CRLF, and escape "~", which Python's quoting leaves alone.
     lines = text.replace("\r\n", "\n").replace("\n", "\r\n")
     return quote_plus(lines, safe="*", errors="replace").replace("~", "%7E")
 
@@ -58,8 +59,11 @@ class Twin:
 
     def open(self, world: World, url: str) -> None:
         """Start at an address of fresh sites."""
-        self._world, self.states, self._start = world, {}, url
-        self._history, self._values = (), {}
+        self._world = world
+        self.states = {}
+        self._start = url
+        self._history = ()
+        self._values = {}
         self._fetch(url)
 
     def text(self) -> str:
@@ -94,22 +98,30 @@ class Twin:
             request = request_of(url, method, body)
             self.states, response = self._world.answer(self.states, request)
             if response.page is not None:
-                self.url, self._outline, self._values = url, Outline(response.page), {}
+                self.url = url
+                self._outline = Outline(response.page)
+                self._values = {}
                 return
-            url, method, body = check_address(response.location), "GET", ""
+
+            # The sites redirect after a change (303): whatever was posted, the next page is only read.
+            url = check_address(response.location)
+            method = "GET"
+            body = ""
         raise Refused("the site redirects without end")
 
     def _visit(self, url: str, method: str = "GET", body: str = "") -> None:
-        before = self.url
+        """Open an address; the page before it is what ``goback`` leads to."""
+        url_before = self.url
         self._fetch(url, method, body)
-        if self.url != before:  # as in browsers, the same address again is no new entry
-            self._history = (*self._history, before)[-MOST_HISTORY:]
+        if self.url != url_before:  # as in browsers, the same address again is no new entry
+            self._history = (*self._history, url_before)[-MOST_HISTORY:]
 
     def _enabled(self, target: Target) -> tuple[int, Node]:
+        """Return the index and the node of a target; raise `Refused` where nothing can be done to it."""
         index = find_line(target, self._outline.lines)
         node, _, _, owner = self._outline.items[index]
         if node.disabled or (owner >= 0 and self._outline.items[owner].node.disabled):
-            raise Refused(f"{self._outline.said(index)} is disabled")
+            raise Refused(f"{self._outline.label(index)} is disabled")
         return index, node
 
     def _click(self, move: Move) -> Effect:
@@ -135,21 +147,23 @@ class Twin:
 
     def _select(self, move: Move) -> Effect:
         index, node = self._enabled(move.target)
-        wanted = plain(move.text)
+        option_name = plain(move.text)
         if node.role not in ("combobox", "radiogroup"):
-            raise Refused(f"{self._outline.said(index)} has no options")
-        for other, item in enumerate(self._outline.items):
-            if item.owner == index and plain(item.node.name) == wanted:
-                return self._choose(other)
+            raise Refused(f"{self._outline.label(index)} has no options")
+        for option_index, item in enumerate(self._outline.items):
+            if item.owner == index and plain(item.node.name) == option_name:
+                return self._choose(option_index)
         raise Refused(f"{node.name!r:.80} has no option {move.text!r:.80}")
 
     def _type(self, move: Move) -> Effect:
         index, node = self._enabled(move.target)
         if node.role not in TYPED:
-            raise Refused(f"nothing can be typed into {self._outline.said(index)}")
+            raise Refused(f"nothing can be typed into {self._outline.label(index)}")
         self._values[index] = move.text
         if move.enter and node.role == "textarea":
-            self._values[index] = move.text + "\n"
+            self._values[index] = (
+                move.text + "\n"
+            )  # Enter is a character there, and submits nothing
         elif move.enter:
             self._enter(self._outline.items[index].form)
         return Effect("", node.name, move.text)
@@ -164,25 +178,30 @@ class Twin:
 
     def _submit(self, form: int) -> None:
         if form < 0:
-            return
-        node, pairs = self._outline.forms[form], self._fields(form)
+            return  # a button outside of a form
+
+        node = self._outline.forms[form]
+        fields = encode(self._fields(form))
         url = urljoin(f"http://{self.url}", node.href)
         if node.field == "post":
-            self._visit(check_address(url), "POST", encode(pairs))
+            self._visit(check_address(url), "POST", fields)
         else:
-            self._visit(check_address(f"{url.partition('?')[0]}?{encode(pairs)}"))
+            # The fields take the place of the query that the form's own address has (HTML Standard).
+            address = url.partition("?")[0]
+            self._visit(check_address(f"{address}?{fields}"))
 
     def _fields(self, form: int) -> list[tuple[str, str]]:
         """Return what a form sends, in the order of the page; unchecked boxes are left out."""
-        pairs, outline = list[tuple[str, str]](), self._outline
+        outline = self._outline
+        pairs: list[tuple[str, str]] = []
         for index, node in outline.controls[form]:
             if node.disabled or not node.field:
                 continue
             if node.role in TYPED:
                 pairs.append((node.field, outline.text_of(index, self._values)))
             elif node.role == "combobox":
-                chosen = outline.chosen(index, self._values)
-                pairs.append((node.field, outline.items[chosen].node.value))
+                choice = outline.choice(index, self._values)
+                pairs.append((node.field, outline.items[choice].node.value))
             elif node.role == "hidden" or outline.is_checked(index, self._values):
                 pairs.append((node.field, node.value))
         return pairs
@@ -195,9 +214,9 @@ class Twin:
 
     def _goback(self, move: Move) -> Effect:
         if self._history:  # else it does nothing, as the button of a browser
-            *before, url = self._history
+            *earlier, url = self._history
             self._fetch(url)
-            self._history = tuple(before)
+            self._history = tuple(earlier)
         return Effect()
 
     def _restart(self, move: Move) -> Effect:
