@@ -56,53 +56,61 @@ class World:
         site = self.site(request.host)
         before = states.get(request.host, site.start)
         after, response = site.answer(before, request)
-        return (states if after is before else {**states, request.host: after}), response
+
+        # The same mapping says that nothing changed: environments and tasks compare by identity.
+        if after is not before:
+            states = {**states, request.host: after}
+        return states, response
 
     def changed(self, states: Mapping[str, Any]) -> frozenset[tuple[str, Any]]:
         """Return the states that are others than at the start, in a form that can be compared."""
-        now = {host: comparable(state) for host, state in states.items()}
-        return frozenset(
-            (host, state)
-            for host, state in now.items()
-            if state != comparable(self.site(host).start)
-        )
+        changes = set()
+        for host, state in states.items():
+            comparable_state = comparable(state)
+            if comparable_state != comparable(self.site(host).start):
+                changes.add((host, comparable_state))
+        return frozenset(changes)
 
 
 class Home(Site):
     """The page that links all sites, and searches some of them."""
 
-    host, title = HOME, "Home"
+    host = HOME
+    title = "Home"
     menu = tuple((cls.title, f"http://{host}/") for host, cls in SITES.items())
 
     def __init__(self, world: World):
         super().__init__(world.common)
         self._world = world
 
-    def show_front(self, state: None, given: Fields) -> ui.Page:
+    def show_front(self, state: None, fields: Fields) -> ui.Page:
         return self.page(
             "Start",
             ui.text(f"Today: {self.common.today.isoformat()}"),
             ui.search_form("/search", "Search all sites", ""),
         )
 
-    def show_search(self, state: None, given: Fields) -> ui.Page:
-        query = given.get("q", "").lower()
-        found = [
-            (one.title, f"http://wiki.test{ui.address('/article', t=one.title)}")
-            for one in self._world.wiki.articles.values()
+    def show_search(self, state: None, fields: Fields) -> ui.Page:
+        query = fields.get("q", "").lower()
+        names_and_urls = [
+            (article.title, f"http://wiki.test{ui.address('/article', t=article.title)}")
+            for article in self._world.wiki.articles.values()
         ]
-        found += [
-            (one.name, f"http://shop.test{ui.address('/item', id=one.id)}")
-            for one in self._world.shop.products
+        names_and_urls += [
+            (product.name, f"http://shop.test{ui.address('/item', id=product.id)}")
+            for product in self._world.shop.products
         ]
-        found += [
-            (one.name, f"http://stay.test{ui.address('/place', id=one.id)}")
-            for one in self._world.stay.places
+        names_and_urls += [
+            (place.name, f"http://stay.test{ui.address('/place', id=place.id)}")
+            for place in self._world.stay.places
         ]
-        hits = [hit for hit in found if query and query in hit[0].lower()]
-        results = ui.listing(
-            hits, "/search", given, lambda hit: (ui.link(*hit), ui.text(hit[1][7:]))
-        )
+        hits = [(name, url) for name, url in names_and_urls if query and query in name.lower()]
+
+        def row(hit: tuple[str, str]) -> tuple[ui.Node, ...]:
+            name, url = hit
+            return ui.link(name, url), ui.text(url.removeprefix("http://"))
+
+        results = ui.listing(hits, "/search", fields, row)
         return self.page("Search", ui.search_form("/search", "Search all sites", query), *results)
 
 
@@ -112,6 +120,7 @@ def comparable(state: Any) -> Any:
         return plain(state)
     if not isinstance(state, tuple):
         return state
+    # The parts of a named tuple keep their places; of any other one the order is an accident.
     parts = tuple(map(comparable, state))
     return parts if hasattr(state, "_fields") else tuple(sorted(parts, key=repr))
 

@@ -36,8 +36,11 @@ class Response(NamedTuple):
     @property
     def headers(self) -> dict[str, str]:
         """The HTTP headers of the response."""
-        where = {"Location": self.location} if self.location else {}
-        return {"Content-Type": "text/html; charset=utf-8", "Cache-Control": "no-store"} | where
+        # A page of another moment of the episode must not come out of the browser's cache.
+        headers = {"Content-Type": "text/html; charset=utf-8", "Cache-Control": "no-store"}
+        if self.location:
+            headers["Location"] = self.location
+        return headers
 
 
 class Redirect(NamedTuple):
@@ -56,14 +59,23 @@ class Common:
     """What the sites of one instance have in common: people, towns, names of places, the date."""
 
     def __init__(self, seed: int):
-        draws, known = Draws("web", seed, "common"), words()
+        # The order of draws is the instance: another one would make other sites of every seed.
+        draws = Draws("web", seed, "common")
+        vocabulary = words()
         self.seed = seed
-        starts = draws.shuffled(known["towns"]["starts"])
-        self.towns = [start + draws.pick(known["towns"]["ends"]) for start in starts[:12]]
-        last = draws.shuffled(known["last"])
-        firsts = draws.shuffled(known["first"])
-        self.people = [f"{one} {other}" for one, other in zip(firsts, last, strict=False)]
-        names = [f"{a} {b}" for a in known["stays"]["starts"] for b in known["stays"]["ends"]]
+        town_starts = draws.shuffled(vocabulary["towns"]["starts"])
+        town_ends = vocabulary["towns"]["ends"]
+        self.towns = [start + draws.pick(town_ends) for start in town_starts[:12]]
+
+        # Shuffled and paired, so that no two people of an instance share a first or a last name.
+        last_names = draws.shuffled(vocabulary["last"])
+        first_names = draws.shuffled(vocabulary["first"])
+        self.people = [
+            f"{first} {last}" for first, last in zip(first_names, last_names, strict=False)
+        ]
+        names = []
+        for start in vocabulary["stays"]["starts"]:
+            names += [f"{start} {end}" for end in vocabulary["stays"]["ends"]]
         self.stays = draws.shuffled(names)
         self.today = datetime.date(2031, 1, 1) + datetime.timedelta(draws.integer(0, 300))
 
@@ -94,16 +106,21 @@ class Site:
 
     def answer(self, state: Any, request: Request) -> tuple[Any, Response]:
         """Return the state after a request, and the response."""
-        kind, given = (
-            ("post", request.body) if request.method == "POST" else ("show", request.query)
-        )
-        handler = getattr(self, f"{kind}_{request.path[1:] or 'front'}", None)
-        found = handler(state, given) if handler else None
-        if isinstance(found, Redirect):
-            return found.state, Response(303, None, f"http://{self.host}{found.location}")
-        if found is None:
+        name = request.path[1:] or "front"
+        if request.method == "POST":
+            handler = getattr(self, f"post_{name}", None)
+            fields = request.body
+        else:
+            handler = getattr(self, f"show_{name}", None)
+            fields = request.query
+
+        # After a change the browser is sent elsewhere (303): loading that page again changes nothing.
+        answer = handler(state, fields) if handler else None
+        if isinstance(answer, Redirect):
+            return answer.state, Response(303, None, f"http://{self.host}{answer.location}")
+        if answer is None:
             return state, Response(404, self.page("Page not found", text("Nothing is here.")))
-        return state, Response(200, found)
+        return state, Response(200, answer)
 
     def page(self, title: str, *body: Node) -> Page:
         """Return a page with the site's menu and heading."""
@@ -111,11 +128,11 @@ class Site:
         return Page(f"{title} - {self.title}", (nav(self.title, *links), heading(title), *body))
 
 
-def number(given: str | None, least: int = 0, most: int = 9_999_999) -> int | None:
+def number(field: str | None, least: int = 0, most: int = 9_999_999) -> int | None:
     """Return the whole number that a field has; None where it has none in the range."""
-    if given is None or not (given.isascii() and given.isdigit() and len(given) < 8):
+    if field is None or not (field.isascii() and field.isdigit() and len(field) < 8):
         return None
-    return int(given) if least <= int(given) <= most else None
+    return int(field) if least <= int(field) <= most else None
 
 
 def matches(query: str, words_of: frozenset[str]) -> bool:
@@ -127,6 +144,6 @@ def word_set(*texts: str) -> frozenset[str]:
     return frozenset(" ".join(texts).lower().replace(",", " ").replace(".", " ").split())
 
 
-def clean(given: str | None, most: int = 200) -> str:
+def clean(field: str | None, most: int = 200) -> str:
     """Return what somebody typed, with blanks collapsed and cut at a length."""
-    return " ".join((given or "").split())[:most]
+    return " ".join((field or "").split())[:most]

@@ -37,7 +37,8 @@ class ForumState(NamedTuple):
 class Forum(Site):
     """The forum of an instance."""
 
-    host, title = "forum.test", "Forum"
+    host = "forum.test"
+    title = "Forum"
     menu = (("Forum", "/"),)
 
     def __init__(self, common: Common):
@@ -46,17 +47,24 @@ class Forum(Site):
         self.start = ForumState()
 
     def _written(self) -> tuple[Thread, ...]:
-        known, draws = words(), Draws("web", self.common.seed, "forum")
-        titles = [(board, topic) for board in known["boards"] for topic in known["topics"]]
+        """Return the threads as they are before the visitor comes, drawn from the instance's seed."""
+        vocabulary = words()
+        draws = Draws("web", self.common.seed, "forum")
+        titles = []
+        for board in vocabulary["boards"]:
+            titles += [(board, topic) for topic in vocabulary["topics"]]
+
+        # All ages and all numbers of votes differ, so that "the newest" and "most votes" mean one thread.
         ages = draws.shuffled(range(1, _THREADS + 1))
         votes = draws.shuffled(range(_THREADS))
         threads = []
         for index, (board, topic) in enumerate(draws.shuffled(titles)):
             replies = tuple(
-                (draws.pick(self.common.people), draws.pick(known["remarks"]))
+                (draws.pick(self.common.people), draws.pick(vocabulary["remarks"]))
                 for _ in range(draws.integer(0, 7))
             )
-            author, opening = draws.pick(self.common.people), draws.pick(known["openings"])
+            author = draws.pick(self.common.people)
+            opening = draws.pick(vocabulary["openings"])
             title = f"{board}: {topic}"
             threads.append(
                 Thread(index + 1, board, title, author, ages[index], opening, votes[index], replies)
@@ -65,22 +73,22 @@ class Forum(Site):
 
     def _all(self, state: ForumState) -> tuple[Thread, ...]:
         """Return all threads, with the visitor's replies and votes."""
-        said, voted = state.replies, set(state.votes)
-        if not (said or voted or state.threads):
+        voted_ids = set(state.votes)
+        if not (state.replies or voted_ids or state.threads):
             return self.threads
-        return tuple(
-            one._replace(
-                votes=one.votes + (one.id in voted),
-                replies=one.replies + tuple((_ME, words) for to, words in said if to == one.id),
-            )
-            for one in (*self.threads, *state.threads)
-        )
 
-    def _find(self, state: ForumState, given: str | None) -> Thread | None:
-        index = number(given)
-        return next((one for one in self._all(state) if one.id == index), None)
+        threads = []
+        for thread in (*self.threads, *state.threads):
+            own_replies = tuple((_ME, text) for to_id, text in state.replies if to_id == thread.id)
+            votes = thread.votes + (thread.id in voted_ids)
+            threads.append(thread._replace(votes=votes, replies=thread.replies + own_replies))
+        return tuple(threads)
 
-    def show_front(self, state: ForumState, given: Fields) -> ui.Page:
+    def _find(self, state: ForumState, field: str | None) -> Thread | None:
+        thread_id = number(field)
+        return next((thread for thread in self._all(state) if thread.id == thread_id), None)
+
+    def show_front(self, state: ForumState, fields: Fields) -> ui.Page:
         boards = words()["boards"]
         return self.page(
             "Boards", ui.rows((ui.link(board, "/board", b=board),) for board in boards)
@@ -88,44 +96,46 @@ class Forum(Site):
 
     def board(self, state: ForumState, name: str, sort: str) -> list[Thread]:
         """Return the threads of a board in an order."""
-        found = [one for one in self._all(state) if one.board == name]
+        threads = [thread for thread in self._all(state) if thread.board == name]
         if sort == "newest":
-            return sorted(found, key=lambda one: (one.age, -one.id))
+            return sorted(threads, key=lambda thread: (thread.age, -thread.id))
         if sort == "most votes":
-            return sorted(found, key=lambda one: (-one.votes, one.id))
-        return sorted(found, key=lambda one: (-len(one.replies), one.id))
+            return sorted(threads, key=lambda thread: (-thread.votes, thread.id))
+        return sorted(threads, key=lambda thread: (-len(thread.replies), thread.id))
 
-    def show_board(self, state: ForumState, given: Fields) -> ui.Page | None:
-        name, sort = given.get("b", ""), given.get("sort", SORTS[0])
+    def show_board(self, state: ForumState, fields: Fields) -> ui.Page | None:
+        name = fields.get("b", "")
+        sort = fields.get("sort", SORTS[0])
         if name not in words()["boards"]:
             return None
-        by = ui.select("Sort by", "sort", SORTS, sort)
-        order = ui.form("/board", ui.hidden("b", name), by, ui.button("Sort"))
-        found = ui.listing(self.board(state, name, sort), "/board", given, self._row)
-        return self.page(name, order, ui.link("New thread", "/new", b=name), *found)
+        sort_by = ui.select("Sort by", "sort", SORTS, sort)
+        sort_form = ui.form("/board", ui.hidden("b", name), sort_by, ui.button("Sort"))
+        threads = ui.listing(self.board(state, name, sort), "/board", fields, self._row)
+        return self.page(name, sort_form, ui.link("New thread", "/new", b=name), *threads)
 
     def _row(self, thread: Thread) -> tuple[ui.Node, ...]:
-        said = f"{len(thread.replies)} replies, {thread.votes} votes"
-        return ui.link(thread.title, "/thread", id=thread.id), ui.text(said)
+        counts = f"{len(thread.replies)} replies, {thread.votes} votes"
+        return ui.link(thread.title, "/thread", id=thread.id), ui.text(counts)
 
-    def show_thread(self, state: ForumState, given: Fields) -> ui.Page | None:
-        thread = self._find(state, given.get("id"))
+    def show_thread(self, state: ForumState, fields: Fields) -> ui.Page | None:
+        thread = self._find(state, fields.get("id"))
         if thread is None:
             return None
-        by = [ui.text("Written by:")]
-        known = thread.author != _ME
-        by.append(ui.link(thread.author, "/user", n=thread.author) if known else ui.text(_ME))
-        voted = [ui.text("You voted for this.")] if thread.id in state.votes else []
+
+        if thread.author == _ME:
+            author = ui.text(_ME)  # the visitor has no page
+        else:
+            author = ui.link(thread.author, "/user", n=thread.author)
+        own_vote = [ui.text("You voted for this.")] if thread.id in state.votes else []
         return self.page(
             thread.title,
-            *by,
+            ui.text("Written by:"),
+            author,
             ui.text(f"Date: {self.common.day(-thread.age)}"),
             ui.text(thread.text or "(no text)"),
             ui.text(f"Votes: {thread.votes}"),
-            *voted,
-            ui.rows(
-                (ui.text(f"{author} writes: {said}"),) for author, said in thread.replies[-12:]
-            ),
+            *own_vote,
+            ui.rows((ui.text(f"{name} writes: {text}"),) for name, text in thread.replies[-12:]),
             ui.post("/vote", {"id": thread.id}, ui.button("Upvote")),
             ui.post(
                 "/reply",
@@ -135,28 +145,29 @@ class Forum(Site):
             ),
         )
 
-    def show_user(self, state: ForumState, given: Fields) -> ui.Page | None:
-        name = given.get("n", "")
+    def show_user(self, state: ForumState, fields: Fields) -> ui.Page | None:
+        name = fields.get("n", "")
         if name not in self.common.people:
             return None
-        since, town = self.member(name)
-        threads = [one for one in self.threads if one.author == name]
+        year, town = self.member(name)
+        threads = [thread for thread in self.threads if thread.author == name]
         return self.page(
             name,
-            *ui.facts({"Member since": since, "Lives in": town}),
-            ui.rows((ui.link(one.title, "/thread", id=one.id),) for one in threads[:20]),
+            *ui.facts({"Member since": year, "Lives in": town}),
+            ui.rows((ui.link(thread.title, "/thread", id=thread.id),) for thread in threads[:20]),
         )
 
     def member(self, name: str) -> tuple[int, str]:
-        """Return since when somebody is a member, and where they live."""
+        """Return since which year somebody is a member, and where they live."""
+        # Of a seed of its own: whom one asks about first makes no difference.
         draws = Draws("web", self.common.seed, "user", name)
         return draws.integer(2012, 2030), draws.pick(self.common.towns)
 
-    def show_new(self, state: ForumState, given: Fields) -> ui.Page | None:
-        name = given.get("b", "")
+    def show_new(self, state: ForumState, fields: Fields) -> ui.Page | None:
+        name = fields.get("b", "")
         if name not in words()["boards"]:
             return None
-        missing = [ui.text("A title is needed.")] if given.get("missing") else []
+        missing = [ui.text("A title is needed.")] if fields.get("missing") else []
         return self.page(
             f"New thread in {name}",
             *missing,
@@ -169,29 +180,31 @@ class Forum(Site):
             ),
         )
 
-    def post_vote(self, state: ForumState, given: Fields) -> Redirect | None:
-        thread = self._find(state, given.get("id"))
+    def post_vote(self, state: ForumState, fields: Fields) -> Redirect | None:
+        thread = self._find(state, fields.get("id"))
         if thread is None:
             return None
         votes = tuple(sorted({*state.votes, thread.id}))
         return Redirect(state._replace(votes=votes), ui.address("/thread", id=thread.id))
 
-    def post_reply(self, state: ForumState, given: Fields) -> Redirect | None:
-        thread, said = self._find(state, given.get("id")), clean(given.get("text"))
+    def post_reply(self, state: ForumState, fields: Fields) -> Redirect | None:
+        thread = self._find(state, fields.get("id"))
+        text = clean(fields.get("text"))
         if thread is None:
             return None
-        if said:
-            state = state._replace(replies=(*state.replies, (thread.id, said)))
+        if text:
+            state = state._replace(replies=(*state.replies, (thread.id, text)))
         return Redirect(state, ui.address("/thread", id=thread.id))
 
-    def post_new(self, state: ForumState, given: Fields) -> Redirect | None:
-        name, title = given.get("b", ""), clean(given.get("title"))
+    def post_new(self, state: ForumState, fields: Fields) -> Redirect | None:
+        name = fields.get("b", "")
+        title = clean(fields.get("title"))
         if name not in words()["boards"]:
             return None
         if not title:
             return Redirect(state, ui.address("/new", b=name, missing="title"))
-        index = len(self.threads) + len(state.threads) + 1
-        thread = Thread(index, name, title, _ME, 0, clean(given.get("text")), 0, ())
+        thread_id = len(self.threads) + len(state.threads) + 1
+        thread = Thread(thread_id, name, title, _ME, 0, clean(fields.get("text")), 0, ())
         return Redirect(
-            state._replace(threads=(*state.threads, thread)), ui.address("/thread", id=index)
+            state._replace(threads=(*state.threads, thread)), ui.address("/thread", id=thread_id)
         )

@@ -10,6 +10,8 @@ from .base import Common, Fields, Redirect, Site, clean, matches, number, word_s
 
 _MESSAGES = 60
 _PLANS = 8
+_KINDS = {"My new address": "address", "A few days off": "plan"}
+"""The kinds of messages by their subject; all others are of the kind ``code``."""
 
 
 class Message(NamedTuple):
@@ -43,7 +45,8 @@ class MailState(NamedTuple):
 class Mail(Site):
     """The mailbox of an instance."""
 
-    host, title = "mail.test", "Mail"
+    host = "mail.test"
+    title = "Mail"
     menu = (("Inbox", "/inbox"), ("Compose", "/compose"), ("Sent", "/sent"))
 
     def __init__(self, common: Common):
@@ -52,25 +55,31 @@ class Mail(Site):
         self.start = MailState()
 
     def _written(self) -> tuple[Message, ...]:
-        known, common = words(), self.common
-        draws = Draws("web", common.seed, "mail")
-        pairs = [(person, subject) for person in common.people for subject in known["subjects"]]
+        """Return the messages of the inbox, the newest first, drawn from the instance's seed."""
+        vocabulary = words()
+        people = self.common.people
+        draws = Draws("web", self.common.seed, "mail")
+        pairs = []
+        for person in people:
+            pairs += [(person, subject) for subject in vocabulary["subjects"]]
         ages = sorted(draws.some(range(1, 200), _MESSAGES))
-        people = draws.shuffled(common.people)
-        kinds = [("My new address", one) for one in people[:10]]
-        kinds += [("A few days off", one) for one in people[10 : 10 + _PLANS]]
-        kinds += [(subject, one) for one, subject in draws.some(pairs, _MESSAGES - len(kinds))]
+
+        # Nobody writes twice of an address or of a plan: tasks ask for somebody's.
+        senders = draws.shuffled(people)
+        subjects = [("My new address", sender) for sender in senders[:10]]
+        subjects += [("A few days off", sender) for sender in senders[10 : 10 + _PLANS]]
+        for person, subject in draws.some(pairs, _MESSAGES - len(subjects)):
+            subjects.append((subject, person))
+
         messages = []
-        for index, (subject, sender) in enumerate(draws.shuffled(kinds)):
-            kind = {"My new address": "address", "A few days off": "plan"}.get(subject, "code")
+        for index, (subject, sender) in enumerate(draws.shuffled(subjects)):
+            kind = _KINDS.get(subject, "code")
             facts = self._facts(kind, draws)
-            lines = (
-                draws.pick(known["letters"]),
-                *(f"{key}: {said}" for key, said in facts.items()),
-            )
-            found = word_set(sender, subject)
+            greeting = draws.pick(vocabulary["letters"])
+            lines = (greeting, *(f"{label}: {text}" for label, text in facts.items()))
+            search_words = word_set(sender, subject)
             messages.append(
-                Message(index + 1, sender, subject, ages[index], kind, facts, lines, found)
+                Message(index + 1, sender, subject, ages[index], kind, facts, lines, search_words)
             )
         return tuple(messages)
 
@@ -83,11 +92,11 @@ class Mail(Site):
             return {"Place": draws.pick(self.common.stays[:80]), "Check-in": day}
         return {"Code": f"{draws.pick('BCDFGHKLM')}{draws.integer(1000, 9999)}"}
 
-    def show_inbox(self, state: MailState, given: Fields) -> ui.Page:
-        query = given.get("q", "")
-        found = [one for one in self.messages if matches(query, one.words)]
+    def show_inbox(self, state: MailState, fields: Fields) -> ui.Page:
+        query = fields.get("q", "")
+        messages = [message for message in self.messages if matches(query, message.words)]
         box = ui.search_form("/inbox", "Search mail", query)
-        return self.page("Inbox", box, *ui.listing(found, "/inbox", given, self._row))
+        return self.page("Inbox", box, *ui.listing(messages, "/inbox", fields, self._row))
 
     show_front = show_inbox
 
@@ -95,12 +104,12 @@ class Mail(Site):
         name = f"{message.sender}: {message.subject}"
         return (ui.link(name, "/message", id=message.id), ui.text(self.common.day(-message.age)))
 
-    def _of(self, given: str | None) -> Message | None:
-        index = number(given, 1, len(self.messages))
+    def _of(self, field: str | None) -> Message | None:
+        index = number(field, 1, len(self.messages))
         return self.messages[index - 1] if index else None
 
-    def show_message(self, state: MailState, given: Fields) -> ui.Page | None:
-        message = self._of(given.get("id"))
+    def show_message(self, state: MailState, fields: Fields) -> ui.Page | None:
+        message = self._of(fields.get("id"))
         if message is None:
             return None
         starred = [ui.text("This message is starred.")] if message.id in state.starred else []
@@ -114,35 +123,41 @@ class Mail(Site):
             ui.post("/star", {"id": message.id}, ui.button("Star")),
         )
 
-    def show_compose(self, state: MailState, given: Fields) -> ui.Page:
-        answered, passed = self._of(given.get("reply")), self._of(given.get("forward"))
-        to = answered.sender if answered else ""
-        subject = (
-            f"Re: {answered.subject}" if answered else f"Fwd: {passed.subject}" if passed else ""
-        )
-        body = " ".join(passed.lines) if passed and not answered else ""
-        missing = [ui.text("A message needs somebody to go to.")] if given.get("missing") else []
+    def show_compose(self, state: MailState, fields: Fields) -> ui.Page:
+        answered = self._of(fields.get("reply"))
+        forwarded = self._of(fields.get("forward"))
+        recipient = ""
+        subject = ""
+        body = ""
+        if answered:
+            recipient = answered.sender
+            subject = f"Re: {answered.subject}"
+        elif forwarded:
+            subject = f"Fwd: {forwarded.subject}"
+            body = " ".join(forwarded.lines)
+
+        missing = [ui.text("A message needs somebody to go to.")] if fields.get("missing") else []
         return self.page(
             "New message",
             *missing,
             ui.post(
                 "/compose",
                 {},
-                ui.textbox("To", "to", to),
+                ui.textbox("To", "to", recipient),
                 ui.textbox("Subject", "subject", subject),
                 ui.textbox("Text", "text", body, "textarea"),
                 ui.button("Send"),
             ),
         )
 
-    def show_sent(self, state: MailState, given: Fields) -> ui.Page | None:
-        if "id" not in given:
+    def show_sent(self, state: MailState, fields: Fields) -> ui.Page | None:
+        if "id" not in fields:
             links = (
-                (ui.link(f"To {one.to}: {one.subject}", "/sent", id=index + 1),)
-                for index, one in list(enumerate(state.sent))[-40:]
+                (ui.link(f"To {letter.to}: {letter.subject}", "/sent", id=letter_id),)
+                for letter_id, letter in list(enumerate(state.sent, 1))[-40:]
             )
             return self.page("Sent", ui.text(f"Messages: {len(state.sent)}"), ui.rows(links))
-        index = number(given["id"], 1, len(state.sent))
+        index = number(fields["id"], 1, len(state.sent))
         if index is None:
             return None
         letter = state.sent[index - 1]
@@ -151,16 +166,16 @@ class Mail(Site):
             *ui.facts({"To": letter.to, "Subject": letter.subject, "Text": letter.text}),
         )
 
-    def post_star(self, state: MailState, given: Fields) -> Redirect | None:
-        message = self._of(given.get("id"))
+    def post_star(self, state: MailState, fields: Fields) -> Redirect | None:
+        message = self._of(fields.get("id"))
         if message is None:
             return None
         starred = tuple(sorted({*state.starred, message.id}))
         return Redirect(state._replace(starred=starred), ui.address("/message", id=message.id))
 
-    def post_compose(self, state: MailState, given: Fields) -> Redirect:
-        letter = Letter(*(clean(given.get(key)) for key in ("to", "subject", "text")))
+    def post_compose(self, state: MailState, fields: Fields) -> Redirect:
+        letter = Letter(*(clean(fields.get(key)) for key in ("to", "subject", "text")))
         if not letter.to:
             return Redirect(state, "/compose?missing=to")
-        sent = (*state.sent, letter)
-        return Redirect(state._replace(sent=sent), ui.address("/sent", id=len(sent)))
+        letters = (*state.sent, letter)
+        return Redirect(state._replace(sent=letters), ui.address("/sent", id=len(letters)))

@@ -64,17 +64,20 @@ def money(cents: int) -> str:
 class Shop(Site):
     """The shop of an instance."""
 
-    host, title = "shop.test", "Shop"
+    host = "shop.test"
+    title = "Shop"
     menu = (("Shop", "/"), ("Search", "/search?q="), ("Cart", "/cart"), ("Orders", "/orders"))
 
     def __init__(self, common: Common):
         super().__init__(common)
         self.products = self._stock()
+
+        # The visitor has ordered before: some tasks ask how far these orders are.
         draws = Draws("web", common.seed, "orders")
         orders = []
         for index in range(3):
-            product = draws.pick(self.products).id
-            entries = (Entry(product, draws.pick(SIZES), draws.integer(1, 3)),)
+            product_id = draws.pick(self.products).id
+            entries = (Entry(product_id, draws.pick(SIZES), draws.integer(1, 3)),)
             street = f"{draws.integer(1, 99)} {draws.pick(words()['streets'])}"
             status = _STATUSES[(index + draws.integer(0, 3)) % 4]
             order = Order(entries, street, draws.pick(common.towns), "standard", False, status)
@@ -82,75 +85,96 @@ class Shop(Site):
         self.start = ShopState((), tuple(orders))
 
     def _stock(self) -> tuple[Product, ...]:
-        known, stock, seen = words(), list[Product](), set[str]()
-        kinds = [(name, kind) for name, goods in known["goods"].items() for kind in goods["kinds"]]
+        """Return the products, as many of each kind, drawn from the instance's seed."""
+        vocabulary = words()
+        kinds = []
+        for department, goods in vocabulary["goods"].items():
+            kinds += [(department, kind) for kind in goods["kinds"]]
+
         draws = Draws("web", self.common.seed, "stock")
+        stock: list[Product] = []
+        names: set[str] = set()
         while len(stock) < _ITEMS:
             department, kind = kinds[len(stock) % len(kinds)]
-            name = f"{draws.pick(known['series'])} {kind}"
-            if name in seen:
+            name = f"{draws.pick(vocabulary['series'])} {kind}"
+            if name in names:
                 continue
-            seen.add(name)
-            brand, color = draws.pick(known["brands"]), draws.pick(known["colors"])
-            material = draws.pick(known["goods"][department]["materials"])
-            price, rating = 5 * draws.integer(120, 4_000), draws.integer(21, 50)
-            found = word_set(name, brand, department)
+            names.add(name)
+            brand = draws.pick(vocabulary["brands"])
+            color = draws.pick(vocabulary["colors"])
+            material = draws.pick(vocabulary["goods"][department]["materials"])
+            price = 5 * draws.integer(120, 4_000)
+            rating = draws.integer(21, 50)
             stock.append(
-                Product(0, name, kind, department, brand, material, color, price, rating, found)
+                Product(
+                    id=0,
+                    name=name,
+                    kind=kind,
+                    department=department,
+                    brand=brand,
+                    material=material,
+                    color=color,
+                    price=price,
+                    rating=rating,
+                    words=word_set(name, brand, department),
+                )
             )
-        mixed = draws.shuffled(stock)
-        return tuple(one._replace(id=index + 1) for index, one in enumerate(mixed))
 
-    def product(self, given: str | None) -> Product | None:
-        index = number(given, 1, len(self.products))
+        # Ids are given after the shuffle: the order in which a search lists them tells nothing.
+        shuffled = draws.shuffled(stock)
+        return tuple(product._replace(id=index) for index, product in enumerate(shuffled, 1))
+
+    def product(self, field: str | None) -> Product | None:
+        index = number(field, 1, len(self.products))
         return self.products[index - 1] if index else None
 
-    def show_front(self, state: ShopState, given: Fields) -> ui.Page:
+    def show_front(self, state: ShopState, fields: Fields) -> ui.Page:
         departments = words()["goods"]
         links = [(ui.link(name, "/search", q="", category=name),) for name in departments]
         return self.page(
             "Welcome to the shop", ui.search_form("/search", "Search the shop", ""), ui.rows(links)
         )
 
-    def found(self, given: Fields) -> list[Product]:
+    def found(self, fields: Fields) -> list[Product]:
         """Return the products that a search finds, in its order."""
-        query, category = given.get("q", ""), given.get("category", "all")
-        rating = given.get("rating", "any")
-        least = round(10 * float(rating)) if rating in RATINGS[1:] else 0
-        found = [
+        query = fields.get("q", "")
+        category = fields.get("category", "all")
+        rating = fields.get("rating", "any")
+        least_rating = round(10 * float(rating)) if rating in RATINGS[1:] else 0
+        products = [
             product
             for product in self.products
-            if product.rating >= least
+            if product.rating >= least_rating
             and category in ("all", product.department)
             and matches(query, product.words)
         ]
-        if given.get("sort") == "price":
-            found.sort(key=lambda product: (product.price, product.id))
-        elif given.get("sort") == "rating":
-            found.sort(key=lambda product: (-product.rating, product.id))
-        return found
+        if fields.get("sort") == "price":
+            products.sort(key=lambda product: (product.price, product.id))
+        elif fields.get("sort") == "rating":
+            products.sort(key=lambda product: (-product.rating, product.id))
+        return products
 
-    def show_search(self, state: ShopState, given: Fields) -> ui.Page:
-        query = given.get("q", "")
+    def show_search(self, state: ShopState, fields: Fields) -> ui.Page:
+        query = fields.get("q", "")
         categories = ("all", *words()["goods"])
         filters = ui.search_form(
             "/search",
             "Search the shop",
             query,
-            ui.select("Category", "category", categories, given.get("category", "all")),
-            ui.select("Rating of at least", "rating", RATINGS, given.get("rating", "any")),
-            ui.select("Sort by", "sort", SORTS, given.get("sort", "relevance")),
+            ui.select("Category", "category", categories, fields.get("category", "all")),
+            ui.select("Rating of at least", "rating", RATINGS, fields.get("rating", "any")),
+            ui.select("Sort by", "sort", SORTS, fields.get("sort", "relevance")),
         )
         return self.page(
-            "Search", filters, *ui.listing(self.found(given), "/search", given, self._row)
+            "Search", filters, *ui.listing(self.found(fields), "/search", fields, self._row)
         )
 
     def _row(self, product: Product) -> tuple[ui.Node, ...]:
-        said = f"Price: {money(product.price)}, rating {product.rating / 10}"
-        return ui.link(product.name, "/item", id=product.id), ui.text(said)
+        description = f"Price: {money(product.price)}, rating {product.rating / 10}"
+        return ui.link(product.name, "/item", id=product.id), ui.text(description)
 
-    def show_item(self, state: ShopState, given: Fields) -> ui.Page | None:
-        product = self.product(given.get("id"))
+    def show_item(self, state: ShopState, fields: Fields) -> ui.Page | None:
+        product = self.product(fields.get("id"))
         if product is None:
             return None
         return self.page(
@@ -174,11 +198,14 @@ class Shop(Site):
             ),
         )
 
-    def post_cart(self, state: ShopState, given: Fields) -> Redirect | None:
-        product, quantity = self.product(given.get("id")), number(given.get("quantity"), 1, 5)
-        size = given.get("size", "")
+    def post_cart(self, state: ShopState, fields: Fields) -> Redirect | None:
+        product = self.product(fields.get("id"))
+        quantity = number(fields.get("quantity"), 1, 5)
+        size = fields.get("size", "")
         if product is None or quantity is None or size not in SIZES:
             return None
+
+        # The same product in the same size is one line of the cart.
         cart = list(state.cart)
         for index, entry in enumerate(cart):
             if (entry.product, entry.size) == (product.id, size):
@@ -188,11 +215,11 @@ class Shop(Site):
             cart.append(Entry(product.id, size, quantity))
         return Redirect(state._replace(cart=tuple(cart[-10:])), "/cart")
 
-    def post_remove(self, state: ShopState, given: Fields) -> Redirect:
+    def post_remove(self, state: ShopState, fields: Fields) -> Redirect:
         cart = tuple(
             entry
             for entry in state.cart
-            if f"{entry.product}-{entry.size}" != given.get("entry", "")
+            if f"{entry.product}-{entry.size}" != fields.get("entry", "")
         )
         return Redirect(state._replace(cart=cart), "/cart")
 
@@ -205,27 +232,22 @@ class Shop(Site):
         total = sum(self.products[entry.product - 1].price * entry.quantity for entry in entries)
         return ui.text(f"Total: {money(total)}")
 
-    def show_cart(self, state: ShopState, given: Fields) -> ui.Page:
+    def show_cart(self, state: ShopState, fields: Fields) -> ui.Page:
         if not state.cart:
             return self.page("Cart", ui.text("The cart is empty."))
-        parts = [
-            (
-                ui.text(self._line(entry)),
-                ui.post(
-                    "/remove",
-                    {"entry": f"{entry.product}-{entry.size}"},
-                    ui.button(f"Remove {self.products[entry.product - 1].name}, {entry.size}"),
-                ),
-            )
-            for entry in state.cart
-        ]
+        lines = []
+        for entry in state.cart:
+            product = self.products[entry.product - 1]
+            button = ui.button(f"Remove {product.name}, {entry.size}")
+            remove = ui.post("/remove", {"entry": f"{entry.product}-{entry.size}"}, button)
+            lines.append((ui.text(self._line(entry)), remove))
         total = self._total(state.cart)
-        return self.page("Cart", ui.rows(parts), total, ui.link("Checkout", "/checkout"))
+        return self.page("Cart", ui.rows(lines), total, ui.link("Checkout", "/checkout"))
 
-    def show_checkout(self, state: ShopState, given: Fields) -> ui.Page:
+    def show_checkout(self, state: ShopState, fields: Fields) -> ui.Page:
         if not state.cart:
             return self.page("Checkout", ui.text("The cart is empty."))
-        missing = [ui.text("Street and town are needed.")] if given.get("missing") else []
+        missing = [ui.text("Street and town are needed.")] if fields.get("missing") else []
         return self.page(
             "Checkout",
             *missing,
@@ -242,28 +264,29 @@ class Shop(Site):
             ),
         )
 
-    def post_order(self, state: ShopState, given: Fields) -> Redirect:
-        street, town = clean(given.get("street")), clean(given.get("town"))
+    def post_order(self, state: ShopState, fields: Fields) -> Redirect:
+        street = clean(fields.get("street"))
+        town = clean(fields.get("town"))
         if not (state.cart and street and town):
             return Redirect(state, "/checkout?missing=address")
-        delivery = "express" if given.get("delivery") == "express" else "standard"
-        order = Order(state.cart, street, town, delivery, given.get("gift") == "yes")
-        name = max(one for one, _ in state.orders) + 1
-        return Redirect(
-            ShopState((), (*state.orders, (name, order))), ui.address("/order", id=name)
-        )
 
-    def show_orders(self, state: ShopState, given: Fields) -> ui.Page:
+        delivery = "express" if fields.get("delivery") == "express" else "standard"
+        order = Order(state.cart, street, town, delivery, fields.get("gift") == "yes")
+        order_number = max(earlier_number for earlier_number, _ in state.orders) + 1
+        after = ShopState((), (*state.orders, (order_number, order)))
+        return Redirect(after, ui.address("/order", id=order_number))
+
+    def show_orders(self, state: ShopState, fields: Fields) -> ui.Page:
         links = ((ui.link(f"Order {name}", "/order", id=name),) for name, _ in state.orders[-40:])
         return self.page("Orders", ui.rows(links))
 
-    def show_order(self, state: ShopState, given: Fields) -> ui.Page | None:
-        name = number(given.get("id"))
-        order = dict(state.orders).get(name or 0)
+    def show_order(self, state: ShopState, fields: Fields) -> ui.Page | None:
+        order_number = number(fields.get("id"))
+        order = dict(state.orders).get(order_number or 0)
         if order is None:
             return None
         return self.page(
-            f"Order {name}",
+            f"Order {order_number}",
             ui.text(f"Status: {order.status}"),
             ui.rows((ui.text(self._line(entry)),) for entry in order.entries),
             self._total(order.entries),

@@ -12,7 +12,8 @@ NIGHTS = ("1", "2", "3", "4", "5", "6", "7")
 GUESTS = ("1", "2", "3", "4", "5", "6")
 SORTS = ("name", "price", "rating")
 TOWNS = 8
-_PLACES, _HORIZON = 80, 120
+_PLACES = 80
+_HORIZON = 120  # days after today within which nights are booked by others
 
 
 class Place(NamedTuple):
@@ -44,7 +45,8 @@ class Booking(NamedTuple):
 class Stay(Site):
     """The booking site of an instance; its state is a tuple of bookings."""
 
-    host, title = "stay.test", "Stay"
+    host = "stay.test"
+    title = "Stay"
     menu = (("Stay", "/"), ("Bookings", "/bookings"))
 
     def __init__(self, common: Common):
@@ -58,89 +60,103 @@ class Stay(Site):
         )
 
     def _built(self) -> tuple[Place, ...]:
+        """Return the places to stay, with the nights that others have booked, drawn from the seed."""
         draws = Draws("web", self.common.seed, "stay")
         places = []
         for index, name in enumerate(self.common.stays[:_PLACES]):
-            taken = set[int]()
+            nights: set[int] = set()
             for _ in range(draws.integer(2, 6)):
-                first = draws.integer(0, _HORIZON)
-                taken |= set(range(first, first + draws.integer(2, 9)))
+                first_night = draws.integer(0, _HORIZON)
+                nights.update(range(first_night, first_night + draws.integer(2, 9)))
+
+            # In the order in which they are drawn: it is part of the instance.
             amenities = draws.some(words()["amenities"], draws.integer(1, 3))
-            town, price = self.common.towns[index % TOWNS], 100 * draws.integer(35, 240)
-            guests, rating = draws.integer(2, 6), draws.integer(25, 50)
+            price = 100 * draws.integer(35, 240)
+            guests = draws.integer(2, 6)
+            rating = draws.integer(25, 50)
             host = draws.pick(self.common.people)
-            found = frozenset(taken)
             places.append(
-                Place(index + 1, name, town, price, guests, rating, amenities, host, found)
+                Place(
+                    id=index + 1,
+                    name=name,
+                    town=self.common.towns[index % TOWNS],
+                    price=price,
+                    guests=guests,
+                    rating=rating,
+                    amenities=amenities,
+                    host=host,
+                    taken=frozenset(nights),
+                )
             )
         return tuple(places)
 
     def is_free(self, place: Place, day: int, nights: int) -> bool:
         return not place.taken & set(range(day, day + nights))
 
-    def found(self, given: Fields) -> list[Place]:
+    def found(self, fields: Fields) -> list[Place]:
         """Return the places that fit the filters, in the order asked for."""
-        wanted = [name for name in words()["amenities"] if given.get(name) == "yes"]
-        found = [
+        amenities = [name for name in words()["amenities"] if fields.get(name) == "yes"]
+        places = [
             place
             for place in self.places
-            if given.get("town", "any") in ("any", place.town)
-            and place.guests >= (number(given.get("guests")) or 1)
-            and all(name in place.amenities for name in wanted)
+            if fields.get("town", "any") in ("any", place.town)
+            and place.guests >= (number(fields.get("guests")) or 1)
+            and all(name in place.amenities for name in amenities)
         ]
-        if given.get("sort") == "price":
-            return sorted(found, key=lambda place: (place.price, place.id))
-        if given.get("sort") == "rating":
-            return sorted(found, key=lambda place: (-place.rating, place.id))
-        return sorted(found, key=lambda place: place.name)
+        if fields.get("sort") == "price":
+            return sorted(places, key=lambda place: (place.price, place.id))
+        if fields.get("sort") == "rating":
+            return sorted(places, key=lambda place: (-place.rating, place.id))
+        return sorted(places, key=lambda place: place.name)
 
-    def _form(self, given: Fields) -> ui.Node:
+    def _form(self, fields: Fields) -> ui.Node:
         towns = ("any", *self.common.towns[:TOWNS])
         boxes = (
-            ui.checkbox(name.capitalize(), name, given.get(name) == "yes")
+            ui.checkbox(name.capitalize(), name, fields.get(name) == "yes")
             for name in words()["amenities"]
         )
         return ui.form(
             "/search",
-            ui.select("Town", "town", towns, given.get("town", "any")),
-            ui.select("Guests", "guests", GUESTS, given.get("guests", "1")),
+            ui.select("Town", "town", towns, fields.get("town", "any")),
+            ui.select("Guests", "guests", GUESTS, fields.get("guests", "1")),
             *boxes,
-            ui.select("Sort by", "sort", SORTS, given.get("sort", "name")),
+            ui.select("Sort by", "sort", SORTS, fields.get("sort", "name")),
             ui.button("Search"),
         )
 
-    def show_front(self, state: tuple[Booking, ...], given: Fields) -> ui.Page:
+    def show_front(self, state: tuple[Booking, ...], fields: Fields) -> ui.Page:
         today = ui.text(f"Today: {self.common.today}")
-        return self.page("Places to stay", today, self._form(given))
+        return self.page("Places to stay", today, self._form(fields))
 
-    def show_search(self, state: tuple[Booking, ...], given: Fields) -> ui.Page:
-        found = ui.listing(self.found(given), "/search", given, self._row)
-        return self.page("Search", self._form(given), *found)
+    def show_search(self, state: tuple[Booking, ...], fields: Fields) -> ui.Page:
+        results = ui.listing(self.found(fields), "/search", fields, self._row)
+        return self.page("Search", self._form(fields), *results)
 
     def _row(self, place: Place) -> tuple[ui.Node, ...]:
-        said = f"{place.town}, {place.price // 100} a night, rating {place.rating / 10}"
-        return ui.link(place.name, "/place", id=place.id), ui.text(said)
+        description = f"{place.town}, {place.price // 100} a night, rating {place.rating / 10}"
+        return ui.link(place.name, "/place", id=place.id), ui.text(description)
 
-    def _of(self, given: Fields) -> Place | None:
-        index = number(given.get("id"), 1, len(self.places))
+    def _of(self, fields: Fields) -> Place | None:
+        index = number(fields.get("id"), 1, len(self.places))
         return self.places[index - 1] if index else None
 
-    def _dates(self, given: Fields) -> tuple[int, int, int] | None:
+    def _dates(self, fields: Fields) -> tuple[int, int, int] | None:
         """Return the day, the nights and the guests that a request names; None for others."""
-        nights, guests = number(given.get("nights"), 1, 7), number(given.get("guests"), 1, 6)
+        nights = number(fields.get("nights"), 1, 7)
+        guests = number(fields.get("guests"), 1, 6)
         try:
-            day = self.common.offset(clean(given.get("day")))
+            day = self.common.offset(clean(fields.get("day")))
         except ValueError:
             return None
         if nights is None or guests is None or not 0 <= day <= 365:
             return None
         return day, nights, guests
 
-    def show_place(self, state: tuple[Booking, ...], given: Fields) -> ui.Page | None:
-        place = self._of(given)
+    def show_place(self, state: tuple[Booking, ...], fields: Fields) -> ui.Page | None:
+        place = self._of(fields)
         if place is None:
             return None
-        wrong = [ui.text("No such date or number.")] if given.get("wrong") else []
+        notes = [ui.text("No such date or number.")] if fields.get("wrong") else []
         return self.page(
             place.name,
             *ui.facts(
@@ -154,7 +170,7 @@ class Stay(Site):
                     "Today": self.common.today,
                 }
             ),
-            *wrong,
+            *notes,
             ui.form(
                 "/book",
                 ui.hidden("id", str(place.id)),
@@ -165,10 +181,13 @@ class Stay(Site):
             ),
         )
 
-    def show_book(self, state: tuple[Booking, ...], given: Fields) -> ui.Page | None:
-        place, dates = self._of(given), self._dates(given)
+    def show_book(self, state: tuple[Booking, ...], fields: Fields) -> ui.Page | None:
+        place = self._of(fields)
+        dates = self._dates(fields)
         if place is None:
             return None
+
+        # What cannot be booked says why, and leads back.
         back = ui.link("Other dates", "/place", id=place.id)
         if dates is None:
             return self.page(place.name, ui.text("Dates are written as in 2031-12-31."), back)
@@ -177,6 +196,7 @@ class Stay(Site):
             return self.page(place.name, ui.text(f"At most {place.guests} guests."), back)
         if not self.is_free(place, day, nights):
             return self.page(place.name, ui.text("Sold out on these dates."), back)
+
         return self.page(
             place.name,
             *ui.facts(
@@ -190,59 +210,73 @@ class Stay(Site):
             back,
             ui.post(
                 "/book",
-                {key: given.get(key, "") for key in ("id", "day", "nights", "guests")},
+                {key: fields.get(key, "") for key in ("id", "day", "nights", "guests")},
                 ui.textbox("Name of the guest", "name"),
                 ui.checkbox("Breakfast", "breakfast"),
                 ui.button("Book"),
             ),
         )
 
-    def post_book(self, state: tuple[Booking, ...], given: Fields) -> Redirect | None:
-        place, dates, name = self._of(given), self._dates(given), clean(given.get("name"))
+    def post_book(self, state: tuple[Booking, ...], fields: Fields) -> Redirect | None:
+        place = self._of(fields)
+        dates = self._dates(fields)
+        name = clean(fields.get("name"))
         if place is None:
             return None
-        free = dates is not None and dates[2] <= place.guests and self.is_free(place, *dates[:2])
-        if dates is None or not free or not name:
+
+        # Checked again: a form may be sent that `show_book` would not have shown.
+        if dates is None or not name:
             return Redirect(state, ui.address("/place", id=place.id, wrong="yes"))
-        booking = Booking(place.id, *dates, name, given.get("breakfast") == "yes")
-        return Redirect((*state, booking), ui.address("/booking", id=len(state) + 1))
+        day, nights, guests = dates
+        if guests > place.guests or not self.is_free(place, day, nights):
+            return Redirect(state, ui.address("/place", id=place.id, wrong="yes"))
 
-    def show_bookings(self, state: tuple[Booking, ...], given: Fields) -> ui.Page:
-        links = (
-            (ui.link(f"Booking {index + 1}: {self.places[one.place - 1].name}", self._at(index)),)
-            for index, one in list(enumerate(state))[-40:]
-        )
-        return self.page("Bookings", ui.rows(links))
+        has_breakfast = fields.get("breakfast") == "yes"
+        booking = Booking(place.id, day, nights, guests, name, has_breakfast)
+        return Redirect((*state, booking), _booking_address(len(state) + 1))
 
-    def _at(self, index: int) -> str:
-        return ui.address("/booking", id=index + 1)
+    def show_bookings(self, state: tuple[Booking, ...], fields: Fields) -> ui.Page:
+        rows = []
+        for booking_id, booking in list(enumerate(state, 1))[-40:]:
+            place = self.places[booking.place - 1]
+            name = f"Booking {booking_id}: {place.name}"
+            rows.append((ui.link(name, _booking_address(booking_id)),))
+        return self.page("Bookings", ui.rows(rows))
 
-    def show_booking(self, state: tuple[Booking, ...], given: Fields) -> ui.Page | None:
-        index = number(given.get("id"), 1, len(state))
+    def show_booking(self, state: tuple[Booking, ...], fields: Fields) -> ui.Page | None:
+        index = number(fields.get("id"), 1, len(state))
         if index is None:
             return None
-        one = state[index - 1]
-        cancel = ui.post("/cancel", {"id": index}, ui.button("Cancel booking"))
+        booking = state[index - 1]
+        place = self.places[booking.place - 1]
+        buttons = []
+        if booking.status == "confirmed":
+            buttons.append(ui.post("/cancel", {"id": index}, ui.button("Cancel booking")))
         return self.page(
             f"Booking {index}",
             *ui.facts(
                 {
-                    "Place": self.places[one.place - 1].name,
-                    "Town": self.places[one.place - 1].town,
-                    "Status": one.status,
-                    "Check-in": self.common.day(one.day),
-                    "Nights": one.nights,
-                    "Guests": one.guests,
-                    "Name of the guest": one.name,
-                    "Breakfast": "yes" if one.breakfast else "no",
+                    "Place": place.name,
+                    "Town": place.town,
+                    "Status": booking.status,
+                    "Check-in": self.common.day(booking.day),
+                    "Nights": booking.nights,
+                    "Guests": booking.guests,
+                    "Name of the guest": booking.name,
+                    "Breakfast": "yes" if booking.breakfast else "no",
                 }
             ),
-            *([cancel] if one.status == "confirmed" else []),
+            *buttons,
         )
 
-    def post_cancel(self, state: tuple[Booking, ...], given: Fields) -> Redirect | None:
-        index = number(given.get("id"), 1, len(state))
+    def post_cancel(self, state: tuple[Booking, ...], fields: Fields) -> Redirect | None:
+        index = number(fields.get("id"), 1, len(state))
         if index is None:
             return None
-        gone = state[index - 1]._replace(status="cancelled")
-        return Redirect((*state[: index - 1], gone, *state[index:]), self._at(index - 1))
+        cancelled = state[index - 1]._replace(status="cancelled")
+        bookings = (*state[: index - 1], cancelled, *state[index:])
+        return Redirect(bookings, _booking_address(index))
+
+
+def _booking_address(booking_id: int) -> str:
+    return ui.address("/booking", id=booking_id)
