@@ -37,15 +37,20 @@ FILES: Mapping[str, str] = {
     "mind2web-live": "mind2web-live_test_20241024.json",
     "gaia-web": "GAIA_web.jsonl",
 }
-_KINDS = [
-    f"{what}_{how}_match"
-    for what in ("url", "element_value")
-    for how in ("included", "exactly", "semantic")
-]
-_KINDS.append("element_path_exactly_match")
+_KINDS = (
+    "url_included_match",
+    "url_exactly_match",
+    "url_semantic_match",
+    "element_value_included_match",
+    "element_value_exactly_match",
+    "element_value_semantic_match",
+    "element_path_exactly_match",
+)
+# A selector that finds only text, or the box around some, is met at the link or button it is in.
 _INSIDE = frozenset(("span", "h1", "h2", "h3", "h4", "h5", "h6", "div", "li", "ul", "p"))
 _ANCESTORS = 3
-_LEAST_STEPS, _MOST_STEPS = 10, 25
+_LEAST_STEPS = 10
+_MOST_STEPS = 25
 
 
 class Acted(NamedTuple):
@@ -81,9 +86,11 @@ class LiveNode(NamedTuple):
         """Return how far a step meets it, 0 to 1; 0 where it cannot be scored."""
         if not self.scorable(judge is not None, acted.chain is not None):
             return 0.0
-        how = self.kind.split("_")[-2]
+
+        text: str | None
+        comparison = self.kind.split("_")[-2]  # included, exactly or semantic
         if self.kind.startswith("url"):
-            said = _said(acted.url, self.key, how)
+            text = _part_of(acted.url, self.key, comparison)
         else:
             if not acted.line or site_of(acted.url) != self.site:
                 return 0.0
@@ -91,12 +98,14 @@ class LiveNode(NamedTuple):
                 return 0.0
             if self.kind.startswith("element_path"):
                 return 1.0
-            said = acted.value
-        if how == "semantic":
-            return judge.agreement(said, self.reference) if judge and said else 0.0
-        if said is None:
+            text = acted.value
+
+        if comparison == "semantic":
+            return judge.agreement(text, self.reference) if judge and text else 0.0
+        if text is None:
             return 0.0
-        return float(self.reference == said if how == "exactly" else self.reference in said)
+        is_met = self.reference == text if comparison == "exactly" else self.reference in text
+        return float(is_met)
 
 
 def site_of(url: str) -> str:
@@ -104,15 +113,18 @@ def site_of(url: str) -> str:
     return urlsplit(url).netloc.removeprefix("www.").partition(".")[0]
 
 
-def _said(url: str, key: str, how: str) -> str | None:
+def _part_of(url: str, key: str, comparison: str) -> str | None:
     """Return the part of an address that is compared; None where it has not got the key."""
     parts = urlparse(url)
     if key:
-        found = parse_qs(parts.query).get(key)
-        return unquote(found[0]) if found else None  # unquoted twice, as upstream
-    if how != "included":
+        values = parse_qs(parts.query).get(key)
+        return unquote(values[0]) if values else None  # unquoted twice, as upstream
+    if comparison != "included":
         return unquote(url)
-    return unquote(parts.netloc + parts.path + (f"#{parts.fragment}" if parts.fragment else ""))
+
+    # Without scheme and query, so that what is included is part of a page's name.
+    fragment = f"#{parts.fragment}" if parts.fragment else ""
+    return unquote(parts.netloc + parts.path + fragment)
 
 
 def _is_target(chain: Sequence[tuple[str, int]], line: int) -> bool:
@@ -142,7 +154,9 @@ class LiveTask:
     @property
     def limit(self) -> int | None:
         """The most steps: Mind2Web-Live's rule, without its extra steps for addresses with "error"."""
-        return min(_MOST_STEPS, max(_LEAST_STEPS, 3 * self.reference // 2)) if self.nodes else None
+        if not self.nodes:
+            return None
+        return min(_MOST_STEPS, max(_LEAST_STEPS, 3 * self.reference // 2))
 
     def meets(self, met: frozenset[int], url: str, effect: Effect) -> frozenset[int]:
         """Return the nodes met so far: here steps are scored before they are taken."""
@@ -152,11 +166,14 @@ class LiveTask:
         self, scores: Sequence[float], acted: Acted, judge: Judge | None
     ) -> tuple[float, ...]:
         """Return the scores of the nodes after a step."""
-        known = scores or (0.0,) * len(self.nodes)
-        return tuple(
-            score if score == 1 else max(score, node.score(acted, judge))
-            for score, node in zip(known, self.nodes, strict=True)
-        )
+        # A node that is met stays met, and no judge is asked about it again.
+        scores_before = scores or (0.0,) * len(self.nodes)
+        scores_after = []
+        for score, node in zip(scores_before, self.nodes, strict=True):
+            if score != 1:
+                score = max(score, node.score(acted, judge))
+            scores_after.append(score)
+        return tuple(scores_after)
 
     def share(self, scores: Sequence[float], verdict: str) -> float:
         """Return the score of an episode, 0 to 1: of its nodes, or of its verdict."""
@@ -170,19 +187,29 @@ class LiveTask:
             return ""
         if judge is None and self.benchmark == "webvoyager":
             return "not judged: give judge=, a language model"
+
+        is_right: bool | None
         if judge is None:
-            right: bool | None = gaia_correct(answer, self.draft.answer)
+            is_right = gaia_correct(answer, self.draft.answer)
         elif self.benchmark == "gaia-web":
-            right = judge.same(self.draft.goal, answer, self.draft.answer)
+            is_right = judge.same(self.draft.goal, answer, self.draft.answer)
         else:
-            right = judge.success(self.draft.goal, answer, pages)
-        return "unsure" if right is None else "success" if right else "failure"
+            is_right = judge.success(self.draft.goal, answer, pages)
+        if is_right is None:
+            return "unsure"
+        return "success" if is_right else "failure"
 
     def unscored(self, has_judge: bool, has_selectors: bool) -> str:
         """Return in words how many nodes cannot be scored, which count as 0; nothing where all can."""
         number = sum(not node.scorable(has_judge, has_selectors) for node in self.nodes)
-        missing = " or ".join(["a judge"] * (not has_judge) + ["a browser"] * (not has_selectors))
-        return f"{number} of {len(self.nodes)} key nodes need {missing}" if number else ""
+        if not number:
+            return ""
+        missing = []
+        if not has_judge:
+            missing.append("a judge")
+        if not has_selectors:
+            missing.append("a browser")
+        return f"{number} of {len(self.nodes)} key nodes need {' or '.join(missing)}"
 
 
 class TaskFile(NamedTuple):
@@ -202,9 +229,9 @@ def open_tasks(
     """Return the tasks of a file, or of the official one in a folder."""
     folder = data_path("web") if data_dir is None else named_folder(data_dir)
     path = folder / FILES[benchmark] if tasks is None else named_folder(tasks, "tasks")
-    found = read_tasks(benchmark, path, split)
-    hosts = frozenset(task.draft.start.partition("/")[0] for task in found.values())
-    return TaskFile(found, hosts, hashlib.sha256(path.read_bytes()).hexdigest()[:16])
+    live_tasks = read_tasks(benchmark, path, split)
+    hosts = frozenset(task.draft.start.partition("/")[0] for task in live_tasks.values())
+    return TaskFile(live_tasks, hosts, hashlib.sha256(path.read_bytes()).hexdigest()[:16])
 
 
 def read_tasks(
@@ -232,29 +259,31 @@ def read_tasks(
         'shop.test/'
     """
     check_choice("benchmark", benchmark, FILES)
-    path, found = Path(path), dict[str, LiveTask]()
+    path = Path(path)
+    tasks: dict[str, LiveTask] = {}
     read = _mind2web if benchmark == "mind2web-live" else _question
     for line, record in _records(path, benchmark):
         try:
             task = read(_Record(record), benchmark, split)
-            if task.id in found:
+            if task.id in tasks:
                 raise _Unfit(f"another id than {task.id.partition('/')[2]!r:.80}", "it twice")
-        except _Unfit as wrong:
-            expected, said = wrong.args
-            raise _corrupt(path, line, expected, said) from None
-        found[task.id] = task
-    if not found:
+        except _Unfit as unfit:
+            expected, actual = unfit.args
+            raise _corrupt(path, line, expected, actual) from None
+        tasks[task.id] = task
+    if not tasks:
         raise _corrupt(path, 1, f"tasks of {benchmark}", "none")
-    return found
+    return tasks
 
 
 class _Unfit(ValueError):
     """A record is none of the benchmark; its arguments are what was expected and what was found."""
 
 
-def _corrupt(path: Path, line: int, expected: str, found: str) -> DataCorrupt:
+def _corrupt(path: Path, line: int, expected: str, actual: str) -> DataCorrupt:
     return DataCorrupt(
-        f"expected {expected} in line {line} of {path}, found {found}; mend that line, or give another file"
+        f"expected {expected} in line {line} of {path}, found {actual}; mend that line, or give another "
+        "file"
     )
 
 
@@ -269,22 +298,25 @@ def _records(path: Path, benchmark: str) -> Iterator[tuple[int, Any]]:
         ) from error
     except UnicodeDecodeError as error:
         raise _corrupt(path, 1, "text in UTF-8", "binary data") from error
-    decoder, position, line, many = json.JSONDecoder(), 0, 1, text.lstrip()[:1] == "["
-    gap = re.compile(r"[\s,]*" if many else r"\s*")
-    position = text.index("[") + 1 if many else 0
-    line += text.count("\n", 0, position)
+
+    # Record by record, not `json.loads` of it all: an error names the line of the record it is in.
+    decoder = json.JSONDecoder()
+    is_list = text.lstrip()[:1] == "["
+    gap_pattern = re.compile(r"[\s,]*" if is_list else r"\s*")
+    position = text.index("[") + 1 if is_list else 0
+    line = 1 + text.count("\n", 0, position)
     while True:
-        skipped = gap.match(text, position)
-        assert skipped is not None
-        line += skipped[0].count("\n")
-        start = skipped.end()
-        if start == len(text) or (many and text[start] == "]"):
+        gap = gap_pattern.match(text, position)
+        assert gap is not None
+        line += gap[0].count("\n")
+        start = gap.end()
+        if start == len(text) or (is_list and text[start] == "]"):
             return
         try:
             record, position = decoder.raw_decode(text, start)
         except (ValueError, RecursionError) as error:
-            at = line + text.count("\n", start, getattr(error, "pos", start))
-            raise _corrupt(path, at, "JSON", f"{text[start : start + 40]!r}") from error
+            error_line = line + text.count("\n", start, getattr(error, "pos", start))
+            raise _corrupt(path, error_line, "JSON", f"{text[start : start + 40]!r}") from error
         yield line, record
         line += text.count("\n", start, position)
 
@@ -295,23 +327,27 @@ _TYPES = {str: "text", int: "a whole number", float: "a number", list: "a list",
 class _Record:
     """A record of a file, whose members are checked when they are asked for."""
 
-    def __init__(self, held: Any):
-        if not isinstance(held, dict):
-            raise _Unfit("a JSON object", type(held).__name__)
-        self._held = held
+    def __init__(self, members: Any):
+        if not isinstance(members, dict):
+            raise _Unfit("a JSON object", type(members).__name__)
+        self._members = members
 
     def get(self, name: str, *kinds: type[Any]) -> Any:
         """Return a member of one of some types, text by default, and never empty."""
-        value = self._held.get(name)
-        broken = isinstance(value, str) and value != value.encode("utf-8", "replace").decode()
-        if type(value) not in (kinds or (str,)) or value in ("", [], {}) or broken:
-            named = " or ".join(_TYPES[one] for one in kinds or (str,))
-            raise _Unfit(f"{named} under {name!r}", "none" if value is None else f"{value!r:.80}")
+        kinds = kinds or (str,)
+        value = self._members.get(name)
+
+        # Half a surrogate pair, which JSON can write, is no text: no page or model could be sent it.
+        is_broken = isinstance(value, str) and value != value.encode("utf-8", "replace").decode()
+        if type(value) not in kinds or value in ("", [], {}) or is_broken:
+            expected = " or ".join(_TYPES[kind] for kind in kinds)
+            actual = "none" if value is None else f"{value!r:.80}"
+            raise _Unfit(f"{expected} under {name!r}", actual)
         return value
 
     def text(self, name: str) -> str:
         """Return a text that may be empty or missing."""
-        return str(self.get(name)).strip() if self._held.get(name) else ""
+        return str(self.get(name)).strip() if self._members.get(name) else ""
 
     def start(self, name: str) -> str:
         """Return an address as engines take it."""
@@ -325,29 +361,39 @@ class _Record:
 
 
 def _question(record: _Record, benchmark: str, split: str) -> LiveTask:
-    gaia = benchmark == "gaia-web"
-    truth = str(record.get("Final answer", str, int, float)) if gaia else ""
+    """Return the task of a record of WebVoyager or GAIA-web, which differ in the true answer."""
+    truth = ""
+    if benchmark == "gaia-web":
+        truth = str(record.get("Final answer", str, int, float))
     draft = Draft(0, record.get("ques"), record.start("web"), (), truth, (), ())
     name = f"{benchmark}/{record.get('id', str, int)}"
     return LiveTask(name, benchmark, split, draft, url=record.get("web"))
 
 
 def _mind2web(record: _Record, benchmark: str, split: str) -> LiveTask:
-    listed = [_Record(one) for one in record.get("evaluation", list)]
+    """Return the task of a record of Mind2Web-Live."""
+    node_records = [_Record(member) for member in record.get("evaluation", list)]
     url = record.text("web")
-    if not (start := url and record.start("web")):
-        first = _Record(listed[0].get("content", dict))
-        start = first.start("url").partition("/")[0] + "/"
-        scheme, found, _ = first.get("url").partition("://")
-        url = f"{scheme}://{start}" if found else start
+    start = record.start("web") if url else ""
+
+    # Upstream's records do not say where a task starts: it is the site of the first key node.
+    if not start:
+        content = _Record(node_records[0].get("content", dict))
+        start = content.start("url").partition("/")[0] + "/"
+        scheme, separator, _ = content.get("url").partition("://")
+        url = f"{scheme}://{start}" if separator else start
+
     draft = Draft(0, record.get("task"), start, (), "", (), ())
     name = f"{benchmark}/{record.get('index', int, str)}"
-    nodes, steps = tuple(map(_node, listed)), record.get("reference_task_length", int)
+    nodes = tuple(map(_node, node_records))
+    steps = record.get("reference_task_length", int)
     return LiveTask(name, benchmark, split, draft, nodes, steps, url)
 
 
 def _node(record: _Record) -> LiveNode:
-    kind, content = record.get("match_function_name"), _Record(record.get("content", dict))
+    """Return a key node; raise `_Unfit` for one of a kind that cannot be scored here."""
+    kind = record.get("match_function_name")
+    content = _Record(record.get("content", dict))
     if kind not in _KINDS:
         raise _Unfit(f"one of {', '.join(_KINDS)} under 'match_function_name'", f"{kind!r:.80}")
     reference = content.get("reference_answer")
@@ -386,11 +432,18 @@ def gaia_correct(answer: str, truth: str) -> bool:
         return _number(answer) == float(truth)
     if "," not in truth and ";" not in truth:
         return _squeezed(answer).translate(_PUNCTUATION) == _squeezed(truth).translate(_PUNCTUATION)
-    given, wanted = re.split("[,;]", answer), re.split("[,;]", truth)
-    return len(given) == len(wanted) and all(
-        _number(one) == float(other) if _is_number(other) else _squeezed(one) == _squeezed(other)
-        for one, other in zip(given, wanted, strict=True)
-    )
+
+    # A list is right only as a whole, in its order.
+    parts = re.split("[,;]", answer)
+    true_parts = re.split("[,;]", truth)
+    return len(parts) == len(true_parts) and all(map(_is_same_part, parts, true_parts))
+
+
+def _is_same_part(part: str, true_part: str) -> bool:
+    """Return whether a part of a list is the true one; punctuation counts here, as upstream."""
+    if _is_number(true_part):
+        return _number(part) == float(true_part)
+    return _squeezed(part) == _squeezed(true_part)
 
 
 def _is_number(text: str) -> bool:
@@ -402,6 +455,7 @@ def _is_number(text: str) -> bool:
 
 
 def _number(text: str) -> float:
+    """Return the number that an answer is; infinity, as upstream, where it is none."""
     text = text.translate(_NOT_DIGITS)
     return float(text) if _is_number(text) else math.inf
 
@@ -445,25 +499,41 @@ def key_node_report(
     Raises:
         OptionError: There is no episode, or one is of a task that is not in the file.
     """
-    rows = list[tuple[float, int, int, int]]()
-    for one in trajectories:
-        task = tasks.get(one.task)
+    episodes: list[_Episode] = []
+    for trajectory in trajectories:
+        task = tasks.get(trajectory.task)
         if task is None or not task.nodes:
             raise OptionError(
                 f"expected episodes of {len(tasks)} tasks with key nodes, found one of "
-                f"{one.task!r:.80}; read the file that was played"
+                f"{trajectory.task!r:.80}; read the file that was played"
             )
-        met = round(one.score * len(task.nodes), 2)
-        rows.append((met, len(task.nodes), len(one.steps), task.reference))
-    if not rows:
+        # Judges give hundredths; what dividing and multiplying adds to them is rounded away.
+        score = round(trajectory.score * len(task.nodes), 2)
+        episodes.append(_Episode(score, len(task.nodes), len(trajectory.steps), task.reference))
+    if not episodes:
         raise OptionError("expected episodes, found none; give those of benchmark='mind2web-live'")
+
     mean = statistics.fmean
     return KeyNodeReport(
-        sum(row[0] for row in rows) / sum(row[1] for row in rows),
-        mean(met / nodes for met, nodes, _, _ in rows),
-        mean(met == nodes for met, nodes, _, _ in rows),
-        mean(nodes - met == 1 for met, nodes, _, _ in rows),
-        mean(steps / met if met else 0.0 for met, _, steps, _ in rows),
-        mean(min(1.0, 1.2 * wanted / max(steps, 1)) for _, _, steps, wanted in rows),
-        len(rows),
+        completion=sum(episode.score for episode in episodes)
+        / sum(episode.nodes for episode in episodes),
+        step_score=mean(episode.score / episode.nodes for episode in episodes),
+        success=mean(episode.score == episode.nodes for episode in episodes),
+        near_success=mean(episode.nodes - episode.score == 1 for episode in episodes),
+        efficiency=mean(
+            episode.steps / episode.score if episode.score else 0.0 for episode in episodes
+        ),
+        length=mean(
+            min(1.0, 1.2 * episode.reference / max(episode.steps, 1)) for episode in episodes
+        ),
+        n=len(episodes),
     )
+
+
+class _Episode(NamedTuple):
+    """What a report needs to know of an episode."""
+
+    score: float  # the sum of those of its nodes
+    nodes: int
+    steps: int
+    reference: int  # the annotator's steps

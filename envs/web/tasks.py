@@ -49,28 +49,25 @@ class KeyNode(NamedTuple):
         """Return whether an action met this node: the address after it, and what it typed."""
         if self.kind == "element_value":
             return (plain(effect.control), plain(effect.value)) == (self.key, self.reference)
-        page, here = located(url)
+        page, place = located(url)
         if self.kind == "url_exactly":
             return page == self.where
-        return ("at", self.where) in here and ("query", self.key, self.reference) in here
+        return ("at", self.where) in place and ("query", self.key, self.reference) in place
 
     def met_by(self, state: State) -> bool:
         """Return whether a belief says that this node was met; what a page forgot is not known."""
-        for fact in state.facts:
-            if self.kind == "element_value":
-                known = (
-                    fact[0] == "value" and len(fact) == 5 and fact[3:] == (self.key, self.reference)
-                )
-            elif fact[0] != "title" or len(fact) != 3:
-                continue
-            elif self.kind == "url_exactly":
-                known = fact[1] == self.where
-            else:
-                where, _, query = fact[1].partition("?")
-                known = where == self.where and f"{self.key}={self.reference}" in query.split("&")
-            if known:
-                return True
-        return False
+        return any(self._is_said_by(fact) for fact in state.facts)
+
+    def _is_said_by(self, fact: Fact) -> bool:
+        """Return whether a fact says that this node was met; every page that was opened has a title."""
+        if self.kind == "element_value":
+            return fact[0] == "value" and len(fact) == 5 and fact[3:] == (self.key, self.reference)
+        if fact[0] != "title" or len(fact) != 3:
+            return False
+        if self.kind == "url_exactly":
+            return fact[1] == self.where
+        path, _, query = fact[1].partition("?")
+        return path == self.where and f"{self.key}={self.reference}" in query.split("&")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +94,8 @@ class Task:
 
     def answers(self, answer: str) -> bool:
         """Return whether an answer is right, or none is asked for."""
-        wanted = self.draft.answer
-        return not wanted or right(answer, wanted, self.draft.others)
+        true_answer = self.draft.answer
+        return not true_answer or right(answer, true_answer, self.draft.others)
 
     def meets(self, met: frozenset[int], url: str, effect: Effect) -> frozenset[int]:
         """Return the nodes met so far; each is met once and for all, in any order."""
@@ -123,86 +120,122 @@ def _words(text: str) -> list[str]:
     return [word for word in _WORDS.findall(plain(text)) if word not in _ARTICLES]
 
 
-def right(answer: str, wanted: str, others: Sequence[str] = ()) -> bool:
-    """Return whether an answer is the wanted one, alone or in a sentence that names no other.
+def right(answer: str, true_answer: str, others: Sequence[str] = ()) -> bool:
+    """Return whether an answer is the true one, alone or in a sentence that names no other.
 
     Example:
         >>> right("It is made of oak.", "oak", ("oak", "ash")), right("oak or ash", "oak", ("oak", "ash"))
         (True, False)
     """
-    given, golden = _words(answer), _words(wanted)
-    if given == golden:
+    words = _words(answer)
+    true_words = _words(true_answer)
+    if words == true_words:
         return True
-    if wanted == NOTHING or len(given) > _LONGEST_ANSWER or not _within(golden, given):
+    if true_answer == NOTHING or len(words) > _LONGEST_ANSWER or not _within(true_words, words):
         return False
-    rivals = [_words(one) for one in others]
-    return not any(
-        _within(one, given) for one in rivals if one != golden and not _within(one, golden)
-    )
+
+    # An answer that names several candidates guesses. One whose words are in the true answer's own
+    # ("oak" in "red oak") cannot be told from it.
+    for rival in map(_words, others):
+        is_other = rival != true_words and not _within(rival, true_words)
+        if is_other and _within(rival, words):
+            return False
+    return True
 
 
 def _within(part: Sequence[str], whole: Sequence[str]) -> bool:
+    """Return whether words stand in others side by side; no words stand nowhere."""
     size = len(part)
-    return (
-        any(whole[at : at + size] == part for at in range(len(whole) - size + 1)) if part else False
-    )
+    if not size:
+        return False
+    return any(whole[start : start + size] == part for start in range(len(whole) - size + 1))
 
 
 def _follow(task_id: str, split: str, draft: Draft, world: World) -> Task:
     """Play a draft's plan, and write what the task scores by what happened."""
-    twin, canon = Twin(), WebCanonicalizer()
+    twin = Twin()
+    canonicalizer = WebCanonicalizer()
     twin.open(world, draft.start)
-    urls, fresh, nodes, evidence = [twin.url], [0], list[KeyNode](), dict[str, set[Fact]]()
-    goal, used = plain(draft.goal), set[str]()
+    urls = [twin.url]
+    fresh = [0]
+    nodes: list[KeyNode] = []
+    evidence: dict[str, set[Fact]] = {}  # by address: a page seen again says it anew
+    goal = plain(draft.goal)
+    used_values: set[str] = set()
     for index, action in enumerate(draft.plan):
-        move, states, page = read_action(action), twin.states, twin.text().split("\n", 1)[0]
+        move = read_action(action)
         assert move is not None
+        states_before = twin.states
+        first_line = twin.text().split("\n", 1)[0]
         effect = twin.act(move)
         if effect.refused:
             raise TaskNotFound(
                 f"expected a draw that its expert can play, found {task_id!r}: {action} is refused "
                 f"({effect.refused}); env.unwrapped.tasks.ids lists those of the split"
             )
-        loaded = twin.text().split("\n", 1)[0] != page or twin.states is not states
-        nodes += _written(goal, used, twin.url if loaded else "", urls[-1], move, effect)
-        if twin.states is not states:
-            shown = canon.initial("", twin.text())
-            evidence[twin.url] = {
-                fact
-                for fact in shown.facts
-                if fact[0] == "shows"
-                and (
-                    fact[2] in ("heading", "statictext") or (fact[2] == "link" and fact[3] in goal)
-                )
-            }
+
+        # Where a site changed, what the page says then is evidence that it did: of lists of links only
+        # what the goal names, since others may be there anyway.
+        has_changed = twin.states is not states_before
+        is_loaded = has_changed or twin.text().split("\n", 1)[0] != first_line
+        nodes += _nodes_of_step(goal, used_values, twin.url if is_loaded else "", move, effect)
+        if has_changed:
+            facts = canonicalizer.initial("", twin.text()).facts
+            evidence[twin.url] = {fact for fact in facts if _is_evidence(fact, goal)}
         urls.append(twin.url)
-        fresh.append(index + 1 if loaded else fresh[-1])
-    for source in draft.sources or ((twin.url,) if draft.answer else ()):
+        fresh.append(index + 1 if is_loaded else fresh[-1])
+
+    # An answer counts only where the page was opened that it stands on: it may have been guessed.
+    sources = draft.sources
+    if draft.answer and not sources:
+        sources = (twin.url,)
+    for source in sources:
         nodes.append(KeyNode("url_exactly", located(source)[0], required=True))
+
     stop = str(Move("stop", text=draft.answer or "done"))
-    plan, facts = (*draft.plan, stop), frozenset[Fact]().union(*evidence.values())
-    written, changed = tuple(dict.fromkeys(nodes)), world.changed(twin.states)
     return Task(
-        task_id, split, world, draft, plan, tuple(urls), tuple(fresh), written, changed, facts
+        id=task_id,
+        split=split,
+        world=world,
+        draft=draft,
+        plan=(*draft.plan, stop),
+        urls=tuple(urls),
+        fresh=tuple(fresh),
+        nodes=tuple(dict.fromkeys(nodes)),
+        changed=world.changed(twin.states),
+        evidence=frozenset[Fact]().union(*evidence.values()),
     )
 
 
-def _written(
-    goal: str, used: set[str], url: str, before: str, move: Move, effect: Effect
+def _is_evidence(fact: Fact, goal: str) -> bool:
+    """Return whether a fact of a page says what was changed: a heading, a text, or a link of the goal."""
+    if fact[0] != "shows":
+        return False
+    return fact[2] in ("heading", "statictext") or (fact[2] == "link" and fact[3] in goal)
+
+
+def _nodes_of_step(
+    goal: str, used_values: set[str], url: str, move: Move, effect: Effect
 ) -> list[KeyNode]:
-    """Return the nodes of a step: what of the goal first stands in the address, or is typed."""
-    nodes = list[KeyNode]()
+    """Return the nodes of a step: what of the goal first stands in the address, or is typed.
+
+    `url` is the page that the step loaded, empty for none; `used_values` are those of earlier nodes.
+    """
+    nodes: list[KeyNode] = []
     value = plain(effect.value)
-    if value and value in goal and value not in used and not (move.verb == "type" and url):
-        used.add(value)
+
+    # Words that are typed and sent at once stand in the address, and are scored there.
+    is_sent = move.verb == "type" and url
+    if value and value in goal and value not in used_values and not is_sent:
+        used_values.add(value)
         nodes.append(KeyNode("element_value", "", plain(effect.control), value))
     if url:
-        where, _, query = url.partition("?")
+        path, _, query = url.partition("?")
         for key, text in parse_qsl(query):
-            said = plain(text)
-            if len(said) > 1 and said in goal and said not in used:
-                used.add(said)
-                nodes.append(KeyNode("url_included", plain(where), plain(key), said))
+            parameter = plain(text)
+            if len(parameter) > 1 and parameter in goal and parameter not in used_values:
+                used_values.add(parameter)
+                nodes.append(KeyNode("url_included", plain(path), plain(key), parameter))
     return nodes
 
 
@@ -218,12 +251,18 @@ def load(task_id: str) -> Task:
         TaskNotFound: The id is of no split, instance, template or draw, or the draw does not fit.
     """
     split, instance, template, number = (*task_id.removeprefix(_PREFIX).split("/"), "", "", "")[:4]
-    seed, draw = (int(part) if part.isdecimal() else -1 for part in (instance, number))
-    known = seed in INSTANCES.get(split, ()) and template in template_names() and draw < _MOST_DRAWS
-    if known and task_id == _id(split, seed, template, draw):
+    seed = int(instance) if instance.isdecimal() else -1
+    draw = int(number) if number.isdecimal() else -1
+    exists = (
+        seed in INSTANCES.get(split, ()) and template in template_names() and draw < _MOST_DRAWS
+    )
+
+    # Written back, so that a task has one id: "07" is no draw.
+    if exists and task_id == _id(split, seed, template, draw):
         world = world_of(seed)
-        if (found := draft(template, world, draw)) is not None:
-            return _follow(task_id, split, found, world)
+        draft_of_task = draft(template, world, draw)
+        if draft_of_task is not None:
+            return _follow(task_id, split, draft_of_task, world)
     raise TaskNotFound(
         f"expected a task such as 'generated/test/20/shop-detail/0', found {task_id!r:.80}; "
         "env.unwrapped.tasks.ids lists those of the split"
@@ -242,17 +281,18 @@ def panel_of(split: str, level: int | None = None, sites: tuple[str, ...] = ()) 
         (248, 'generated/test/20/forum-date/1')
     """
     check_choice("the web's split", split, SPLITS)
-    most = 3 if level is None else level
-    check_number("level", most, 1, 3)
-    written, draws = packaged(__package__, "templates"), packaged(__package__, "panels")
-    start = {template: template.partition("-")[0] for template in written}
+    highest_level = 3 if level is None else level
+    check_number("level", highest_level, 1, 3)
+    templates = packaged(__package__, "templates")
+    site_of = {template: template.partition("-")[0] for template in templates}
     for site in sites:
-        check_choice("the web's site", site, tuple(dict.fromkeys(start.values())))
-    ids = (
-        _id(split, seed, template, draw)
-        for template, found in draws.items()
-        if written[template]["level"] <= most and start[template] in (sites or start.values())
-        for seed in INSTANCES[split]
-        for draw in found[str(seed)]
-    )
+        check_choice("the web's site", site, tuple(dict.fromkeys(site_of.values())))
+
+    ids = []
+    for template, draws_of_seeds in packaged(__package__, "panels").items():
+        fits = templates[template]["level"] <= highest_level
+        if not fits or (sites and site_of[template] not in sites):
+            continue
+        for seed in INSTANCES[split]:
+            ids += [_id(split, seed, template, draw) for draw in draws_of_seeds[str(seed)]]
     return Panel.of(ids, split, SPLITS)

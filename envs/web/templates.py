@@ -41,60 +41,73 @@ def template_names() -> tuple[str, ...]:
 
 def draft(name: str, world: World, number: int) -> Draft | None:
     """Return a draw of a template on an instance; None where what was drawn does not fit."""
-    written = packaged("comap.envs.web", "templates")[name]
+    template = packaged("comap.envs.web", "templates")[name]
     slots = Slots(world, Draws("web", world.common.seed, name, number))
-    filled: Filling = getattr(slots, name.replace("-", "_"))()
-    if filled is None:
+    filling: Filling = getattr(slots, name.replace("-", "_"))()
+    if filling is None:
         return None
     return Draft(
-        written["level"],
-        written["goal"].format_map(filled),
-        written["start"],
-        tuple(step.format_map(filled) for step in written["plan"]),
-        written.get("answer", "").format_map(filled),
-        tuple(source.format_map(filled) for source in written.get("sources", ())),
+        template["level"],
+        template["goal"].format_map(filling),
+        template["start"],
+        tuple(step.format_map(filling) for step in template["plan"]),
+        template.get("answer", "").format_map(filling),
+        tuple(source.format_map(filling) for source in template.get("sources", ())),
         tuple(slots.others),
     )
 
 
 class Slots:
-    """Draws what stands in a template's slots: one method for each template."""
+    """Draws what stands in a template's slots: one method for each template.
+
+    The order of the draws in a method is part of its tasks: another one would make others of all ids.
+    """
 
     def __init__(self, world: World, draws: Draws):
-        self.world, self.draws, self.words = world, draws, words()
+        self.world = world
+        self.draws = draws
+        self.words = words()
         self.others: list[str] = []
 
     def shop_detail(self) -> Filling:
         product = self.draws.pick(self.world.shop.products)
-        asked = self.draws.pick(("material", "color", "brand"))
-        materials = [one for goods in self.words["goods"].values() for one in goods["materials"]]
-        known = {
-            "material": materials,
-            "color": self.words["colors"],
-            "brand": self.words["brands"],
+        attribute = self.draws.pick(("material", "color", "brand"))
+        if attribute == "material":
+            for goods in self.words["goods"].values():
+                self.others += goods["materials"]
+        elif attribute == "color":
+            self.others = self.words["colors"]
+        else:
+            self.others = self.words["brands"]
+        return {
+            "asked": attribute,
+            "product": product.name,
+            "value": getattr(product, attribute),
         }
-        self.others = known[asked]
-        return {"asked": asked, "product": product.name, "value": getattr(product, asked)}
 
     def shop_status(self) -> Filling:
-        name, order = self.draws.pick(self.world.shop.start.orders)
-        return {"order": str(name), "status": order.status}
+        number, order = self.draws.pick(self.world.shop.start.orders)
+        return {"order": str(number), "status": order.status}
 
     def shop_cheapest(self) -> Filling:
-        asked = {
+        filters = {
             "category": self.draws.pick(tuple(self.words["goods"])),
             "rating": self.draws.pick(("3", "4", "4.5")),
         }
-        best, *rest = self.world.shop.found(asked | {"sort": "price"})
+        cheapest, *rest = self.world.shop.found(filters | {"sort": "price"})
         self.others = self.words["brands"]
-        if rest and rest[0].price == best.price:
-            return None
-        return asked | {"product": best.name, "brand": best.brand}
+        if rest and rest[0].price == cheapest.price:
+            return None  # either would be right
+        return filters | {"product": cheapest.name, "brand": cheapest.brand}
 
     def shop_cart(self) -> Filling:
-        one, other = self.draws.some(self.world.shop.products, 2)
-        sizes = {"size": self.draws.pick(SIZES[1:]), "size2": self.draws.pick(SIZES[1:])}
-        return {"product": one.name, "other": other.name, **sizes}
+        first, second = self.draws.some(self.world.shop.products, 2)
+        return {
+            "product": first.name,
+            "other": second.name,
+            "size": self.draws.pick(SIZES[1:]),  # the first size is chosen already
+            "size2": self.draws.pick(SIZES[1:]),
+        }
 
     def shop_order(self) -> Filling:
         return {
@@ -111,8 +124,9 @@ class Slots:
         return None if self.world.shop.found({"q": name}) else {"product": name}
 
     def _article(self, kind: str = "") -> Article:
+        """Return an article of a kind, or of any."""
         articles = self.world.wiki.articles.values()
-        return self.draws.pick([one for one in articles if kind in ("", one.kind)])
+        return self.draws.pick([article for article in articles if kind in ("", article.kind)])
 
     def wiki_fact(self) -> Filling:
         article = self._article()
@@ -120,25 +134,34 @@ class Slots:
         return {"article": article.title, "label": label, "value": value}
 
     def wiki_chain(self) -> Filling:
-        company, articles = self._article("company"), self.world.wiki.articles
+        company = self._article("company")
+        articles = self.world.wiki.articles
         founder = articles[company.links["Founder"]]
         town = articles[founder.links["Birthplace"]]
-        found = {"company": company.title, "founder": founder.title, "town": town.title}
-        return found | {"year": town.facts["First mentioned"]}
+        return {
+            "company": company.title,
+            "founder": founder.title,
+            "town": town.title,
+            "year": town.facts["First mentioned"],
+        }
 
     def wiki_compare(self) -> Filling:
-        one, other = self.draws.some(self.world.common.towns, 2)
-        self.others, articles = [one, other], self.world.wiki.articles
-        most = max(one, other, key=lambda town: int(articles[town].facts["Inhabitants"]))
-        return {"one": one, "other": other, "most": most}
+        towns = self.draws.some(self.world.common.towns, 2)
+        self.others = list(towns)
+        articles = self.world.wiki.articles
+        largest = max(towns, key=lambda town: int(articles[town].facts["Inhabitants"]))
+        return {"one": towns[0], "other": towns[1], "most": largest}
 
     def wiki_reverse(self) -> Filling:
-        person, wiki = self._article("person").title, self.world.wiki
-        found = [one for one in wiki.linked[person] if wiki.articles[one].kind == "company"]
-        if len(found) != 1:
+        person = self._article("person").title
+        wiki = self.world.wiki
+        companies = [
+            title for title in wiki.linked[person] if wiki.articles[title].kind == "company"
+        ]
+        if len(companies) != 1:
             return None
-        year = wiki.articles[found[0]].facts["Founded"]
-        return {"person": person, "company": found[0], "year": year}
+        year = wiki.articles[companies[0]].facts["Founded"]
+        return {"person": person, "company": companies[0], "year": year}
 
     def wiki_missing(self) -> Filling:
         return {"person": self.draws.pick(self.world.common.people)}  # they have mail, no article
@@ -151,10 +174,16 @@ class Slots:
     forum_vote = forum_date
 
     def forum_member(self) -> Filling:
-        board, forum = self.draws.pick(self.words["boards"]), self.world.forum
+        board = self.draws.pick(self.words["boards"])
+        forum = self.world.forum
         newest = forum.board(forum.start, board, "newest")[0]
-        year = str(forum.member(newest.author)[0])
-        return {"board": board, "thread": newest.title, "author": newest.author, "year": year}
+        year, _ = forum.member(newest.author)
+        return {
+            "board": board,
+            "thread": newest.title,
+            "author": newest.author,
+            "year": str(year),
+        }
 
     def forum_reply(self) -> Filling:
         thread = self.draws.pick(self.world.forum.threads)
@@ -162,33 +191,42 @@ class Slots:
         return {"board": thread.board, "thread": thread.title, "text": text}
 
     def forum_post(self) -> Filling:
-        title, text = (
-            self.draws.pick(self.words["subjects"]),
-            self.draws.pick(self.words["openings"]),
-        )
+        title = self.draws.pick(self.words["subjects"])
+        text = self.draws.pick(self.words["openings"])
         return {"board": self.draws.pick(self.words["boards"]), "title": title, "text": text}
 
     def stay_book(self) -> Filling:
-        place, nights = self.draws.pick(self.world.stay.places), self.draws.pick(NIGHTS[1:])
-        day, guests = self.draws.integer(3, 90), self.draws.integer(2, place.guests)
-        found = self._booking(place.name, place.town, day, nights) | {"guests": str(guests)}
-        return found if self.world.stay.is_free(place, day, int(nights)) else None
+        place = self.draws.pick(self.world.stay.places)
+        nights = self.draws.pick(NIGHTS[1:])
+        day = self.draws.integer(3, 90)
+        guests = self.draws.integer(2, place.guests)
+        booking = self._booking(place.name, place.town, day, nights)
+        if not self.world.stay.is_free(place, day, int(nights)):
+            return None
+        return booking | {"guests": str(guests)}
 
     def stay_soldout(self) -> Filling:
-        place, nights = self.draws.pick(self.world.stay.places), self.draws.pick(NIGHTS[1:])
-        return self._booking(place.name, place.town, self.draws.pick(sorted(place.taken)), nights)
+        place = self.draws.pick(self.world.stay.places)
+        nights = self.draws.pick(NIGHTS[1:])
+        day = self.draws.pick(sorted(place.taken))  # the first night alone is enough
+        return self._booking(place.name, place.town, day, nights)
 
     def _booking(self, place: str, town: str, day: int, nights: str) -> dict[str, str]:
-        name, date = self.draws.pick(self.world.common.people), self.world.common.day(day)
-        return {"place": place, "town": town, "day": date, "nights": nights, "name": name}
+        return {
+            "place": place,
+            "town": town,
+            "day": self.world.common.day(day),
+            "nights": nights,
+            "name": self.draws.pick(self.world.common.people),
+        }
 
     def stay_cheapest(self) -> Filling:
         amenity = self.draws.pick(self.words["amenities"])
-        best, second, *_ = self.world.stay.found({amenity: "yes", "sort": "price"})
+        cheapest, second, *_ = self.world.stay.found({amenity: "yes", "sort": "price"})
         self.others = self.world.common.people
-        if best.price == second.price:
-            return None
-        return {"amenity": amenity, "place": best.name, "host": best.host}
+        if cheapest.price == second.price:
+            return None  # either would be right
+        return {"amenity": amenity, "place": cheapest.name, "host": cheapest.host}
 
     def stay_cancel(self) -> Filling:
         stay = self.world.stay
@@ -198,18 +236,27 @@ class Slots:
 
     def map_time(self) -> Filling:
         start, end = self.draws.some(self.world.map.spots, 2)
-        by = self.draws.pick(("foot", "bicycle"))
-        time = duration(distance(start, end), by)
-        return {"start": start.name, "end": end.name, "by": by, "time": time}
+        vehicle = self.draws.pick(("foot", "bicycle"))
+        time = duration(distance(start, end), vehicle)
+        return {"start": start.name, "end": end.name, "by": vehicle, "time": time}
 
     def map_nearest(self) -> Filling:
-        kind, town = self.draws.pick(self.words["kinds"]), self.draws.pick(self.world.common.towns)
+        kind = self.draws.pick(self.words["kinds"])
+        town = self.draws.pick(self.world.common.towns)
         hour = self.draws.pick(("12", "18"))
-        found = self.world.map.found({"q": kind, "near": town, "open": hour})
-        if len(found) < 2 or found[0][0] == found[1][0]:
+        hits = self.world.map.found({"q": kind, "near": town, "open": hour})
+        if len(hits) < 2:
             return None
-        asked, nearest = {"kind": kind, "town": town, "hour": hour}, found[0][1]
-        return asked | {"place": nearest.name, "phone": nearest.phone}
+        (length, nearest), (second_length, _) = hits[:2]
+        if length == second_length:
+            return None  # either would be right
+        return {
+            "kind": kind,
+            "town": town,
+            "hour": hour,
+            "place": nearest.name,
+            "phone": nearest.phone,
+        }
 
     def map_save(self) -> Filling:
         place = self.draws.pick(self.world.map.spots).name
@@ -220,9 +267,15 @@ class Slots:
         return {"kind": kind, "town": self.draws.pick(self.world.common.towns)}
 
     def _message(self, kind: str) -> dict[str, str]:
-        message = self.draws.pick([one for one in self.world.mail.messages if one.kind == kind])
-        about = {"id": str(message.id), "sender": message.sender, "subject": message.subject}
-        return about | message.facts
+        """Return what a template may say of a message of a kind, with what the message says itself."""
+        messages = [message for message in self.world.mail.messages if message.kind == kind]
+        message = self.draws.pick(messages)
+        return {
+            "id": str(message.id),
+            "sender": message.sender,
+            "subject": message.subject,
+            **message.facts,
+        }
 
     def mail_code(self) -> Filling:
         return self._message("code")
@@ -240,15 +293,24 @@ class Slots:
         return self._message("address") | {"product": product}
 
     def home_book(self) -> Filling:
-        found, stay = self._message("plan"), self.world.stay
+        plan = self._message("plan")
         nights = self.draws.pick(NIGHTS[1:])
-        place = next(one for one in stay.places if one.name == found["Place"])
-        day = self.world.common.offset(found["Check-in"])
-        return found | {"nights": nights} if stay.is_free(place, day, int(nights)) else None
+        stay = self.world.stay
+        place = next(place for place in stay.places if place.name == plan["Place"])
+        day = self.world.common.offset(plan["Check-in"])
+        return plan | {"nights": nights} if stay.is_free(place, day, int(nights)) else None
 
     def home_route(self) -> Filling:
-        person, spots = self._article("person"), self.world.map.by_name
-        start, end = person.links["Birthplace"], self.draws.pick(self.world.common.towns)
+        person = self._article("person")
+        start = person.links["Birthplace"]
+        end = self.draws.pick(self.world.common.towns)
+        if start == end:
+            return None
+        spots = self.world.map.by_name
         length = distance(spots[start.lower()], spots[end.lower()])
-        found = {"person": person.title, "start": start, "end": end, "length": f"{length:.1f} km"}
-        return found if start != end else None
+        return {
+            "person": person.title,
+            "start": start,
+            "end": end,
+            "length": f"{length:.1f} km",
+        }
