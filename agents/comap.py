@@ -391,7 +391,7 @@ class LookAhead(NamedTuple):
 
 
 def step_notes(
-    draft: Draft, path: GatePath, shown: str, future: str = "", reply: Reflected | None = None
+    draft: Draft, path: GatePath, shown_reply: str, future: str = "", reply: Reflected | None = None
 ) -> dict[str, Any]:
     """Return the notes of a step, before the gate has said anything; all have the same keys."""
     reflection = Reflection() if reply is None else reply.reflection
@@ -413,7 +413,7 @@ def step_notes(
         "gate": False,
         "gate_parts": None,
         "exec_action": draft.action,
-        "shown": shown,
+        "shown": shown_reply,
     }
 
 
@@ -426,7 +426,7 @@ ConfidenceSource: TypeAlias = Literal["auto", "token_geo_mean", "min_token", "pr
 form of the reply (CoMap, section 3.2)."""
 
 _UNKNOWN = "Unknown."
-_STATED = "\nRevise Probability: <a number from 0 to 1>"
+_PROBABILITY_LINE = "\nRevise Probability: <a number from 0 to 1>"
 _DIGITS = 6
 _DRAFT_SHARES = (8, 16, 32)
 """A draft gets one in so many of a prompt's tokens, a future two: the first number that leaves room."""
@@ -613,21 +613,27 @@ class CoMapAgent:
         p = yield from self._early_probability(messages)
         is_closed = p is not None and p <= config.tau_p and config.action_gate
         if config.reflect_when_closed or not is_closed:
-            is_free = config.decoding == "free" or not view.admissible_actions
-            reflection = yield from (_written if is_free else _chosen)(view, config, messages)
+            if config.decoding == "free" or not view.admissible_actions:
+                reflection = yield from _written(view, config, messages)
+            else:
+                reflection = yield from _chosen(view, config, messages)
             p, q = yield from weigh(config, messages, reflection, p)
 
         verdict = self._verdict(view, draft, reflection, p, q)
         action: str = verdict["exec_action"]
 
         # What later prompts show of this step: its last thought and the action that was taken.
-        analysis = reflection.reflection.text if reflection is not None else None
+        analysis = None
+        if reflection is not None:
+            analysis = reflection.reflection.text
         thought = first_line(analysis or draft.thought or "")
-        shown = f"Thought: {thought}\nAction: {action}" if thought else f"Action: {action}"
-        replies[view.step] = shown
+        shown_reply = f"Action: {action}"
+        if thought:
+            shown_reply = f"Thought: {thought}\n{shown_reply}"
+        replies[view.step] = shown_reply
 
         path = GatePath.REFLECTION_SKIPPED if reflection is None else GatePath.REFLECTED
-        notes = step_notes(draft, path, shown, ahead.text, reflection)
+        notes = step_notes(draft, path, shown_reply, ahead.text, reflection)
         prediction = ahead.imagined if action == draft.action else None  # it is of the draft
         return Decision(action, prediction, {**notes, **ahead.notes, **verdict})
 
@@ -643,10 +649,17 @@ class CoMapAgent:
     ) -> tuple[Message, ...]:
         """Return the conversation that asks for a reflection, for acting and for training."""
         config = self.config
-        stated = config.p_source == "verbal"
         reply_tokens = config.reflect_tokens + config.final_tokens
-        if config.prompts == "standard" and stated:
-            reply_tokens += PROBABILITY_ROOM
+
+        # The form's last line states the probability (CoMap, Figure 10). Where p comes from elsewhere
+        # it is not asked for: the model would write what nobody reads.
+        line_count = "three"
+        probability_line = ""
+        if config.p_source == "verbal":
+            line_count = "four"
+            probability_line = _PROBABILITY_LINE
+            if config.prompts == "standard":
+                reply_tokens += PROBABILITY_ROOM
 
         # Where draft and future leave no room for the rest of the prompt, they are cut further.
         for share in _DRAFT_SHARES:
@@ -657,8 +670,8 @@ class CoMapAgent:
                 "reflect",
                 reply_tokens,
                 replies,
-                number="four" if stated else "three",
-                probability=_STATED if stated else "",
+                number=line_count,
+                probability=probability_line,
                 draft=cut_text(draft.shown, room, view.count_tokens),
                 action=cut_text(draft.action, room, view.count_tokens),
                 future=cut_text(future.strip() or _UNKNOWN, 2 * room, view.count_tokens),
@@ -691,15 +704,18 @@ class CoMapAgent:
         that cannot be read, wants no other. A head and the verbalizer say by themselves how probable a
         revision is.
         """
-        decides = self.config.p_source == "verbal"
-        return None if decides and reflection.decision != "REVISE" else reflection.action
+        if self.config.p_source == "verbal" and reflection.decision != "REVISE":
+            return None
+        return reflection.action
 
     def _verdict(
         self, view: View, draft: Draft, reply: Reflected | None, p: float | None, q: float | None
     ) -> dict[str, Any]:
         """Return which action is taken and what each part of the gate says, as notes."""
         config = self.config
-        revised = None if reply is None else self._revised(reply.reflection)
+        revised = None
+        if reply is not None:
+            revised = self._revised(reply.reflection)
 
         # Another wording of the draft is no other action: Canon(a_ref) != Canon(a_draft).
         is_same = True

@@ -84,12 +84,12 @@ def _recent(view: View, config: PaWConfig, form: ReplyForm) -> list[str]:
 
     In search QA a line has an action and what the search found; an action of absurd length is cut.
     """
-    taken = len(view.history) - 1
+    steps_taken = len(view.history) - 1
     searches = form.kind == "search"
     turns = config.memory_turns if searches else config.history_turns
-    first = 1 if turns is None else max(taken - turns, 0) + 1
+    first = 1 if turns is None else max(steps_taken - turns, 0) + 1
     lines = []
-    for step in range(first, taken + 1):
+    for step in range(first, steps_taken + 1):
         action = view.history[step].action or ""
         action = cut_text(action, config.max_length // 8, view.count_tokens)
         if searches:
@@ -179,11 +179,8 @@ class Conversation:
 
         # Memory lasts through all trials of a task: only a conversation that asks for this very step
         # goes on.
-        goes_on = isinstance(earlier, cls) and (earlier.step, earlier.trial) == (
-            view.step,
-            view.trial,
-        )
-        if not goes_on:
+        moment = (view.step, view.trial)
+        if not isinstance(earlier, cls) or (earlier.step, earlier.trial) != moment:
             first = converse if config.prompts == "brief" else tagged_prompt
             return cls(first(view, config), step=view.step, trial=view.trial)
 

@@ -66,13 +66,15 @@ def descend(root: Node, weight: float, depth: int) -> list[Node]:
     path: list[Node] = []
     node = root
     while len(path) < depth and node.end is None and node.children:
+        children = node.children
+        visits = node.visits
+
         # UCT is infinite for all children without a visit: among those the hint decides.
-        unvisited = [child for child in node.children if child.visits == 0]
+        unvisited = [child for child in children if child.visits == 0]
         if unvisited:
             node = most_promising(unvisited)
         else:
-            visits = node.visits
-            node = max(node.children, key=lambda child: uct(visits, child, weight))
+            node = max(children, key=lambda child: uct(visits, child, weight))
         path.append(node)
     return path
 

@@ -161,22 +161,23 @@ class WebEvolverAgent:
     ) -> Generator[Request, Reply, list[Draft]]:
         """Return different drafts, the first among them; fewer where the model repeats itself."""
         drafts = [first]
-        seen = {canonical_action(view.env_id, first.action)}
+        plain_actions = {canonical_action(view.env_id, first.action)}
         for number in range(2, self.config.candidates + 1):
-            draft = yield from self._other(view, drafts, seen, replies, f"candidate {number}")
+            purpose = f"candidate {number}"
+            draft = yield from self._other(view, drafts, plain_actions, replies, purpose)
             if draft is None:
                 break
             plain = canonical_action(view.env_id, draft.action)
-            if draft.parsed and plain not in seen:
+            if draft.parsed and plain not in plain_actions:
                 drafts.append(draft)
-                seen.add(plain)
+                plain_actions.add(plain)
         return drafts
 
     def _other(
         self,
         view: View,
         drafts: Sequence[Draft],
-        seen: set[str],
+        plain_actions: set[str],
         replies: dict[int, str],
         purpose: str,
     ) -> Generator[Request, Reply, Draft | None]:
@@ -197,7 +198,7 @@ class WebEvolverAgent:
         # Here a model cannot say the same again: what it chose before is no longer among the choices.
         actions = []
         for text in view.admissible_actions:
-            if canonical_action(view.env_id, text) not in seen:
+            if canonical_action(view.env_id, text) not in plain_actions:
                 actions.append(text)
         if not actions:
             return None
