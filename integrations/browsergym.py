@@ -25,7 +25,8 @@ _NODE = re.compile(
     rf"(\t*)(?:\[(\w+)\] )?(\w+)(?: ({_QUOTED}))?(?: value=({_QUOTED}|[-\w.]+))?((?:, .*)?)"
 )
 _ATTRIBUTE = re.compile(rf", (\w+)(?:=({_QUOTED}|[-\w.]+))?")
-_SHOWN = ("checked", "selected", "expanded", "pressed", "disabled", "required")
+_PROPERTIES = ("checked", "selected", "expanded", "pressed", "disabled", "required")
+# Roles of lines that comap's pages leave out: they say nothing that the lines within them do not.
 _SILENT = {"generic", "none", "list", "listitem", "paragraph", "form", "MenuListPopup"}
 _SILENT |= {"InlineTextBox", "ListMarker", "LabelText"}
 _UNREADABLE = (AttributeError, LookupError, SyntaxError, TypeError, ValueError)
@@ -35,9 +36,9 @@ _CALLS: Mapping[str, tuple[str, ...]] = {  # our action, and the names of the ar
     "report_infeasible": ("stop [N/A]", "reason"),
     "click": ("click [{bid}]", "bid", "button", "modifiers"),
     "fill": ("type [{bid}] [{value}] [0]", "bid", "value", "enable_autocomplete_menu"),
-    "press": ("type [{bid}] [{held}] [1]", "bid", "key_comb"),
+    "press": ("type [{bid}] [{present_value}] [1]", "bid", "key_comb"),
     "select_option": ("select [{bid}] [{options}]", "bid", "options"),
-    "scroll": ("scroll [{way}]", "delta_x", "delta_y"),
+    "scroll": ("scroll [{direction}]", "delta_x", "delta_y"),
     "goto": ("goto [{url}]", "url"),
     "go_back": ("goback",),
 }
@@ -58,23 +59,38 @@ def from_browsergym(action: str, page: str = "") -> str:
         "such as '12', and there are one option, plain clicks and the key Enter"
     )
     try:
+        # BrowserGym runs an action as Python; here it is only parsed, and its arguments are literals.
         call: Any = ast.parse(action.strip()[:20_000], mode="eval").body
-        written, *names = _CALLS[call.func.id]
-        given = {names[index]: ast.literal_eval(one) for index, one in enumerate(call.args)}
-        given |= {one.arg: ast.literal_eval(one.value) for one in call.keywords}
+        template, *names = _CALLS[call.func.id]
+        arguments = {names[index]: ast.literal_eval(node) for index, node in enumerate(call.args)}
+        arguments |= {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
     except (*_UNREADABLE, RecursionError, MemoryError) as error:
         raise OptionError(wrong) from error
-    bid, options = given.get("bid", ""), given.get("options", "")
-    options = options[0] if isinstance(options, list) and len(options) == 1 else options
-    fits = given.keys() <= set(names) and isinstance(bid, str) and isinstance(options, str)
-    rest = given.get("button", "left"), given.get("modifiers") or [], given.get("key_comb", "Enter")
-    if not fits or ("bid" in names) != bid.isdecimal() or rest != ("left", [], "Enter"):
+
+    bid = arguments.get("bid", "")
+    options = arguments.get("options", "")
+    if isinstance(options, list) and len(options) == 1:
+        options = options[0]
+    are_texts = isinstance(bid, str) and isinstance(options, str)
+    if not are_texts or not arguments.keys() <= set(names):
         raise OptionError(wrong)
+
+    # Other buttons, keys and modifiers have no action of comap's.
+    is_plain = (
+        arguments.get("button", "left") == "left"
+        and (arguments.get("modifiers") or []) == []
+        and arguments.get("key_comb", "Enter") == "Enter"
+    )
+    if not is_plain or ("bid" in names) != bid.isdecimal():
+        raise OptionError(wrong)
+
+    # comap types and presses Enter in one action: a bare Enter types what the field has.
     line, _ = line_of(page, Target(int(bid[:6] or 0)))
-    known = {**dict.fromkeys(names, ""), **given, "options": options}
-    known["held"] = line.properties.get("value", "") if line else ""
-    known["way"] = "up" if str(given.get("delta_y", "")).startswith("-") else "down"
-    return written.format_map(known)
+    values = {**dict.fromkeys(names, ""), **arguments, "options": options}
+    values["present_value"] = line.properties.get("value", "") if line else ""
+    scrolls_up = str(arguments.get("delta_y", "")).startswith("-")
+    values["direction"] = "up" if scrolls_up else "down"
+    return template.format_map(values)
 
 
 def to_browsergym(action: str, page: str, bids: Sequence[str], start: str = "") -> str:
@@ -96,20 +112,29 @@ def to_browsergym(action: str, page: str, bids: Sequence[str], start: str = "") 
     move = read_action(action)
     if move is None:
         raise OptionError(f"expected an action of comap's Web environment, found {action!r:.80}")
-    text, number = move.text, move.target.number or line_of(page, move.target)[1]
+
+    text = move.text
+    number = move.target.number or line_of(page, move.target)[1]
     bid = bids[number - 1] if 0 < number <= len(bids) else ""
     if move.target != Target() and not bid:
         raise OptionError(f"expected a line of the page that has a bid, found {move.target}")
+
+    typing = f"fill({bid!r}, {text!r})"
+    if move.enter:
+        typing += f"\npress({bid!r}, 'Enter')"
+    distance = -720 if text == "up" else 720  # BrowserGym's window is 720 high
+    address = text if "://" in text else f"http://{text}"
+    answer = "report_infeasible" if plain(text) == "n/a" else "send_msg_to_user"
     return {
         "click": f"click({bid!r})",
-        "type": f"fill({bid!r}, {text!r})" + f"\npress({bid!r}, 'Enter')" * move.enter,
+        "type": typing,
         "select": f"select_option({bid!r}, {text!r})",
-        "scroll": f"scroll(0, {'-' * (text == 'up')}720)",
+        "scroll": f"scroll(0, {distance})",
         "wait": "noop()",
         "goback": "go_back()",
         "restart": f"goto({start!r})",
-        "goto": f"goto({text if '://' in text else f'http://{text}'!r})",
-        "stop": f"{'report_infeasible' if plain(text) == 'n/a' else 'send_msg_to_user'}({text!r})",
+        "goto": f"goto({address!r})",
+        "stop": f"{answer}({text!r})",
     }[move.verb]
 
 
@@ -123,30 +148,42 @@ def from_axtree(tree: str, url: str = "") -> tuple[str, tuple[str, ...]]:
         [1] RootWebArea 'Shop'
           [2] link 'Cart' ('', 'a5')
     """
-    lines, bids = [FIRST + url.partition("://")[2]], list[str]()
-    above: list[tuple[int, str]] = []  # depth and value of the lines around
-    for found in filter(None, map(_NODE.fullmatch, tree.split("\n"))):
-        tabs, bid, role, name, value, rest = found.groups(default="")
-        name, value = _word(name), _word(value)
-        while above and above[-1][0] >= len(tabs):
-            above.pop()
-        if role in _SILENT or (role == "StaticText" and above and name == above[-1][1]):
-            continue  # what is typed into a field is its value
-        held = {key: _word(said or "True") for key, said in _ATTRIBUTE.findall(rest)}
-        shown = "".join(f" {key}: {held[key]}" for key in _SHOWN if key in held)
+    lines = [FIRST + url.partition("://")[2]]
+    bids: list[str] = []
+    enclosing: list[tuple[int, str]] = []  # depth and value of the lines around
+    for node in filter(None, map(_NODE.fullmatch, tree.split("\n"))):
+        tabs, bid, role, name, value, rest = node.groups(default="")
+        name = _word(name)
+        value = _word(value)
+        while enclosing and enclosing[-1][0] >= len(tabs):
+            enclosing.pop()
+
+        # What is typed into a field is its value, and need not be a line too.
+        repeats_value = role == "StaticText" and enclosing and name == enclosing[-1][1]
+        if role in _SILENT or repeats_value:
+            continue
+
+        attributes = {key: _word(literal or "True") for key, literal in _ATTRIBUTE.findall(rest)}
+        properties = [f" {key}: {attributes[key]}" for key in _PROPERTIES if key in attributes]
+        if value:
+            properties.insert(0, f" value: {quoted(value)}")
         bids.append(bid)
-        shown = f" value: {quoted(value)}{shown}" if value else shown
-        lines.append(f"{len(above) * chr(9)}[{len(bids)}] {role} {quoted(name)}{shown}")
-        above.append((len(tabs), value))
+
+        # Depth counts the lines that are left, not BrowserGym's.
+        indent = "\t" * len(enclosing)
+        lines.append(f"{indent}[{len(bids)}] {role} {quoted(name)}{''.join(properties)}")
+        enclosing.append((len(tabs), value))
     return "\n".join(lines), tuple(bids)
 
 
-def _word(said: str) -> str:
+def _word(literal: str) -> str:
     """Return a literal of BrowserGym's text as comap writes it."""
+    if literal in ("True", "False"):
+        return literal.lower()
     try:
-        return said.lower() if said in ("True", "False") else str(ast.literal_eval(said or "''"))
+        return str(ast.literal_eval(literal or "''"))
     except (SyntaxError, ValueError):  # no literal of Python: some other program's text
-        return said.strip("'\"")
+        return literal.strip("'\"")
 
 
 def to_axtree(page: str) -> str:
@@ -156,15 +193,31 @@ def to_axtree(page: str) -> str:
         >>> to_axtree("URL a.test/\n[1] textbox 'City' value: 'Bonn'\n[2] checkbox 'Gift' checked: true")
         "[1] textbox 'City' value='Bonn'\n[2] checkbox 'Gift', checked='true'"
     """
-    shown, lines = read_page(page), list[str]()
-    for number, (depth, role, name, held) in enumerate(shown.lines if shown else (), 1):
+    page_text = read_page(page)
+    if page_text is None:
+        return ""
+
+    lines = []
+    for number, (depth, role, name, properties) in enumerate(page_text.lines, 1):
+        # BrowserGym gives no bids to mere text: nothing can be done with it.
         bid = "" if role == "StaticText" else f"[{number}] "
-        said = f" value={held['value']!r}" if "value" in held else ""
-        for key in filter(held.__contains__, _SHOWN):
-            word = repr(held[key]) if key in ("checked", "pressed") else held[key].title()
-            said += f", {key}" if key == "required" else f", {key}={word}"
-        lines.append(f"{depth * chr(9)}{bid}{role} {name!r}{said}")
+        attributes = ""
+        if "value" in properties:
+            attributes = f" value={properties['value']!r}"
+        for key in filter(properties.__contains__, _PROPERTIES):
+            attributes += _axtree_attribute(key, properties[key])
+        indent = "\t" * depth
+        lines.append(f"{indent}{bid}{role} {name!r}{attributes}")
     return "\n".join(lines)
+
+
+def _axtree_attribute(key: str, value: str) -> str:
+    """Return a property as BrowserGym writes it: some as text, others as Python's truth values."""
+    if key == "required":
+        return f", {key}"
+    if key in ("checked", "pressed"):  # which may be "mixed" too
+        return f", {key}={value!r}"
+    return f", {key}={value.title()}"
 
 
 class BrowserGymView(gymnasium.Wrapper[Any, str, str, str]):
@@ -183,19 +236,25 @@ class BrowserGymView(gymnasium.Wrapper[Any, str, str, str]):
     def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
         """Start an episode: see `comap.envs.TextEnv.reset`."""
         self._page, info = self.env.reset(**given)
-        return self._seen("", "", info), info
+        return self._observation("", "", info), info
 
     def step(self, action: str) -> Any:
         """Take one action of BrowserGym; what cannot be read is an invalid one."""
+        read_error = ""
         try:
-            meant, wrong = from_browsergym(action, self._page), ""
+            own_action = from_browsergym(action, self._page)
         except OptionError as error:
-            meant, wrong = "", str(error)
-        shown, *rest, info = self.env.step(meant)
-        self._page = shown if shown.startswith(FIRST) else self._page
-        return (self._seen(action, wrong or info["refused"], info), *rest, info)
+            own_action = ""
+            read_error = str(error)
 
-    def _seen(self, action: str, error: str, info: Mapping[str, Any]) -> dict[str, Any]:
+        # A refusal is no page: BrowserGym shows the page again, and the refusal beside it.
+        text, *rest, info = self.env.step(own_action)
+        if text.startswith(FIRST):
+            self._page = text
+        observation = self._observation(action, read_error or info["refused"], info)
+        return (observation, *rest, info)
+
+    def _observation(self, action: str, error: str, info: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "goal": info["goal"],
             "goal_object": ({"type": "text", "text": info["goal"]},),
@@ -212,17 +271,20 @@ def browsergym_wording() -> Wording:
     Its observations must have ``axtree_txt``, and it must take several calls at once (its default).
     One wording is for one environment: ``adapt(env, WebCanonicalizer(), browsergym_wording())``.
     """
-    seen: dict[str, Any] = {}
+    present: dict[str, Any] = {}  # the last observation, its page, and where the episode began
 
     def observe(observation: Mapping[str, Any]) -> str:
         url = str(observation["url"])
-        start = seen["start"] if observation.get("last_action") else url
-        seen.update(observation, start=start, page=from_axtree(observation["axtree_txt"], url))
-        return str(seen["page"][0])
+        start = present["start"] if observation.get("last_action") else url
+        page, bids = from_axtree(observation["axtree_txt"], url)
+        present.update(observation, start=start, page=page, bids=bids)
+        return page
 
     return Wording(
-        goal=lambda _: str(seen.get("goal", "")),
+        goal=lambda _: str(present.get("goal", "")),
         observe=observe,
-        act=lambda action: to_browsergym(action, seen["page"][0], seen["page"][1], seen["start"]),
-        refused=lambda _: bool(seen.get("last_action_error")),
+        act=lambda action: to_browsergym(
+            action, present["page"], present["bids"], present["start"]
+        ),
+        refused=lambda _: bool(present.get("last_action_error")),
     )
