@@ -67,6 +67,10 @@ _DIGITS = 6  # what a batch of another size changes is far below, and so is not 
 
 
 def checked_reply(request: LMRequest, reply: object, model: str) -> LMReply:
+    """Return a model's reply; raise where it is an exception, or not what the request asks for.
+
+    Models are plug-ins: a reply of another kind or length would else fail in an agent, far away.
+    """
     if isinstance(reply, Exception):
         raise reply
     kind = _REPLIES[type(request)]
@@ -75,52 +79,66 @@ def checked_reply(request: LMRequest, reply: object, model: str) -> LMReply:
             f"expected {kind.__name__} from {model} in reply to {type(request).__name__}, "
             f"found {reply!r:.80}"
         )
-    asked: Any = request
-    found: Any = reply
-    if isinstance(found, Completion) and not isinstance(found.text, str):
-        raise LanguageModelError(f"expected text (str) from {model}, found {found.text!r:.80}")
-    pairs = {"completions": "logprobs", "words": "probabilities"}
-    for texts, values in pairs.items():
-        if hasattr(asked, texts) and len(getattr(asked, texts)) != len(getattr(found, values)):
-            raise LanguageModelError(f"expected a value for each of the {texts} from {model}")
+    text: Any = reply.text if isinstance(reply, Completion) else ""
+    if not isinstance(text, str):
+        raise LanguageModelError(f"expected text (str) from {model}, found {text!r:.80}")
+
+    # Of `Score` and `NextWord`: what is to be scored, and the scores.
+    for texts_name, values_name in (("completions", "logprobs"), ("words", "probabilities")):
+        texts = getattr(request, texts_name, None)
+        if texts is not None and len(texts) != len(getattr(reply, values_name)):
+            raise LanguageModelError(f"expected a value for each of the {texts_name} from {model}")
     return reply  # type: ignore[return-value]
 
 
 def call_of(
     request: LMRequest, reply: LMReply, keep: Keep, lm: LanguageModel | None = None
 ) -> Call:
-    text, tokens, finish = "", 0, ""
-    ids: tuple[int, ...] | None = None
+    """Return the record of a request and its reply; of scores the text is the best one.
+
+    `lm` is who replied: it is asked for the texts of tokens, where these are kept.
+    """
+    text = ""
+    finish = ""
+    completion_tokens = 0
+    token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
     texts: tuple[str, ...] | None = None  # of what each log-probability is
     if isinstance(reply, Completion):
-        text, tokens, finish = reply.text, reply.completion_tokens, reply.finish
-        ids, logprobs, texts = reply.token_ids, reply.logprobs, reply.tokens
-        if keep == "tokens" and texts is None and ids is not None:
-            written = getattr(lm, "token_texts", None)  # of `TokenTexts`, which is slow to ask
-            texts = written and written(ids)
+        text = reply.text
+        finish = reply.finish
+        completion_tokens = reply.completion_tokens
+        token_ids = reply.token_ids
+        logprobs = reply.logprobs
+        texts = reply.tokens
+        if keep == "tokens" and texts is None and token_ids is not None:
+            token_texts = getattr(lm, "token_texts", None)  # of `TokenTexts`, which is slow to ask
+            texts = token_texts and token_texts(token_ids)
     elif isinstance(request, Score) and isinstance(reply, Scores):
-        tokens, logprobs = sum(map(len, reply.logprobs)), reply.totals
+        completion_tokens = sum(map(len, reply.logprobs))
+        logprobs = reply.totals
         texts = tuple(request.completions)
         text = texts[reply.best] if texts else ""
     elif isinstance(request, NextWord) and isinstance(reply, WordProbabilities):
         logprobs = tuple(math.log(p) if p > 0 else _LOWEST for p in reply.probabilities)
         texts = tuple(request.words)
         text = texts[logprobs.index(max(logprobs))] if texts else ""
-    prompts, details = keep != "replies", keep == "tokens"
+
+    keeps_prompts = keep != "replies"
+    keeps_tokens = keep == "tokens"
     return Call(
-        "words" if isinstance(request, NextWord) else type(request).__name__.lower(),
-        request.purpose,
-        text,
-        reply.prompt_tokens,
-        tokens,
-        tuple(request.messages) if prompts else None,
-        request.prefix if prompts else "",
-        ids if details else None,
-        _finite(logprobs) if details else None,
-        finish,
-        request.adapter,
-        texts if details else None,
+        kind="words" if isinstance(request, NextWord) else type(request).__name__.lower(),
+        purpose=request.purpose,
+        text=text,
+        prompt_tokens=reply.prompt_tokens,
+        completion_tokens=completion_tokens,
+        messages=tuple(request.messages) if keeps_prompts else None,
+        prefix=request.prefix if keeps_prompts else "",
+        token_ids=token_ids if keeps_tokens else None,
+        logprobs=_finite(logprobs) if keeps_tokens else None,
+        finish=finish,
+        adapter=request.adapter,
+        tokens=texts if keeps_tokens else None,
     )
 
 
@@ -128,8 +146,9 @@ def _finite(logprobs: tuple[float, ...] | None) -> tuple[float, ...] | None:
     """Return log-probabilities that JSON can hold, the same whatever else was in the batch."""
     if logprobs is None:
         return None
-    known = (float(value) if value >= _LOWEST else _LOWEST for value in logprobs)
-    return tuple(round(value, _DIGITS) + 0.0 for value in known)  # there is no -0.0 then
+
+    finite = (float(logprob) if logprob >= _LOWEST else _LOWEST for logprob in logprobs)
+    return tuple(round(logprob, _DIGITS) + 0.0 for logprob in finite)  # there is no -0.0 then
 
 
 _Answer: TypeAlias = "tuple[str, Any, bool, bool, dict[str, Any]]"
@@ -137,7 +156,7 @@ _Answer: TypeAlias = "tuple[str, Any, bool, bool, dict[str, Any]]"
 
 def is_grounded(model: object) -> bool:
     """Return whether a world model belongs to one episode at a time."""
-    if isinstance(model, CachedWorldModel):  # passes on what it is told, and needs none of it
+    if isinstance(model, CachedWorldModel):  # it has a `ground` of its own, which only passes on
         return is_grounded(model.model)
     return isinstance(model, Grounded)
 
@@ -175,18 +194,24 @@ class EnvSlot:
     ):
         inner = getattr(env, "unwrapped", env)
         if not isinstance(inner, TextEnv):
-            found = repr(inner)[:80] if isinstance(inner, str) else type(inner).__name__
-            raise OptionError(not_ours(found))
-        self.env, self.inner = env, inner
+            description = repr(inner)[:80] if isinstance(inner, str) else type(inner).__name__
+            raise OptionError(not_ours(description))
+        self.env = env
+        self.inner = inner
         self.layer = imagined_layer(env)
         self.model = asked_model(env, world_model)
         self.model_was_named = world_model is not None or self.layer is not None
         self.model_was_asked = False  # in this episode
         self.fingerprint = inner.fingerprint()
-        self.moment = object()
+        self.moment = object()  # another one after each step: grounded models follow it
         self.broken = False
-        self.probes = self.restores = self.kept = 0
+
+        # Costs, which tests compare: of the probes, `kept` became the episode's own step.
+        self.probes = 0
+        self.restores = 0
+        self.kept = 0
         self.waited = 0.0  # seconds that the episode's requests waited, since its last step
+
         self._before: Snapshot | None = None  # the present, where a probe has left it
         self._probed: tuple[str, _Answer] | None = None
         self._batched = None
@@ -194,6 +219,7 @@ class EnvSlot:
             self._batched = self.layer
 
     def reset(self, task: str | None, seed: int | None) -> tuple[str, dict[str, Any]]:
+        """Begin an episode; raise where the environment starts another task than the one named."""
         self.moment = object()
         self._before = self._probed = None
         self.model_was_asked = False
@@ -204,6 +230,7 @@ class EnvSlot:
         return answer
 
     def step(self, action: str) -> _Answer:
+        """Take an action from the present; one that was probed last is not taken again."""
         self.moment = object()
         if self._probed is not None and self._probed[0] == action:
             answer = self._probed[1]
@@ -240,15 +267,17 @@ class EnvSlot:
         """Return what the environment's expert would do in the present, as admissible actions word it."""
         self.rewind()
         action: str | None = self.env.get_wrapper_attr("expert_action")()
-        known = self.env.get_wrapper_attr("admissible_actions") or ()
-        if action is None or action in known:
+        admissible = self.env.get_wrapper_attr("admissible_actions") or ()
+        if action is None or action in admissible:
             return action
+
         # What masked decoding cannot say is not to be learned: on the web, names in lower case.
-        canon = self.inner.canonicalizer.action
-        return next((one for one in known if canon(one) == canon(action)), action)
+        canonical = self.inner.canonicalizer.action
+        same = (listed for listed in admissible if canonical(listed) == canonical(action))
+        return next(same, action)
 
     def question_of_step(self, action: str) -> ImagineRequest | None:
-        """Return what an imagined step will ask, if it can be asked with others in a batch."""
+        """Return the question that an imagined step will ask, if others can be asked in its batch."""
         layer = self._batched
         if layer is None or (query := layer.next_query(action)) is None:
             return None
@@ -261,7 +290,7 @@ class EnvSlot:
 
     def imagine_request(self, request: Imagine) -> ImagineRequest:
         """Return the question that an agent's request comes to."""
-        self.rewind()
+        self.rewind()  # the query is about the present, not about where a probe led
         query = query_about(self.env, request.action, request.after)
         if request.observation is None:
             self.model_was_asked = True
@@ -276,6 +305,8 @@ class EnvSlot:
             self._before = snapshot(self.env)
             self.probes += 1
             answer = self.env.step(action)
+
+        # A fault of the engine is data in an episode; here it is no answer, and the agent is told so.
         if "error" in answer[4]:
             raise EngineError(
                 f"expected an answer to the probed action {action!r:.80}, found "
@@ -285,7 +316,7 @@ class EnvSlot:
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
-        """Let nobody play here again after a fault that is no error of comap."""
+        """Mark the slot as broken after a fault that is no error of comap: its engine is in any state."""
         try:
             yield
         except Exception as fault:
@@ -312,11 +343,15 @@ class EnvPool:
         make_env: Callable[[], gymnasium.Env[str, str]],
         world_model: WorldModel | str | Mapping[str, Any] | None = None,
     ):
-        self._make_env, self._world_model = make_env, world_model
+        self._make_env = make_env
+
+        # A grounded model knows one episode: of its id or config each slot makes one of its own. Any
+        # other is made once, for all environments, so that it is asked in batches.
+        self._world_model = world_model
         if isinstance(world_model, str | Mapping):
-            made = create_world_model(world_model)
-            if not is_grounded(made):  # one for all environments
-                self._world_model = made
+            model = create_world_model(world_model)
+            if not is_grounded(model):
+                self._world_model = model
         self._all: list[EnvSlot] = []
         self._free: list[EnvSlot] = []
 
@@ -332,7 +367,7 @@ class EnvPool:
         return self._free.pop() if self._free else self._make()
 
     def release(self, slot: EnvSlot) -> None:
-        """Take an environment back; one that broke is of no more use."""
+        """Put an environment back for the next episode; close one that broke."""
         if slot.broken:
             self._all.remove(slot)
             _close(slot)
@@ -340,13 +375,14 @@ class EnvPool:
             self._free.append(slot)
 
     def _make(self) -> EnvSlot:
+        """Return a new slot; raise if it shares with another what only one episode may use."""
         slot = EnvSlot(self._make_env(), self._world_model)
+        layer = slot.layer
         for other in self._all:
             if other.inner is slot.inner:
                 raise OptionError("make_env must make a new environment each time, not return one")
-            layer = slot.layer
-            shared = layer and other.layer and layer.world_model is other.layer.world_model
-            if layer and shared and is_grounded(layer.world_model):
+            is_shared = layer and other.layer and layer.world_model is other.layer.world_model
+            if layer and is_shared and is_grounded(layer.world_model):
                 name = type(layer.world_model).__name__
                 raise OptionError(
                     f"make_env gives two environments one {name}, which knows one episode at a time; "
@@ -371,7 +407,7 @@ _Ask: TypeAlias = "Callable[[Sequence[Any]], list[Any]]"
 
 
 class ImagineReply(NamedTuple):
-    """What a world model said, and what a language model was asked for it."""
+    """A world model's prediction, and the language model's request and completion that it was read from."""
 
     prediction: Prediction
     request: Generate | None = None
@@ -379,7 +415,7 @@ class ImagineReply(NamedTuple):
     lm: LanguageModel | None = None
 
 
-class _Asked(NamedTuple):
+class _LMQuestion(NamedTuple):
     """A request, and the language model that it goes to."""
 
     lm: LanguageModel | None
@@ -407,22 +443,26 @@ class RequestBatcher:
         self._grounded: dict[int, object] = {}
         self._on_work = on_work
         self._work = ModelWork()
-        self._counting = threading.Lock()
+        self._counting = threading.Lock()  # where rounds overlap, several threads count
 
     def __call__(self, questions: Sequence[SlotRequest]) -> list[Any]:
         """Return an answer, or the exception that stands for it, for each question, in order."""
         routed = [self._routed(question) for question in questions]
         batches: dict[Hashable, list[int]] = {}
-        for index, asked in enumerate(routed):
-            if not isinstance(asked, Exception):
-                batches.setdefault(_batch_of(asked), []).append(index)
+        for index, question in enumerate(routed):
+            if not isinstance(question, Exception):
+                batches.setdefault(_batch_of(question), []).append(index)
+
+        def is_probe(indices: Sequence[int]) -> bool:
+            return isinstance(routed[indices[0]], ProbeRequest)
+
+        # Probes come last: a grounded model asked after one would have the environment brought back
+        # to the present, and the probed action, if it is then decided on, would be taken once more.
         answers: list[Any] = list(routed)
-        for indices in sorted(
-            batches.values(), key=lambda some: isinstance(routed[some[0]], ProbeRequest)
-        ):
-            found = self._answer([routed[index] for index in indices])
-            for index, one in zip(indices, found, strict=True):
-                answers[index] = _read(questions[index], routed[index], one)
+        for indices in sorted(batches.values(), key=is_probe):
+            replies = self._answer([routed[index] for index in indices])
+            for index, reply in zip(indices, replies, strict=True):
+                answers[index] = _read(questions[index], routed[index], reply)
         return answers
 
     def who(self, question: SlotRequest) -> Hashable:
@@ -434,61 +474,83 @@ class RequestBatcher:
         model: Any = question.model
         if is_grounded(model):
             return None
+
+        # A world model may be made of the policy's own language model: these two cannot overlap.
         while isinstance(model, CachedWorldModel):
             model = model.model
         return id(model.lm) if isinstance(model, LanguageWorldModel) else id(model)
 
-    def _routed(self, question: SlotRequest) -> _Asked | ImagineRequest | ProbeRequest | Exception:
+    def _routed(
+        self, question: SlotRequest
+    ) -> _LMQuestion | ImagineRequest | ProbeRequest | Exception:
+        """Return a question to a language model with that model, and any other as it is.
+
+        A language world model is not asked itself: its request goes to its language model in one batch
+        with the agent's own, where both are the same model.
+        """
         if isinstance(question, ProbeRequest):
             return question
         if not isinstance(question, ImagineRequest):
-            return _Asked(self._lm, question)
+            return _LMQuestion(self._lm, question)
         model = question.model
-        # a subclass may predict in a way of its own
+        # The type exactly: a subclass may predict in a way of its own.
         if question.known is not None or type(model) is not LanguageWorldModel:
             return question
         try:
-            return _Asked(model.lm, model.request(question.query, "world model"))
+            return _LMQuestion(model.lm, model.request(question.query, "world model"))
         except Exception as error:
             return error
 
     def _answer(self, batch: Sequence[Any]) -> list[Any]:
+        """Return an answer or an exception for each question of a batch, which are all of one kind."""
         first = batch[0]
         if isinstance(first, ImagineRequest):
             if first.known is not None:
-                return [Prediction(str(one.known), source=KNOWN) for one in batch]
+                return [Prediction(str(question.known), source=KNOWN) for question in batch]
             return _each(self._imagine, batch)
         if isinstance(first, ProbeRequest):
-            return _each(lambda part: [one.slot.probe(one.action) for one in part], batch)
-        lm, requests = first.lm, [asked.request for asked in batch]
+            return _each(lambda probes: [probe.slot.probe(probe.action) for probe in probes], batch)
+
+        lm = first.lm
+        requests = [question.request for question in batch]
         if lm is None:
-            asked, found = "expected a language model to answer", "found none; pass lm=..."
-            return [
-                OptionError(f"{asked} {type(one).__name__}, {found} (on the command line: --model)")
-                for one in requests
-            ]
+            return [_without_model(request) for request in requests]
         self._count(ModelWork(asked=len(requests)))
         replies = _each(lambda part: answer(lm, part), requests)
         self._count(ModelWork(answered=len(replies), tokens=sum(map(_tokens_of, replies))))
         return replies
 
-    def _count(self, more: ModelWork) -> None:
+    def _count(self, added: ModelWork) -> None:
         with self._counting:
             before = self._work
-            self._work = ModelWork(*(a + b for a, b in zip(before, more, strict=True)))
+            self._work = ModelWork(
+                asked=before.asked + added.asked,
+                answered=before.answered + added.answered,
+                tokens=before.tokens + added.tokens,
+            )
             if self._on_work is not None:
                 self._on_work(self._work)
 
     def _imagine(self, batch: Sequence[ImagineRequest]) -> list[Any]:
-        model, _, slot, _ = batch[0]
+        """Ask a world model; one that is grounded learns first where the episode is now."""
+        model = batch[0].model
+        slot = batch[0].slot
         if is_grounded(model) and self._grounded.get(id(model)) is not slot.moment:
+            # Forgotten first: if grounding fails, the next question tries it again.
             self._grounded.pop(id(model), None)
             slot.rewind()
-            own = slot.layer is not None and model is slot.layer.world_model
-            if isinstance(model, Grounded) and not own:  # an imagined environment does so itself
-                model.ground(slot.env)
+            imagines_the_episode = slot.layer is not None and model is slot.layer.world_model
+            if isinstance(model, Grounded) and not imagines_the_episode:
+                model.ground(slot.env)  # an imagined environment does so itself
             self._grounded[id(model)] = slot.moment
         return list(ask(model, [question.query for question in batch]))
+
+
+def _without_model(request: LMRequest) -> OptionError:
+    return OptionError(
+        f"expected a language model to answer {type(request).__name__}, found none; pass lm=... (on "
+        "the command line: --model)"
+    )
 
 
 def _tokens_of(reply: Any) -> int:
@@ -496,36 +558,39 @@ def _tokens_of(reply: Any) -> int:
     return int(getattr(reply, "prompt_tokens", 0)) + int(getattr(reply, "completion_tokens", 0))
 
 
-def _batch_of(asked: _Asked | ImagineRequest | ProbeRequest) -> Hashable:
+def _batch_of(question: _LMQuestion | ImagineRequest | ProbeRequest) -> Hashable:
     """Return a key that questions have in common which can be asked together."""
-    if isinstance(asked, _Asked):
-        return id(asked.lm), type(asked.request)
-    if isinstance(asked, ProbeRequest):
-        return id(asked)
-    if asked.known is not None:
+    if isinstance(question, _LMQuestion):
+        return id(question.lm), type(question.request)
+    if isinstance(question, ProbeRequest):
+        return id(question)
+    if question.known is not None:
         return KNOWN
-    return id(asked.model), id(asked.slot) if is_grounded(asked.model) else None
+    return id(question.model), id(question.slot) if is_grounded(question.model) else None
 
 
-def _read(question: SlotRequest, asked: Any, found: Any) -> Any:
+def _read(question: SlotRequest, routed: Any, reply: Any) -> Any:
     """Return the answer that a reply is; an exception stays one."""
-    if not isinstance(question, ImagineRequest) or isinstance(found, Exception):
-        return found
+    if not isinstance(question, ImagineRequest) or isinstance(reply, Exception):
+        return reply
     model = question.model
-    if not (isinstance(asked, _Asked) and isinstance(model, LanguageWorldModel)):
-        return ImagineReply(found)
-    request: Any = asked.request
+    if not (isinstance(routed, _LMQuestion) and isinstance(model, LanguageWorldModel)):
+        return ImagineReply(reply)
+
+    request: Any = routed.request
     try:
-        said: Any = checked_reply(request, found, model.lm.name)
-        return ImagineReply(
-            prediction_of(said, model.source, model.ending), request, said, model.lm
-        )
+        completion: Any = checked_reply(request, reply, model.lm.name)
+        prediction = prediction_of(completion, model.source, model.ending)
     except Exception as error:
         return error
+    return ImagineReply(prediction, request, completion, model.lm)
 
 
 def _each(ask_all: _Ask, batch: Sequence[Any]) -> list[Any]:
-    """Return the answers to a batch; where it fails, halve it until only the guilty ones fail."""
+    """Return the answers to a batch; where it fails, halve it until only the guilty ones fail.
+
+    One prompt that a server refuses is to end one episode, not those of its whole batch.
+    """
     try:
         return ask_all(batch)
     except Exception as error:
