@@ -189,6 +189,7 @@ def changed(config: Config, settings: Mapping[str, Any]) -> Config:
     config has may be given without that config's name; others as ``"nested.name"``.
     """
     current = {part.name: getattr(config, part.name) for part in fields(config)}  # type: ignore[arg-type]
+    # Users need not know which of the configs has a setting.
     nested: dict[str, Any] = {name: value for name, value in current.items() if is_dataclass(value)}
     names_of_nested = {key: _field_names(nested_config) for key, nested_config in nested.items()}
 
@@ -212,6 +213,7 @@ def changed(config: Config, settings: Mapping[str, Any]) -> Config:
             all_names = set(current).union(*names_of_nested.values())
             raise OptionError(f"there is no setting {name!r}; {suggest(name, sorted(all_names))}")
 
+    # Last: a nested config may itself be given anew, with some of its settings changed beside it.
     for name, inner_settings in nested_settings.items():
         if inner_settings:
             nested_config = new_values.get(name, nested[name])

@@ -69,6 +69,7 @@ def comap_conditions(
 
 def paw_conditions(metrics: Mapping[str, Any], paw: bool) -> dict[str, Condition]:
     """Return the entry conditions of PaW and of the algorithm beneath it, from the first update."""
+    # PaW compares attempts at one task: where all or none of a group succeed, nothing is learned.
     success = metrics["success"]
     values: dict[str, float | None] = {
         "success": 100 * success,

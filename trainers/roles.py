@@ -100,6 +100,9 @@ class Roles(ABC):
             MissingExtra: A package is not installed.
         """
         torch_device = device_of(device)
+
+        # Adapters are single precision in any case; only the frozen model beneath them is half as large.
+        # Weights that are all trained lose small updates in bfloat16.
         if dtype == "auto":
             is_half = kind == "lora" and torch_device.type == "cuda"
             dtype = "bfloat16" if is_half else "float32"
@@ -148,6 +151,7 @@ class Roles(ABC):
             raise OptionError(
                 f"{role} is a teacher, which follows its student; train {student_of(role)}"
             )
+        # By identity: with adapters all roles' weights are in one module.
         self._switch_on(role)
         trained = {id(weight) for weight in self._weights[role].values()}
         for module in self._distinct_modules():
@@ -181,6 +185,7 @@ class Roles(ABC):
     def using(self, role: str, *, training: bool | None = None) -> Iterator[None]:
         """Switch a role on, and put everything back afterwards, whatever happened meanwhile."""
         self.check(role)
+        # Noted one by one: a trainer may have frozen some modules, and `train()` would set them all.
         training_flags: list[tuple[Any, bool]] = []
         gradient_flags: list[tuple[Any, bool]] = []
         for model in self._distinct_modules():
@@ -208,6 +213,7 @@ class Roles(ABC):
 
     def state(self, role: str) -> dict[str, Tensor]:
         """Return copies of a role's weights in main memory, by the names of `parameters`."""
+        # Copies, also of what is in main memory already: training goes on while they are written.
         return {
             name: weight.detach().to("cpu", copy=True).contiguous()
             for name, weight in self.parameters(role).items()
@@ -216,7 +222,8 @@ class Roles(ABC):
     def load(self, role: str, state: Mapping[str, Tensor]) -> None:
         """Load weights that `state` returned into a role."""
         weights = self.parameters(role)
-        if problem := difference(weights, state):
+        problem = difference(weights, state)
+        if problem:
             raise DataCorrupt(
                 f"expected the weights of {role}, found others: {problem}; they were saved with "
                 "other settings, or are damaged: remove them, or open the models as they were"
@@ -225,6 +232,7 @@ class Roles(ABC):
 
     def save(self, folder: str | Path, roles: Sequence[str] | None = None) -> Path:
         """Write roles, each into a folder of its name within `folder`."""
+        # Whole under another name first: whoever is killed here leaves the old models or the new ones.
         target = Path(folder)
         for role in self.names if roles is None else roles:
             self.check(role)
@@ -258,6 +266,7 @@ class FullRoles(Roles):
                 if key not in names:
                     raise OptionError(f"there is no role {key!r}; {suggest(str(key), names)}")
 
+        # All sources and tokenizers before the first weights, which may take minutes.
         sources = {role: source_of(_model_of(models, role)) for role in names}
         tokenizers = {role: load_tokenizer(source, None) for role, source in sources.items()}
         _check_alike(tokenizers)
@@ -269,6 +278,8 @@ class FullRoles(Roles):
 
         first = names[0]
         super().__init__(sources[first], tokenizers[first], loaded, loaded, weights, template)
+
+        # A model is trained in single precision, whatever it is used in; it is saved as what it was.
         self._declared = {role: _declared(source) for role, source in sources.items()}
 
     def language_model(self, *, exact: bool = False) -> LanguageModel:
@@ -343,11 +354,14 @@ class LoraRoles(Roles):
         super().__init__(source, load_tokenizer(source, None), modules, bases, weights, template)
         self._name_on_hub = source if isinstance(source, str) else None
 
+        # Ours, after peft's: each role's own generator, so that another role more changes none of them.
         for role in names:
             if role not in saved and student_of(role) is None:
                 _initialize(weights[role], f"{seed}/{role}")
         for role in names:
             student = student_of(role)
+
+            # Student and teacher begin as one (CoMap, section 3.2).
             if role not in saved and student is not None:
                 self.copy(student, role)
             adapters.model.peft_config[role].inference_mode = False
@@ -356,6 +370,7 @@ class LoraRoles(Roles):
     def language_model(self, *, exact: bool = False) -> LanguageModel:
         """Return a language model that answers each request by the adapter that it names."""
         model = self._in_double() if exact else self._adapters.model
+        # One model answers for all roles: the frozen weights are in memory once.
         return HFLanguageModel.from_model(
             model,
             self.tokenizer,
@@ -398,6 +413,8 @@ class LoraRoles(Roles):
         for key, value in config.items():
             if isinstance(value, set):
                 config[key] = sorted(value)
+
+        # peft's own names of weights, so that its `from_pretrained` and vLLM read the folder.
         text = json.dumps(config, indent=2, sort_keys=True) + "\n"
         (folder / "adapter_config.json").write_text(text, "utf-8")
         weights = {f"base_model.model.{key}": value for key, value in self.state(role).items()}
@@ -409,18 +426,18 @@ def student_of(role: str) -> str | None:
     return role.removesuffix(_TEACHER) if role.endswith(_TEACHER) else None
 
 
-def difference(own: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> str:
-    """Return how other weights differ in names or shapes from a role's own; nothing if they do not."""
-    missing = [name for name in own if name not in other]
-    unknown = [name for name in other if name not in own]
+def difference(weights: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
+    """Return how saved weights differ in names or shapes from a role's own; nothing if they do not."""
+    missing = [name for name in weights if name not in state]
+    unknown = [name for name in state if name not in weights]
     if missing or unknown:
         example = (missing or unknown)[0]
         return (
             f"{len(missing)} weights are missing and {len(unknown)} have no place ({example:.200})"
         )
-    for name, weight in own.items():
-        if other[name].shape != weight.shape:
-            return f"{name} has the shape {tuple(other[name].shape)}, not {tuple(weight.shape)}"
+    for name, weight in weights.items():
+        if state[name].shape != weight.shape:
+            return f"{name} has the shape {tuple(state[name].shape)}, not {tuple(weight.shape)}"
     return ""
 
 
@@ -437,6 +454,7 @@ def in_double(base: Any, wrap: Callable[[Any], Any] = lambda model: model) -> An
     """Return a copy of a model in double precision; torch's random numbers are as before."""
     import torch
 
+    # Built anew and filled: a deep copy of a model in training would copy its gradients and hooks too.
     with torch.random.fork_rng(devices=[]):
         double_base = type(base)(copy.deepcopy(base.config))
         wrapped = wrap(double_base)
@@ -514,6 +532,7 @@ def _initialize(weights: Mapping[str, Tensor], seed: str) -> None:
     """Give a new adapter its first weights: A as peft draws it, evenly within 1/sqrt(width); B is 0."""
     import torch
 
+    # On the CPU, so that all devices begin alike. B is 0: the adapter does nothing yet (LoRA, section 4.1).
     number = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:7], "big")
     generator = torch.Generator().manual_seed(number)
     with torch.no_grad():

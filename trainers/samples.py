@@ -97,6 +97,7 @@ def encode_samples(
     distilled = [sample for sample in samples if sample.teacher]
     teachers = iter(prompt_tokens(chat, [Generate(sample.teacher) for sample in distilled]))
 
+    # Each segment by itself, so that a token belongs to one segment and its mask is exact.
     texts = []
     for sample in samples:
         texts += [text for text, _ in sample.reply]
@@ -106,6 +107,8 @@ def encode_samples(
     examples = []
     for sample, prompt in zip(samples, prompts, strict=True):
         teacher = next(teachers) if sample.teacher else ()
+
+        # Student and teacher read the same reply: the longer prompt decides.
         room = max_length - max(len(prompt), len(teacher))
         if room < 1:
             raise OptionError(
@@ -115,6 +118,8 @@ def encode_samples(
 
         tokens_of_segments = [next(segments) for _ in sample.reply]
         answer, scored, decision_start = _reply(sample, tokens_of_segments, chat.end)
+
+        # A decision that was cut off has no token to learn.
         labeled_decision = None
         if decision_start is not None and decision is not None:
             offset, revise_id, keep_id = decision
@@ -213,10 +218,12 @@ def plan_updates(
     """Return all micro-batches of a training in their order, those of whole updates."""
     plan = []
     for epoch, lengths_of_epoch in enumerate(lengths):
+        # Each epoch has a generator of its own: its order does not depend on those before it.
         rng = random.Random(f"{seed}\n{epoch}".encode())
         batches = _batches(lengths_of_epoch, optimization, rng)
         # An epoch's last update is filled up with empty micro-batches.
         missing = -len(batches) % optimization.accumulate
+        # They add nothing to it, and no update mixes two epochs, whose rows may differ.
         batches += [()] * missing
         plan += [MicroBatch(epoch, batch) for batch in batches]
     return plan

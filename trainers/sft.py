@@ -46,6 +46,7 @@ def shown_steps(
     demonstration: Trajectory, count_tokens: Callable[[str], int] = estimate_tokens
 ) -> Iterator[tuple[View, dict[int, str], Step, str]]:
     """Yield what an expert saw before each step, the replies until then, the step, and its reply."""
+    # Thoughts are put back into the replies: `views_of` has the actions alone, as of experts without any.
     thoughts: dict[int, str] = {}
     for view, replies, step in views_of(demonstration, count_tokens):
         place = f"task {demonstration.task!r:.80}, step {step.t}"
@@ -72,6 +73,7 @@ def imitation_samples(
     have a ``thought`` (CoMap, eq. 4). Later prompts show the thoughts too. The step at (episode, step)
     is yielded as `often` as that says, 0 times where it is missing; once each where it is None.
     """
+    # Building prompts is what takes long: episodes none of whose steps are drawn are left out.
     episodes_in_use: set[int] = set()
     if often is not None:
         episodes_in_use = {episode for (episode, _), repeats in often.items() if repeats}
@@ -164,6 +166,8 @@ class BaselineRun(StagedTraining):
     ) -> None:
         super().__init__(config, *parts, **named)
         self.begun = tuple(sorted(begun))
+
+        # A demonstration of a test split would make the evaluation worthless.
         other_splits = {demonstration.split for demonstration in self.demos} - {config.train_split}
         if other_splits:
             raise OptionError(
@@ -178,6 +182,8 @@ class BaselineRun(StagedTraining):
     def stages(self) -> list[tuple[str, Work]]:
         """Return the names of all stages and what each does, in order."""
         plan = self.learning()
+
+        # None is all tasks: only 0 leaves the stage out.
         if self.config.evaluation_tasks != 0:
             plan = [*plan, (EVALUATION, self.evaluate)]
         return plan
@@ -240,23 +246,25 @@ class BaselineRun(StagedTraining):
                 done = min(start + size, len(missing))
                 self.tell({"event": "task", "done": done, "of": len(missing)})
 
+        # A batch is written when it is done: whoever is killed asks at most one of them again.
         records = each_once(stage.path / WRITTEN, tasks, in_batches)
         return {task: record for task, record in records.items() if "error" not in record}
 
     def ask_each(
-        self, stage: StageFolder, asked: Mapping[str, Sequence[LMRequest]]
+        self, stage: StageFolder, questions: Mapping[str, Sequence[LMRequest]]
     ) -> dict[str, list[str]]:
         """Return the answers to each task's questions; a task whose questions fail has none."""
         lm = self.language_model()
 
         def work(tasks: Sequence[str]) -> Iterator[Done]:
+            # The questions of several tasks are one batch.
             requests: list[LMRequest] = []
             for task in tasks:
-                requests += asked[task]
+                requests += questions[task]
             replies = iter(answer(lm, requests))
 
             for task in tasks:
-                replies_of_task = [next(replies) for _ in asked[task]]
+                replies_of_task = [next(replies) for _ in questions[task]]
                 faults = [
                     reply for reply in replies_of_task if isinstance(reply, LanguageModelError)
                 ]
@@ -265,7 +273,7 @@ class BaselineRun(StagedTraining):
                 else:
                     yield task, {"texts": [reply.text for reply in replies_of_task]}
 
-        records = self.write_each(stage, list(asked), self.config.concurrency, work)
+        records = self.write_each(stage, list(questions), self.config.concurrency, work)
         return {task: record["texts"] for task, record in records.items()}
 
     def written(self, name: str, tasks: Sequence[str]) -> dict[str, Any]:
@@ -282,6 +290,7 @@ class BaselineRun(StagedTraining):
 
     def demonstrated(self, number: int | None, purpose: str) -> list[Trajectory]:
         """Return so many of the demonstrations all of whose steps are to be copied, one of a task."""
+        # With side steps an episode is no example of the expert: what it shows are ways back.
         demo_of_task = {
             demonstration.task: demonstration
             for demonstration in self.demos

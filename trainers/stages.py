@@ -130,6 +130,8 @@ class StagedTraining(ABC):
         self.tell = tell
         self.report_to = report_to
         self.agent: AgentConfig = replace(config.agent, seed=config.seed, adapter="agent")
+
+        # Of zeros it answers 0.5 to everything; it is learned, or never read.
         self.head = RefinementHead.zeros(roles.base("agent").config.get_text_config().hidden_size)
         self.folders: dict[str, StageFolder] = {}
 
@@ -181,9 +183,11 @@ class StagedTraining(ABC):
                 stage.tidy()
                 self.tell({"event": "known", **event, "result": result})
 
+            # Of each role the last stage that trained it counts.
             weights |= stage.trained(self.roles.names)
             results[name] = result
 
+        # Where all was done before, the models are those of the end all the same.
         if not are_loaded:
             self._load_weights(weights)
         return results
@@ -213,6 +217,7 @@ class StagedTraining(ABC):
         cpu_seconds = round(time.process_time() - cpu_start, 3)
         stage.finish({**result, "cpu_seconds": cpu_seconds}, time.monotonic() - start)
 
+        # As it is read from the file: a resumed training has the very same numbers.
         written_result = stage.result()
         assert written_result is not None
         self.tell({"event": "done", "stage": stage.name, "result": written_result})
@@ -220,6 +225,8 @@ class StagedTraining(ABC):
 
     def seed(self, *parts: object) -> int:
         """Return the training's seed for a purpose: other parts, other random numbers."""
+        # From a digest: neighboring seeds and purposes share nothing, and a new purpose changes no other.
+        # Shifted, since some libraries take seeds of 31 bits.
         text = "\n".join(map(str, (self.config.seed, *parts)))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
@@ -309,6 +316,8 @@ class StagedTraining(ABC):
             )
 
         episodes = play_share(folder, run, concurrency=self.config.concurrency, on_done=count)
+
+        # Episodes end in any order: what is learned from them must not depend on that.
         order = {task: index for index, task in enumerate(tasks)}
         return sorted(episodes, key=lambda trajectory: order[trajectory.task])
 
@@ -383,6 +392,8 @@ class StagedTraining(ABC):
         Epochs of the same list share their rows, which `encode` may change before they are learned.
         """
         start = time.monotonic()
+
+        # By identity: the epochs of one list are tokenized once, and need its memory once.
         rows_of_samples: dict[int, list[Example]] = {}
         for samples in epochs:
             if id(samples) not in rows_of_samples:
@@ -432,6 +443,7 @@ class StagedTraining(ABC):
         """Return the arguments that all trainers of a stage share, perhaps with another optimization."""
         from .row_trainer import trainer_arguments
 
+        # Weights stay in single precision; bfloat16 is what the passes compute with.
         device = self.roles.base(role).device.type
         is_mixed = device == "cuda" and self.config.precision in ("auto", "bfloat16")
         args = trainer_arguments(
@@ -452,6 +464,7 @@ class StagedTraining(ABC):
         """Write the weights of roles, and with the agent's the head; return the names of the files."""
         from safetensors.torch import save_file
 
+        # Under a draft's name until it is whole: a file of weights that is there was written to its end.
         if is_first():
             with writing(stage.path):
                 for role in roles:
@@ -514,6 +527,7 @@ def some_of(items: Sequence[str], number: int | None, seed: int) -> list[str]:
 
 def fingerprint_of(demos: Sequence[Trajectory]) -> str:
     """Return the number of demonstrations and a digest of their actions."""
+    # The actions alone: observations follow from them, and other texts of prompts are in the settings.
     digest = hashlib.sha256()
     for demonstration in demos:
         actions = [step.action for step in demonstration.steps]

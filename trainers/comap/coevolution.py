@@ -127,6 +127,8 @@ class CoEvolution(StagedTraining):
         """Return the names of all stages and what each does, in order."""
         config = self.config
         plan = [*self._warmup_stages()]
+
+        # The frozen set has half a policy's actions: the warmed-up one's, the same for all rounds.
         if config.frozen_transitions:
             plan.append((Stage.FROZEN_TRANSITIONS, partial(freeze_transitions, self)))
         if config.entry_tasks and config.expert_sft and (config.reflection_init or config.rounds):
@@ -204,6 +206,7 @@ class CoEvolution(StagedTraining):
     def roll_out(self, stage: StageFolder, number: int) -> Rollouts:
         """Play training tasks with probes, teacher and both gates (CoMap, Figure 2)."""
         config = self.config
+        # Drawn anew for each round, and the same ones however often the training was interrupted.
         tasks = self.some_tasks(config.tasks_per_round, "round", number)
         lm = self.language_model()
         world_model = self.world_model(lm)
@@ -271,6 +274,8 @@ class CoEvolution(StagedTraining):
         episodes = self._buffered(number)
         count_tokens = self.counting.count_tokens
         samples = list(rollout_samples(episodes, config, count_tokens=count_tokens))
+        # Kept drafts are many times as many as revisions, and a policy that only learns to keep never
+        # revises.
         if config.round_balance is not None:
             kinds = [sample.kind for sample in samples]
             seed = self.seed(stage.name, "balance")
@@ -335,6 +340,7 @@ class CoEvolution(StagedTraining):
         other_tasks = [task for task in self.tasks(config.train_split) if task not in demonstrated]
         tasks = some_of(other_tasks, config.entry_tasks, self.seed(stage.name))
 
+        # Several plays of each task: what any of them solves beyond the mean is what reflecting can gain.
         agent = self.drafting(config.evaluation_temperature)
         lm = self.language_model()
         episodes: list[Trajectory] = []
@@ -361,6 +367,8 @@ class CoEvolution(StagedTraining):
             for demonstration in self.demos
             if all(map(is_shown, demonstration.steps))
         }
+
+        # Episodes with side steps are left out: in their states the plan is no longer the expert's.
         demonstrated = sorted(plans_of_demos)
         rng = random.Random(self.seed(stage.name))
         tasks = rng.sample(demonstrated, min(config.reflection_tasks, len(demonstrated)))
@@ -381,6 +389,7 @@ class CoEvolution(StagedTraining):
     def draft_in_own_states(self, stage: StageFolder) -> EvaluationResult:
         """Let the policy play other tasks, and note in each state what an expert would do there (ours)."""
         config = self.config
+        # Both sorts of states are labeled together: a task in both would count twice.
         drafted = {episode.task for episode in self._drafted((Stage.REFLECTION_DRAFTS,))}
         other_tasks = [task for task in self.tasks(config.train_split) if task not in drafted]
         tasks = some_of(other_tasks, config.reflection_tasks, self.seed(stage.name))

@@ -109,6 +109,7 @@ def gigpo_advantages(
     as in the code that PaW builds on (``compute_mean_std_cross_steps``); GiGPO's paper has them over
     trajectories.
     """
+    # Two comparisons: whole episodes of a task, and actions that were taken in one and the same state.
     groups = [row.group for row in rows]
     trajectories = [row.trajectory for row in rows]
     compared = _compared(row_returns(rows, penalty), groups, trajectories, over)
@@ -197,6 +198,7 @@ def _compared(
         residuals = values - unit_mean[unit_of_row]
         deviation = np.maximum(deviation, _within(residuals, group_of_row, group_of_unit))
 
+    # As upstream: who is alone keeps its return, where comparing it with itself would make it 0.
     mean = np.where(size == 1, 0.0, mean)
     return _Compared(values, mean[group_of_row], deviation[group_of_row], size[group_of_row])
 
@@ -231,6 +233,7 @@ def _parts(
     values: NDArray[np.float64], labels: NDArray[np.int64], size: NDArray[np.int64]
 ) -> list[NDArray[np.float64]]:
     """Return the values of each label, in their order."""
+    # Stable: sums of rows in their order are the same to the bit, however the groups are numbered.
     ordered = values[np.argsort(labels, kind="stable")]
     return np.split(ordered, np.cumsum(size)[:-1])[: len(size)]
 

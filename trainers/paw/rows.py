@@ -70,6 +70,8 @@ class PaWRow:
         """Return what is scored after the prompt: the response, and the observation if it is read."""
         response = len(self.response_ids)
         observation = len(self.observation_ids) if observed else 0
+
+        # What stands behind the last scored token needs no mark: the footer is never scored.
         header = len(self.header_ids) if observation else 0
         return Marks(
             response=[1] * response + [0] * (header + observation),
@@ -125,6 +127,7 @@ def fault_of(trajectory: Trajectory) -> str | None:
 
 def _own_call(step: Step) -> Call | None:
     """Return the call whose reply is the step's action."""
+    # The last one is what was done, however often the agent asked before.
     for call in reversed(step.calls):
         if call.kind == "generate" and call.purpose in PURPOSES:
             return call
@@ -154,6 +157,7 @@ def _checked(trajectory: Trajectory, step: Step) -> Call:
 
 def continued(steps: Sequence[Step], calls: Sequence[Call]) -> list[bool]:
     """Return of each step whether its conversation continues the one before; False after the last."""
+    # By what the prompt really was: an agent drops old turns where they do not fit.
     continues = [False]
     for step, call_before, call in zip(steps[1:], calls, calls[1:], strict=False):
         conversation = (*(call_before.messages or ()), ("assistant", call_before.text))
@@ -312,6 +316,8 @@ class MiniBatch:
 
 def deal(positions: NDArray[np.int64], total: int, size: int | None, seed: int) -> list[list[int]]:
     """Return this process's rows in each mini-batch, by index; `positions` are theirs in the update."""
+    # All processes draw the same order over the whole update, and take their own rows from it: each takes
+    # part in each step of the optimizer, though perhaps with no row.
     number = 1 if size is None else max(-(-total // size), 1)
     order = np.random.default_rng(seed).permutation(total)
     index_of = {int(position): index for index, position in enumerate(positions)}
