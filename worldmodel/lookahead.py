@@ -129,6 +129,8 @@ def asked_model(
         WorldModelError: There is no such model.
     """
     if world_model is None:
+        # An imagined environment looks ahead with the model that it steps with; for a real one the
+        # oracle needs nothing that is not there.
         layer = imagined_layer(env)
         if layer is not None:
             return layer.world_model

@@ -135,13 +135,12 @@ class RetrievalWorldModel:
 
     def _sort(self) -> None:
         """Sort what is known, so that ties do not depend on the order of learning; count refusals."""
-        self._texts = {
-            action: {
-                kinds: dict(sorted(by_context.items()))
-                for kinds, by_context in sorted(by_kinds.items())
-            }
-            for action, by_kinds in sorted(self._texts.items())
-        }
+        sorted_texts: dict[str, dict[str, dict[str, Counter[str]]]] = {}
+        for action, by_kinds in sorted(self._texts.items()):
+            sorted_texts[action] = {}
+            for kinds, by_context in sorted(by_kinds.items()):
+                sorted_texts[action][kinds] = dict(sorted(by_context.items()))
+        self._texts = sorted_texts
 
         # A text without names that many different actions got is how the environment says no.
         actions_by_text: Counter[str] = Counter()

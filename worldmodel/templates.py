@@ -59,13 +59,11 @@ class Situation:
     def of(cls, action: str, state: State) -> Situation:
         """Return the situation of an action in a belief."""
         action = " ".join(action.split())
-        belief_names = {name for fact in state.facts for name in fact[1:]}
-        action_names = _mentioned(action.lower(), belief_names)
+        action_names = _mentioned(action.lower(), set(_names_of(state.facts)))
 
         # Variables are numbered by the action first: equal actions on other things look alike.
         stance = _stance(state.facts)
-        stance_names = [name for fact in stance for name in fact[1:]]
-        names = tuple(dict.fromkeys([*action_names, *stance_names]))
+        names = tuple(dict.fromkeys([*action_names, *_names_of(stance)]))
         variables = {name: f"{{{index}}}" for index, name in enumerate(names)}
 
         relevant_facts = set(stance)
@@ -127,6 +125,14 @@ class Situation:
         """Return whether there is a name for each variable of a template."""
         indices = (match[1] for match in _PARTS.finditer(template))
         return all(int(index) < len(self.names) for index in indices if index is not None)
+
+
+def _names_of(facts: Iterable[Fact]) -> list[str]:
+    """Return what facts are about: all but their predicates."""
+    names: list[str] = []
+    for fact in facts:
+        names += fact[1:]
+    return names
 
 
 def _mentioned(text: str, names: Iterable[str]) -> list[str]:
