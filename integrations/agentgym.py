@@ -36,11 +36,13 @@ def agentgym_app(sessions: Sessions, *, host: str = "127.0.0.1", token: str | No
     AgentGym's server of that environment gives them.
     """
 
-    def answer(method: str, path: str, asked: Any) -> Any:
-        if not isinstance(asked, Mapping):
-            raise OptionError(f"expected a JSON object, found {type(asked).__name__}")
+    def answer(method: str, path: str, request: Any) -> Any:
+        if not isinstance(request, Mapping):
+            raise OptionError(f"expected a JSON object, found {type(request).__name__}")
+
+        handle = _post if method == "POST" else _get
         try:
-            return (_posted if method == "POST" else _asked)(sessions, path, asked)
+            return handle(sessions, path, request)
         except TaskNotFound as error:
             raise Refused(404, str(error)) from error
         except NoEpisode as error:
@@ -48,67 +50,88 @@ def agentgym_app(sessions: Sessions, *, host: str = "127.0.0.1", token: str | No
 
     @asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[None]:
-        over = threading.Event()
-        threading.Thread(target=_tidy, args=(sessions, over), daemon=True).start()
+        stopping = threading.Event()
+        threading.Thread(target=_tidy, args=(sessions, stopping), daemon=True).start()
         yield
-        over.set()
+        stopping.set()
         sessions.close_all()
 
-    most = 2 * (sessions.offered.seconds + 60)  # two requests for an environment at once; its start
-    return json_app(_ROUTES, answer, host=host, token=token, lifespan=lifespan, seconds=most)
+    # Two requests for an environment may come at once, and an engine may have to start.
+    most_seconds = 2 * (sessions.offered.seconds + 60)
+    return json_app(
+        _ROUTES, answer, host=host, token=token, lifespan=lifespan, seconds=most_seconds
+    )
 
 
-def _posted(sessions: Sessions, path: str, asked: Mapping[str, Any]) -> Any:
+def _post(sessions: Sessions, path: str, request: Mapping[str, Any]) -> Any:
+    """Open, close, reset or step an environment, and return the answer's data."""
     if path == "/create":
-        created, session = sessions.create(asked.get("env"), asked.get("options"))
-        session.foreign = not asked.keys() & {"env", "options"}
-        if session.foreign and session.env_id in _BARE:
-            return int(created, 16)
-        tasks = len(session.env.get_wrapper_attr("tasks"))
-        return {
-            "id": created,
-            "env": session.env_id,
-            "tasks": tasks,
-            "instructions": session.instructions,
-        }
-    name = _name(asked)
+        return _create(sessions, request)
+    name = _name(request)
     if path == "/close":
         return {"id": name, "closed": sessions.close(name)}
+
     with sessions.use(name) as session:
         if path == "/reset":
-            if "env_idx" in asked:  # WebShop's number of a task, or SearchQA's
-                asked = {"data_idx": asked.get("session_id", asked.get("id"))}
-            message = session.reset(task_of(session, asked), seed_of(asked))
+            # Clients of WebShop and SearchQA send the number of a task as ``session_id`` or ``id``.
+            if "env_idx" in request:
+                request = {"data_idx": request.get("session_id", request.get("id"))}
+            message = session.reset(task_of(session, request), seed_of(request))
         else:
-            message = session.step(asked.get("action"))
+            message = session.step(request.get("action"))
+
         message = {"id": name} | message
-        return _foreign(session, path, message) if session.foreign else message
+        return _foreign_answer(session, path, message) if session.foreign else message
 
 
-def _foreign(session: Session, path: str, message: dict[str, Any]) -> Any:
-    """Return an answer as AgentGym's own server of the environment gives it."""
-    if session.env_id == "comap/ScienceWorld-v0":
-        plain = session.moment[0] if session.moment else ""  # its client puts the task before it
-        points = {key: round(100 * message[key]) for key in ("reward", "score")}
-        return message | points | {"task_description": message["goal"], "observation": plain}
-    if session.env_id not in _BARE:
-        return message
-    text = message["observation"]
-    if path == "/reset":
-        return [text, None] if session.env_id == "comap/WebShop-v0" else text
-    return {_BARE[session.env_id]: text, "info": None} | {
-        key: message[key] for key in ("reward", "done")
+def _create(sessions: Sessions, request: Mapping[str, Any]) -> Any:
+    name, session = sessions.create(request.get("env"), request.get("options"))
+
+    # AgentGym has a server for each environment: its clients never say which one they want.
+    session.foreign = not request.keys() & {"env", "options"}
+    if session.foreign and session.env_id in _BARE:
+        return int(name, 16)
+    return {
+        "id": name,
+        "env": session.env_id,
+        "tasks": len(session.env.get_wrapper_attr("tasks")),
+        "instructions": session.instructions,
     }
 
 
-def _name(asked: Mapping[str, Any]) -> Any:
+def _foreign_answer(session: Session, path: str, message: dict[str, Any]) -> Any:
+    """Return an answer as AgentGym's own server of the environment gives it."""
+    if session.env_id == "comap/ScienceWorld-v0":
+        # Its scores go to 100, and its client puts the task before the observation itself.
+        observation = session.moment[0] if session.moment else ""
+        points = {key: round(100 * message[key]) for key in ("reward", "score")}
+        task = {"task_description": message["goal"], "observation": observation}
+        return message | points | task
+    if session.env_id not in _BARE:
+        return message
+
+    text = message["observation"]
+    if path == "/reset":
+        return [text, None] if session.env_id == "comap/WebShop-v0" else text
+    return {
+        _BARE[session.env_id]: text,
+        "info": None,
+        "reward": message["reward"],
+        "done": message["done"],
+    }
+
+
+def _name(request: Mapping[str, Any]) -> Any:
     """Return the id of an environment; as ``env_idx`` it is the number that its digits make."""
-    number = str(asked.get("env_idx", ""))
-    bare = number.isascii() and number.isdecimal() and len(number) < 40
-    return f"{int(number):032x}" if bare else asked.get("id")
+    number = str(request.get("env_idx", ""))
+
+    # A number of 128 bits has at most 39 digits; longer ones are slow to read.
+    is_number = number.isascii() and number.isdecimal() and len(number) < 40
+    return f"{int(number):032x}" if is_number else request.get("id")
 
 
-def _asked(sessions: Sessions, path: str, asked: Mapping[str, Any]) -> Any:
+def _get(sessions: Sessions, path: str, request: Mapping[str, Any]) -> Any:
+    """Return what the server is, or what an environment shows now."""
     if path == "/":
         return {
             "status": "ok",
@@ -118,14 +141,16 @@ def _asked(sessions: Sessions, path: str, asked: Mapping[str, Any]) -> Any:
             "open": len(sessions),
             "limit": sessions.limit,
         }
-    name = _name(asked)
+    name = _name(request)
     with sessions.use(name) as session:
         message = session.message()
-    return {"id": name} | message if path == "/detail" else message[path[1:]]
+    if path == "/detail":
+        return {"id": name} | message
+    return message[path.removeprefix("/")]
 
 
-def _tidy(sessions: Sessions, over: threading.Event) -> None:
-    """Close idle environments from time to time."""
-    while not over.wait(min(sessions.idle / 4, 30.0)):
+def _tidy(sessions: Sessions, stopping: threading.Event) -> None:
+    """Close idle environments from time to time: a client that broke off closes nothing."""
+    while not stopping.wait(min(sessions.idle / 4, 30.0)):
         with contextlib.suppress(Exception):  # one that cannot be closed is tried no more
             sessions.close_idle()

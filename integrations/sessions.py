@@ -33,10 +33,10 @@ Worth: TypeAlias = Literal["return", "score", "success"]
 
 def text_env_class(env_id: str) -> type[TextEnv]:
     """Return the class of a registered environment of comap; `TextEnv` where a function makes it."""
-    made = class_of(registered(env_id)) or TextEnv
-    if not issubclass(made, TextEnv):
+    cls = class_of(registered(env_id)) or TextEnv
+    if not issubclass(cls, TextEnv):
         raise OptionError(not_ours(repr(env_id)))
-    return made
+    return cls
 
 
 def make_env(env_id: str, options: Mapping[str, Any]) -> gymnasium.Env[str, str]:
@@ -87,13 +87,17 @@ class Offered:
             raise OptionError(f"a step must have more than 0 seconds, not {seconds!r}")
         if isinstance(env_ids, str) or not env_ids:
             raise OptionError(f"expected a list of ids of environments, found {env_ids!r}")
+
         self.env_ids = tuple(registered(env_id) for env_id in env_ids)
-        self.options, self.seconds = dict(options or {}), seconds
+        self.options = dict(options or {})
+        self.seconds = seconds
         self.allowed = tuple(sorted(set(allowed)))
+
+        # A client that chose a file, a program or an address could read this machine, or reach others.
         for env_id in self.env_ids:
-            made = text_env_class(env_id)
+            cls = text_env_class(env_id)
             for name in self.allowed:
-                if name in made.local_options or name == "render_mode":
+                if name in cls.local_options or name == "render_mode":
                     raise OptionError(
                         f"clients may not choose {name!r}: it says where something on this machine is; "
                         f"give it to the server itself (--env-option {name}=...)"
@@ -104,10 +108,10 @@ class Offered:
         if env_id is None:
             return self.env_ids[0]
         if not isinstance(env_id, str) or env_id not in self.env_ids:
-            shown = env_id[:_LONGEST_NAME] if isinstance(env_id, str) else type(env_id).__name__
-            known = ", ".join(map(repr, self.env_ids))
+            name = env_id[:_LONGEST_NAME] if isinstance(env_id, str) else type(env_id).__name__
+            offered = ", ".join(map(repr, self.env_ids))
             raise Refused(
-                404, f"expected an environment of this server, found {shown!r}; known: {known}"
+                404, f"expected an environment of this server, found {name!r}; known: {offered}"
             )
         return env_id
 
@@ -121,12 +125,14 @@ class Offered:
             return {}
         if not isinstance(asked, Mapping) or len(asked) > _MOST_OPTIONS:
             raise OptionError("expected 'options' to be an object with names and values")
+
         for name, value in asked.items():
             if name not in self.allowed:
-                known = ", ".join(map(repr, self.allowed)) or "none: the server allows no options"
-                raise OptionError(f"expected options of {known}, found {name[:_LONGEST_NAME]!r}")
-            plain = isinstance(value, bool | int | float) or value is None
-            if not plain and not (isinstance(value, str) and len(value) <= _LONGEST_NAME):
+                names = ", ".join(map(repr, self.allowed)) or "none: the server allows no options"
+                raise OptionError(f"expected options of {names}, found {name[:_LONGEST_NAME]!r}")
+
+            is_short_text = isinstance(value, str) and len(value) <= _LONGEST_NAME
+            if not (is_short_text or isinstance(value, bool | int | float) or value is None):
                 raise OptionError(
                     f"expected option {name!r} to be a short text, a number, true, false or null"
                 )
@@ -147,8 +153,9 @@ def listing_of(actions: Sequence[str]) -> str:
     """Return the admissible actions as those read them who are told nothing else."""
     listed = list(actions[:MOST_ACTIONS])
     left_out = len(actions) - len(listed)
-    more = f"; and {left_out} more" if left_out else ""
-    return f"Available actions: {'; '.join(listed)}{more}"
+    if left_out:
+        return f"Available actions: {'; '.join(listed)}; and {left_out} more"
+    return f"Available actions: {'; '.join(listed)}"
 
 
 class Session:
@@ -165,10 +172,16 @@ class Session:
         now: float = 0.0,
         seconds: float | None = ANSWER_SECONDS,
     ):
-        self.env_id, self.env, self.used, self.seconds = env_id, env, now, seconds
-        self.lock, self.client = threading.Lock(), CLIENT.get()
+        self.env_id = env_id
+        self.env = env
+        self.used = now
+        self.seconds = seconds
+        self.lock = threading.Lock()
+        self.client = CLIENT.get()
         self.foreign = False  # whether its client reads the keys of another project's server
         self.moment: tuple[str, float, bool, bool, Mapping[str, Any]] | None = None
+
+        # Calls are made in one thread, which a request can stop waiting for: threads cannot be ended.
         self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._last: Future[Any] | None = None
 
@@ -176,8 +189,8 @@ class Session:
     def instructions(self) -> str:
         """What a language model is told of the environment: what an action looks like, and so on."""
         inner: Any = self.env.unwrapped
-        told: str = inner.briefing.told()
-        return told
+        instructions: str = inner.briefing.told()
+        return instructions
 
     def reset(self, task: Any = None, seed: Any = None) -> dict[str, Any]:
         """Start an episode and return its `message`."""
@@ -190,11 +203,15 @@ class Session:
         """Take an action and return its `message`."""
         if not isinstance(action, str):
             raise OptionError(f"expected 'action' to be a text, found {type(action).__name__}")
-        if self.moment is None or self.moment[2] or self.moment[3]:
-            found = "none" if self.moment is None else "one that has ended"
-            raise NoEpisode(f"expected a running episode, found {found}; reset first")
-        answer = self._timed(partial(self.env.step, action))
-        self.moment = (answer[0], float(answer[1]), answer[2], answer[3], answer[4])
+        if self.moment is None:
+            raise NoEpisode("expected a running episode, found none; reset first")
+        _, _, terminated, truncated, _ = self.moment
+        if terminated or truncated:
+            raise NoEpisode("expected a running episode, found one that has ended; reset first")
+
+        step = self._timed(partial(self.env.step, action))
+        observation, reward, terminated, truncated, info = step
+        self.moment = (observation, float(reward), terminated, truncated, info)
         return self.message()
 
     def message(self) -> dict[str, Any]:
@@ -202,9 +219,11 @@ class Session:
         if self.moment is None:
             raise NoEpisode("expected an episode, found none; reset first")
         observation, reward, terminated, truncated, info = self.moment
+        if not info["step"]:
+            observation = with_goal(observation, info["goal"])
         admissible = info["admissible_actions"]
         message = {
-            "observation": observation if info["step"] else with_goal(observation, info["goal"]),
+            "observation": observation,
             "reward": reward,
             "done": terminated or truncated,
             "terminated": terminated,
@@ -212,9 +231,11 @@ class Session:
             "available_actions": None if admissible is None else list(admissible),
             "facts": info["facts"].to_text(),
         }
-        plain = ("task", "split", "goal", "score", "success", "invalid_action", "step")
-        message |= {name: info[name] for name in plain}
-        return message | ({"error": str(info["error"])} if "error" in info else {})
+        names = ("task", "split", "goal", "score", "success", "invalid_action", "step")
+        message |= {name: info[name] for name in names}
+        if "error" in info:
+            message["error"] = str(info["error"])
+        return message
 
     def close(self) -> None:
         """Close the environment, unless a step still goes on in it."""
@@ -233,19 +254,23 @@ class Session:
             raise Refused(409, "the environment still takes an earlier step; try later")
         if self._last is None:
             threading.Thread(target=self._work, daemon=True, name="comap-steps").start()
-        self._last = future = Future[Any]()
+        future = Future[Any]()
+        self._last = future
         self._jobs.put((future, call))
+
+        # An engine that hangs would hold its client, and the server's threads, for ever.
         if not wait([future], self.seconds).done:
             self.moment = None
             raise Refused(504, f"expected an answer within {self.seconds:g} s, found none")
         return future.result()
 
     def _work(self) -> None:
+        """Make the calls that come, until `close` sends None."""
         while (job := self._jobs.get()) is not None:
             future, call = job
             try:
                 future.set_result(call())
-            except BaseException as error:
+            except BaseException as error:  # whoever waits for it must learn of it, whatever it is
                 future.set_exception(error)
 
 
@@ -280,10 +305,12 @@ class Sessions:
         clock: Callable[[], float] = time.monotonic,
         share: int | None = None,
     ):
-        self.share, self.limit = Share(limit, share), limit
+        self.share = Share(limit, share)
+        self.limit = limit
         if not idle > 0:
             raise OptionError(f"idle must be above 0 seconds, not {idle!r}")
-        self.offered, self.idle = offered, idle
+        self.offered = offered
+        self.idle = idle
         self._clock = clock
         self._open: dict[str, Session] = {}
         self._lock = threading.Lock()
@@ -293,17 +320,24 @@ class Sessions:
 
     def create(self, env_id: Any = None, options: Any = None) -> tuple[str, Session]:
         """Open an environment, if it is offered and there is room; return its id and itself."""
-        chosen, client = self.offered.chosen(env_id), CLIENT.get()
+        offered_id = self.offered.chosen(env_id)
+        client = CLIENT.get()
         self.close_idle()
+
+        # Counted before it is made: many requests at once must not pass the limit together.
         self.share.take(client)
         try:
-            env = self.offered.make(chosen, options)
-            session = Session(chosen, env, self._clock(), self.offered.seconds)
+            env = self.offered.make(offered_id, options)
+            session = Session(offered_id, env, self._clock(), self.offered.seconds)
         except BaseException as error:
             self.share.give_back(client)
             if isinstance(error, TypeError | AssertionError):  # of a value's type, by Gymnasium
-                raise OptionError(f"expected options that {chosen} can have ({error})") from error
+                raise OptionError(
+                    f"expected options that {offered_id} can have ({error})"
+                ) from error
             raise
+
+        # Who knows an id may use the environment: nobody must be able to guess one.
         name = secrets.token_hex(16)
         self._open[name] = session
         return name, session
@@ -317,6 +351,7 @@ class Sessions:
         if not session.lock.acquire(timeout=_WAIT):
             raise Refused(409, "another request uses this environment; try later")
         try:
+            # Another request may have closed it while this one waited.
             if self._open.get(name) is not session:
                 raise self._unknown(name)
             session.used = self._clock()
@@ -339,12 +374,12 @@ class Sessions:
     def close_idle(self) -> int:
         """Close the environments that nobody used for `idle` seconds; return how many."""
         now = self._clock()
-        late = [
+        idle_ones = [
             name
             for name, session in list(self._open.items())
             if now - session.used > self.idle and not session.lock.locked()
         ]
-        return sum(map(self.close, late))
+        return sum(map(self.close, idle_ones))
 
     def close_all(self) -> None:
         """Close everything that is open."""
@@ -354,10 +389,10 @@ class Sessions:
 
     @staticmethod
     def _unknown(name: Any) -> Refused:
-        shown = name if isinstance(name, str) else type(name).__name__
+        text = name if isinstance(name, str) else type(name).__name__
         return Refused(
             404,
-            f"expected the id of an open environment, found {shown!r:.60}; it was closed, by its "
+            f"expected the id of an open environment, found {text!r:.60}; it was closed, by its "
             "client or because it was idle, or never opened: create one",
         )
 
@@ -373,7 +408,9 @@ class Share:
         check_number("limit", limit)
         if share is not None:
             check_number("share", share, 1, limit)
-        self.limit, self._share, self._whole = limit, share, whole
+        self.limit = limit
+        self._share = share
+        self._whole = whole
         self._open: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -382,14 +419,17 @@ class Share:
         share = self._share
         if share is None and client and not is_loopback(client):
             share = max(self.limit // 2, 1)
-        for most, found, whose in (
+
+        limit = self.limit if self._whole else None
+        counts = (
             (share, self._open[client], "of a client"),
-            (self.limit if self._whole else None, self._open.total(), "on this server"),
-        ):
-            if most is not None and found >= most:
+            (limit, self._open.total(), "on this server"),
+        )
+        for most, count, owner in counts:
+            if most is not None and count >= most:
                 return Refused(
                     503,
-                    f"expected fewer than {most} open environments {whose}, found {found}; close one, or "
+                    f"expected fewer than {most} open environments {owner}, found {count}; close one, or "
                     "start the server with a greater limit",
                 )
         return None
@@ -407,31 +447,38 @@ class Share:
             self._open += Counter()  # without those that have none
 
 
-def task_of(session: Session, asked: Mapping[str, Any]) -> str | None:
-    """Return the task that a request names, by its id (``task``) or its place (``data_idx``, ``game``)."""
-    names = [name for name in ("task", "data_idx", "game") if asked.get(name) is not None]
+def task_of(session: Session, request: Mapping[str, Any]) -> str | None:
+    """Return the task that a request names, by its id (``task``) or its place (``data_idx``, ``game``).
+
+    ``game`` is what AgentGym's client of ALFWorld calls the place.
+    """
+    names = [name for name in ("task", "data_idx", "game") if request.get(name) is not None]
     if not names:
         return None
     if len(names) > 1:
         raise OptionError(f"expected one of 'task', 'data_idx' and 'game', found {names}")
+
+    (name,) = names
     panel = session.env.get_wrapper_attr("tasks")
-    value = asked[names[0]]
-    if names[0] == "task":
-        if not isinstance(value, str):
-            raise OptionError(f"expected 'task' to be a task's id, found {type(value).__name__}")
-        if value not in panel:
-            raise TaskNotFound(
-                f"expected a task of split {panel.split!r}, found {value[:_LONGEST_NAME]!r}; "
-                f"{suggest(value[:_LONGEST_NAME], panel.ids, limit=3)}"
-            )
-        return value
-    check_number(names[0], value, 0, len(panel) - 1)
-    task: str = panel.ids[value]
+    if name != "task":
+        index = request[name]
+        check_number(name, index, 0, len(panel) - 1)
+        task_at_index: str = panel.ids[index]
+        return task_at_index
+
+    task = request["task"]
+    if not isinstance(task, str):
+        raise OptionError(f"expected 'task' to be a task's id, found {type(task).__name__}")
+    if task not in panel:
+        raise TaskNotFound(
+            f"expected a task of split {panel.split!r}, found {task[:_LONGEST_NAME]!r}; "
+            f"{suggest(task[:_LONGEST_NAME], panel.ids, limit=3)}"
+        )
     return task
 
 
-def seed_of(asked: Mapping[str, Any]) -> int | None:
-    seed: int | None = asked.get("seed")
+def seed_of(request: Mapping[str, Any]) -> int | None:
+    seed: int | None = request.get("seed")
     if seed is not None:
         check_number("seed", seed, 0, 2**32 - 1)
     return seed
