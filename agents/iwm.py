@@ -8,12 +8,12 @@ from typing import Annotated, Any, TypeAlias
 
 import gymnasium
 
-from ..envs import restore, snapshot
+from ..envs import Snapshot, restore, snapshot
 from ..envs.registry import canonical_action
 from ..errors import EngineError, OptionError
 from ..lm import Completion, Generate, Sampling
 from ..settings import PositiveInt, Range
-from ..worldmodel import Transition, query_about
+from ..worldmodel import Query, Transition, query_about
 from .base import Reply, Request, View
 from .parsing import parse_action
 from .prompting import STOP, as_choices, converse, seed_for
@@ -145,14 +145,7 @@ def explore(
             distinct.setdefault(canonical_action(query.env_id, proposal), proposal)
         distinct.pop(canonical_action(query.env_id, action), None)
 
-        # What breaks the engine has no next state to learn from; the expert's path goes on all the same.
-        alternatives = []
-        for other_action in list(distinct.values())[:k]:
-            next_observation, _, _, _, step_info = env.step(other_action)
-            if not step_info.get("error"):
-                other_query = replace(query, action=other_action)
-                alternatives.append(Transition(other_query, next_observation))
-            restore(env, moment)
+        alternatives = _try_out(env, query, moment, list(distinct.values())[:k])
 
         observation, _, terminated, truncated, step_info = env.step(action)
         if step_info["imagined"]:
@@ -167,4 +160,18 @@ def explore(
         transitions += [Transition(query, observation), *alternatives]
         if terminated or truncated:
             break
+    return transitions
+
+
+def _try_out(
+    env: gymnasium.Env[str, str], query: Query, moment: Snapshot, actions: Sequence[str]
+) -> list[Transition]:
+    """Return what really follows each of some actions; the episode is left at this moment."""
+    transitions = []
+    for action in actions:
+        # What breaks the engine has no next state to learn from; the expert's path goes on all the same.
+        observation, _, _, _, step_info = env.step(action)
+        if not step_info.get("error"):
+            transitions.append(Transition(replace(query, action=action), observation))
+        restore(env, moment)
     return transitions

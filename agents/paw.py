@@ -344,7 +344,8 @@ class PaWAgent:
             notes: dict[str, Any] = {"valid": parsed is not None}
         else:
             tags = read_tags(view.env_id, reply.text)
-            action, notes = tags.action, {"valid": tags.valid, "format": "tags"}
+            action = tags.action
+            notes = {"valid": tags.valid, "format": "tags"}
         if config.context == "concat":
             notes["context"] = "concat"
         return Decision(action, notes=notes)
