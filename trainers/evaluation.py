@@ -40,6 +40,7 @@ _FORMAT = "comap-transitions-1"
 
 def in_order(trajectories: Iterable[Trajectory]) -> list[Trajectory]:
     """Return trajectories sorted by environment, task, trial, seed and agent."""
+    # Episodes end in any order, and what is drawn from them must not depend on that.
     return sorted(
         trajectories,
         key=lambda t: (t.env_id, t.task, t.trial, -1 if t.seed is None else t.seed, t.agent),
@@ -94,6 +95,8 @@ def load_transitions(path: Path) -> list[Transition]:
         head = json.loads(lines.pop(0) if lines else b"")
         if head["format"] != _FORMAT:
             raise ValueError(f"the format {head['format']!r:.80}")
+
+        # A file that was cut at a line's end would score another set under the same name.
         if (head["n"], head["fingerprint"]) != (len(lines), _digest(lines)):
             raise ValueError(f"{len(lines)} of {head['n']!r:.20} that are cut or changed")
         return [transition_from_json(json.loads(line)) for line in lines]
@@ -167,6 +170,7 @@ def is_predictable(query: Query, observation: str, canonicalizer: Canonicalizer)
     """Return whether an observation follows from the belief, the texts so far and the action."""
     if not isinstance(canonicalizer, Revealer):
         return None
+    # An observation that reveals a fact (what is in a closed drawer) cannot be known before.
     after = canonicalizer.update(query.state, query.action, observation)
     if not after.parsed:
         return None
@@ -243,6 +247,7 @@ def scores_of(scored: Sequence[ScoredTransition]) -> PredictionReport:
     """Return how well transitions were predicted, by Delta-F1."""
     # Where the truth cannot be read, nothing can be compared.
     rows = [row for row in scored if row.beliefs.real.parsed]
+    # Most steps change little: a model that always says "nothing happens" scores well over all of them.
     nonempty = [row for row in rows if row.beliefs.real.facts != row.beliefs.before.facts]
     report = delta_f1_report(row.beliefs for row in rows)
 
@@ -304,19 +309,19 @@ def _refusals(rows: Sequence[ScoredTransition]) -> Refusals:
     """Return precision and recall, in percent, of the predictions that nothing changes."""
     foreseen = 0
     real = 0
-    both = 0
+    foreseen_and_real = 0
     for row in rows:
         before, predicted, after = row.beliefs
         is_foreseen = predicted.parsed and predicted.facts == before.facts
         is_real = after.parsed and after.facts == before.facts
         foreseen += is_foreseen
         real += is_real
-        both += is_foreseen and is_real
+        foreseen_and_real += is_foreseen and is_real
     return Refusals(
         foreseen=foreseen,
-        precision=100 * both / foreseen if foreseen else None,
+        precision=100 * foreseen_and_real / foreseen if foreseen else None,
         real=real,
-        recall=100 * both / real if real else None,
+        recall=100 * foreseen_and_real / real if real else None,
     )
 
 

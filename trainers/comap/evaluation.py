@@ -82,6 +82,7 @@ def evaluate(
         agent_config = recast(training.evaluated_agent(temperature), CoMapConfig)
         return CoMapAgent(agent_config, training.head, gate=gate)
 
+    # The last round's numbers are those that are reported: it may have more tasks.
     is_final = number == config.rounds and config.final_tasks is not None
     results, episodes_of_splits = training.play_splits(
         stage,
@@ -119,6 +120,7 @@ def _world_model_scores(
     with closing(training.make_env(config.evaluation_splits[0])) as env:
         canonicalizer = env.get_wrapper_attr("canonicalizer")
 
+    # On frozen transitions rounds are compared with each other; on its own the agent shows what it meets.
     sets = {}
     if Stage.FROZEN_TRANSITIONS in training.folders:
         folder = training.folders[Stage.FROZEN_TRANSITIONS].path
@@ -172,6 +174,7 @@ def revision_branches(trajectories: Iterable[Trajectory], n: int, seed: int) -> 
 
     What counts as a revision is that the reflected action is another one than the draft.
     """
+    # Drawn from all decisions in a fixed order: the sample depends on the episodes and the seed alone.
     pairs: list[RevisionPair] = []
     for trajectory in in_order(trajectories):
         pairs += _pairs(trajectory, seed)
@@ -212,6 +215,7 @@ def revision_report(pairs: Sequence[RevisionPair], outcomes: Sequence[Outcome]) 
         if draft.error is None and reflected.error is None:
             rows.append((pair.revised, draft.success, reflected.success))
 
+    # A rate of nothing is None here: with the paper's epsilon it would be a 0 that looks measured.
     rates = revision_rates(rows)
     revised = sum(is_revised for is_revised, _, _ in rows)
     drafts_succeed = sum(draft_succeeds for _, draft_succeeds, _ in rows)
@@ -264,6 +268,7 @@ def _named_spans(text: str, delta: Delta) -> list[tuple[int, int]]:
         words.update(_STATE_WORDS.get(fact[0], ()))
     if not words:
         return []
+    # A regular expression takes the first that fits: "shelf 1" must not hide "shelf 12".
     longest_first = sorted(words, key=lambda word: (-len(word), word))
     pattern = rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)"
     return [match.span() for match in re.finditer(pattern, text, re.IGNORECASE)]
@@ -275,6 +280,7 @@ def _differing_spans(previous: str, text: str) -> list[tuple[int, int]]:
     matches = list(_WORD.finditer(text))
     words = [match[0] for match in matches[:_MOST_WORDS]]
 
+    # By words, not characters, and no word counts as noise however frequent it is.
     matcher = difflib.SequenceMatcher(None, previous_words, words, autojunk=False)
     runs = []
     for tag, _, _, first, end in matcher.get_opcodes():
@@ -306,7 +312,8 @@ def change_token_nll(
             # Control tokens are broken up in answers too, and surrogates replaced: spans are of that.
             clean = observation.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
             text = chat.defuse(clean)
-            if mask := _change_mask(tokenizer, text, query, observation, canonicalizer):
+            mask = _change_mask(tokenizer, text, query, observation, canonicalizer)
+            if mask:
                 masks.append(mask)
                 prompt = model.prompt(query)
                 requests.append(Score(prompt, (text,), "", False, model.adapter, "change tokens"))
@@ -341,6 +348,7 @@ def _change_mask(
     previous = query.history[-1].observation if query.history else ""
     spans = change_spans(text, delta, previous)
 
+    # A token that a span only touches in part counts: it cannot be scored in part.
     encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     mask = []
     for token_start, token_end in encoding["offset_mapping"]:

@@ -64,6 +64,7 @@ class RowTensors:
     @property
     def bce(self) -> Tensor:
         """(B,), the binary cross-entropy of p and y; 0 without a label."""
+        # Of p = 0 or 1 the logarithm is infinite, and times a label of 0 no number.
         p = self.p.clamp(_ROUNDING, 1 - _ROUNDING)
         entropy = -(self.y * p.log() + (1 - self.y) * (1 - p).log())
         return entropy.where(self.labeled, 0.0)
@@ -112,6 +113,8 @@ def policy_objective(
         >>> round(float(policy_objective(rows, alpha=2.0, beta=1.0)), 4)
         4.3863
     """
+    # The weights make a mean of each of the two kinds over the update (`RowTensors`): kinds that are not
+    # equally frequent count alike.
     expert_weights = rows.weights * rows.expert
     reflection_weights = rows.weights * ~rows.expert
     nll = (expert_weights * rows.nll).sum()
@@ -167,6 +170,8 @@ def divergence(
         top_tokens = student.detach().topk(config.topk, dim=-1).indices
         student = _with_bucket(student, top_tokens)
         teacher = _with_bucket(teacher, top_tokens)
+
+    # A token that one model rules out has minus infinity, of which a divergence is no number.
     log_s = student.log_softmax(-1).clamp(min=LEAST)
     log_t = teacher.log_softmax(-1).clamp(min=LEAST)
 
@@ -174,6 +179,8 @@ def divergence(
         return _kl(log_t, log_s)
     if config.divergence == "reverse_kl":
         return _kl(log_s, log_t)
+
+    # The generalized Jensen-Shannon divergence; the mixture in logarithms, which do not underflow.
     a = config.jsd_alpha
     mixture = (log_s + math.log1p(-a)).logaddexp(log_t + math.log(a))
     return (1 - a) * _kl(log_s, mixture) + a * _kl(log_t, mixture)
@@ -198,6 +205,8 @@ def chunked_divergences(
             teacher_logits = teacher_head(teacher)
         return compare(student_head(student), teacher_logits)
 
+    # The logits of a vocabulary of 150,000 are the largest tensors of all: each chunk's are computed anew
+    # in the backward pass.
     parts = [
         recomputed(
             divergences_of_chunk,

@@ -110,6 +110,7 @@ def suffix_outcomes(
     def play(slot: EnvSlot, group: list[Branch]) -> EpisodeGenerator[dict[Branch, Outcome]]:
         return _play_from_one_moment(player, slot, group)
 
+    # Several rounds: where an environment cannot go back, a moment has one branch fewer each time.
     remaining = dict.fromkeys(branches)
     while remaining:
         # Branches of one moment share its prefix, which is then played once.
@@ -182,11 +183,13 @@ def _play_branch(
     player: Player, slot: EnvSlot, turns: tuple[Turn, ...], branch: Branch
 ) -> EpisodeGenerator[Outcome]:
     """Take an action, let the agent play on to the end, and return the outcome."""
+    # A fault is an outcome too: the state is left out and counted, and the others go on.
     try:
         observation, _, terminated, truncated, info = slot.step(branch.action)
     except Exception as fault:
         return _failed(error_text(fault))
 
+    # The action itself may end the episode: then there is nothing to play on.
     last_info: Mapping[str, Any] = info
     error = info.get("error")
     steps = 1
@@ -240,6 +243,8 @@ class DraftingAgent:
         """Draft where the step is one of those chosen, and take the plan's action; end with the plan."""
         replies = replies_in(view)
         action: str | None = None
+
+        # The expert's way is walked whatever the policy drafts: its states are those of the paper's labels.
         if self.plans is not None:
             plan = self.plans.get(view.task, ())
             if view.step >= len(plan):
@@ -259,6 +264,8 @@ class DraftingAgent:
                 "draft_response": draft.text,
                 "predicted_next_state": predicted,
             }
+
+            # On its own way the policy's reply stands in later prompts, as at inference.
             if action is None:
                 action = draft.action
                 replies[view.step] = draft.shown
@@ -328,6 +335,8 @@ def drafted_states(trajectories: Iterable[Trajectory]) -> Iterator[DraftedState]
         for step_index, (belief, step) in enumerate(trajectory.transitions()):
             notes = step.notes
             is_own = "expert_action" in notes
+
+            # A policy that goes in circles would fill the samples with one state.
             expert_action = notes.get("expert_action", step.action)
             is_repeated = is_own and (belief, step.action) in earlier
             earlier.add((belief, step.action))
@@ -409,6 +418,7 @@ def label_states(
     y = 1 if the draft changed no fact and the expert acts otherwise. States without a draft that can be
     read, or of which a branch failed, are left out and counted.
     """
+    # Where returns are 0 or 1 any difference is one of success; else small ones are chance.
     if delta is None:
         is_binary = all(outcome.ret in (0.0, 1.0) for outcome in outcomes.values())
         delta = 0.0 if is_binary else _DELTA
@@ -423,6 +433,7 @@ def label_states(
             left_out["failed"] += 1
             continue
 
+        # A comparison of two actions needs both: one that failed is no failure of its action.
         pairs = state.branches(suffixes)
         draft_outcomes = [outcomes[draft] for draft, _ in pairs]
         expert_outcomes = [outcomes[expert] for _, expert in pairs]
@@ -465,6 +476,7 @@ def _judge(drafts: Sequence[Outcome], experts: Sequence[Outcome], delta: float) 
         return {**rates, "y": 0}
 
     count = len(drafts)
+    # Success first, as the paper has it; returns only decide between actions that succeed alike.
     succ_draft = sum(outcome.success for outcome in drafts) / count
     succ_exp = sum(outcome.success for outcome in experts) / count
     ret_draft = math.fsum(outcome.ret for outcome in drafts) / count
@@ -488,6 +500,7 @@ def _future(
     if context == "none":
         return "", "none"
     if context == "mixed":
+        # From the state alone: the same in every process, and after every interruption.
         coin = random_rank(seed, "context", state.task, len(state.prefix)) & 1
         context = "wm" if coin else "env"
     if context == "env":
@@ -515,6 +528,7 @@ def reflection_of(trajectory: Trajectory, step: Step, config: CoMapTraining) -> 
     if step.imagined or notes.get("path") != GatePath.REFLECTED or reflected_action is None:
         return None
 
+    # The same action in other words is no revision: nothing else would be done.
     draft_action = notes["draft_action"]
     is_parsed = notes["draft_parsed"]
     revise = notes["gate"] and not same_action(trajectory.env_id, reflected_action, draft_action)
@@ -562,6 +576,7 @@ def reflect_reply(
     follows, as sure as the label is (ours). Words are cut off with the space before them, as masked
     decoding and the reading of p cut them.
     """
+    # Brief prompts do not show the form, so that it must be learned; the standard ones ask for it.
     learns_form = config.prompts == "brief" if form_loss is None else form_loss
     text = first_line(analysis) if config.prompts == "standard" else ""
     text = first_line(cut_text(text, config.reflect_tokens, count_tokens))
@@ -627,6 +642,7 @@ def _labeled_views(
     count_tokens: Callable[[str], int],
 ) -> Iterator[tuple[SuffixLabel, View, dict[int, str]]]:
     """Yield each labeled state as the policy saw it, with its replies before."""
+    # By the actions so far, not by the number of the step: a task may have been played several times.
     labels_by_state = {(label.task, tuple(label.prefix)): label for label in labels}
     for trajectory in trajectories:
         actions = tuple(step.action for step in trajectory.steps)

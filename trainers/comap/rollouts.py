@@ -96,6 +96,7 @@ class RolloutAgent(CoMapAgent):
         if not self.config.future_state:
             return LookAhead()
 
+        # Both in one round: prediction and probe do not wait for each other.
         replies: tuple[Imagined, ProbeResult] = yield [Imagine(draft.action), Probe(draft.action)]
         imagined, probed = replies
         gate: WorldStateGate | None = None
@@ -130,6 +131,8 @@ class RolloutAgent(CoMapAgent):
         self, view: View, action: str, imagined: Imagined, probed: ProbeResult
     ) -> Generator[Request, Reply, tuple[WorldStateGate, dict[str, Any]]]:
         """Ask the teacher, and return whether student and teacher agree on what changes."""
+        # The teacher's prompt has the real next observation (CoMap's privileged teacher). The student's
+        # never has it.
         model = self.world_model
         query = Query(
             view.env_id,

@@ -92,7 +92,11 @@ def play_groups(
     on_work: OnWork | None = None,
 ) -> list[list[Trajectory]]:
     """Play all episodes of some groups, many at once, and return them by group and member."""
-    members = [(group, member) for group in groups for member in range(group.members)]
+    # All groups in one call: episodes of any group fill up a batch.
+    members = []
+    for group in groups:
+        members += [(group, member) for member in range(group.members)]
+
     episodes = iter(
         run_episodes(
             lambda: _AlikeForGroups(make_env()),
@@ -115,6 +119,7 @@ def play_groups(
 
 def _check_alike(episodes: Sequence[Trajectory]) -> None:
     """Raise an error where episodes of a group begin differently: they could not be compared."""
+    # An episode whose reset failed began with nothing, and is dropped later.
     reset_episodes = [episode for episode in episodes if episode.observation or not episode.error]
     texts = sorted({episode.observation for episode in reset_episodes})
     if len(texts) > 1:
@@ -131,6 +136,7 @@ class _AlikeForGroups(gymnasium.Wrapper[str, str, str, str]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
+        # One start for all members, as GRPO and GiGPO compare them; their samples differ by the whole seed.
         shared = None if seed is None else seed >> _MEMBER_BITS
         return self.env.reset(seed=shared, options=options)
 
@@ -173,6 +179,7 @@ class Rollouts:
 
 def shuffled(rows: Sequence[PaWRow], seed: int, update: int) -> list[PaWRow]:
     """Return rows whose observations have changed places at random."""
+    # Only among rows that have one: as many observation tokens are learned as without the shuffle.
     indices = [index for index, row in enumerate(rows) if row.observation_ids]
     generator = random.Random(f"{seed}\n{update}\nplacebo")
     sources = generator.sample(indices, len(indices))

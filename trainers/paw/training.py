@@ -226,6 +226,8 @@ class _Training:
         checkpoints = self.out / "checkpoints"
         checkpoint = last_checkpoint(checkpoints)
         updates_done = 0 if checkpoint is None else int(checkpoint.rpartition("-")[2])
+
+        # Updates after the last checkpoint are done again, and their lines must not be there twice.
         self.journal.begin_after(updates_done)
         self._forget_after(updates_done)
 
@@ -271,6 +273,7 @@ class _Training:
             self._evaluate(update)
         self._evaluation_seconds = time.perf_counter() - start
 
+        # Every process draws all groups, and plays its own: an episode's number says whose it is.
         self.policy.synchronize()
         groups = groups_of(self.tasks, config.groups, config.members, config.seed, update)
         own_groups = [group for group in groups if group.number % world_size() == rank()]
@@ -300,6 +303,8 @@ class _Training:
         )
 
         self._note(update, groups, rollouts)
+
+        # A control: observations of other steps teach nothing about this one's.
         if config.loss.placebo:
             return shuffled(rollouts.rows, config.seed, update)
         return rollouts.rows
@@ -334,6 +339,7 @@ class _Training:
 
     def _record(self, metrics: Mapping[str, Any]) -> None:
         """Write the metrics of an update: of its episodes, and of what was learned."""
+        # Evaluations come within the time of rollouts, and are no part of an update's cost.
         line = {**self._metrics, **metrics}
         line["seconds_rollout"] -= self._evaluation_seconds
         if line["update"] == 1:
@@ -524,6 +530,7 @@ class Policy:
 
     def follow(self, trainer: Any) -> None:
         """Act with a trainer's model from now on: the same weights, or adapters on them."""
+        # What answers is made anew when it is next asked for: it reads the trainer's weights from now on.
         self._accelerator = trainer.accelerator
         self.model = trainer.accelerator.unwrap_model(trainer.model)
         self._lm = None
@@ -547,6 +554,7 @@ class Policy:
 
     def save(self, folder: Path) -> None:
         """Write the weights, or the adapters, and the tokenizer into a folder, whole or not at all."""
+        # Under another name until it is whole: a killed training leaves the old folder or the new one.
         draft = folder.with_name(folder.name + ".part")
         shutil.rmtree(draft, ignore_errors=True)
         with writing(folder.parent):
