@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium
 import numpy as np
@@ -72,9 +72,12 @@ Advance: TypeAlias = "Callable[[], object]"
 Transition: TypeAlias = "tuple[State, State, State]"
 _EVERY = 4  # steps between the starts of two imagined rollouts
 _SHOWN = 12  # episodes beside their imagination
-_MANY, _FEW = (300, 60), (14, 7)  # tasks to learn from and to measure on; few where they are slow
+_TASKS = (300, 60)  # to learn from and to measure on
+_SLOW_TASKS = (14, 7)  # the same, where an episode takes seconds
 _PACKAGES = ("gymnasium", "numpy", "rapidfuzz", "torch", "transformers")
-_NONE, _LEARNED, _ORACLE = "ReAct, without a world model", "CoMap", "CoMap, with the oracle"
+_NONE = "ReAct, without a world model"
+_LEARNED = "CoMap"
+_ORACLE = "CoMap, with the oracle"
 _WORDS = {
     "null": "predicts that nothing happens",
     "retrieval": "learned in this demo: predicts what followed the most similar action",
@@ -101,35 +104,52 @@ class RolloutPoint:
     n: int
 
 
+class AgentScore(NamedTuple):
+    """How often an agent succeeds in a world, and the mean share of its goal conditions."""
+
+    agent: str
+    world: str
+    success: Rate
+    score: float
+
+
 def predicted(
     env: Env, models: Models, trajectories: Iterable[Trajectory]
 ) -> dict[str, list[Transition]]:
     """Return the beliefs before, as predicted and after each real transition, for each model."""
-    found: dict[str, list[Transition]] = {name: [] for name in models}
+    transitions: dict[str, list[Transition]] = {name: [] for name in models}
     inner = _inner(env)
     for trajectory in trajectories:
+        # The environment follows the recorded episode, for models that ask about its present state.
         env.reset(options={"task": trajectory.task})
         for before, step in trajectory.transitions():
-            history, admissible = inner.history(), inner.admissible_actions
-            query = Query(inner.env_id, inner.goal, history, before, step.action, admissible)
+            query = Query(
+                inner.env_id,
+                inner.goal,
+                inner.history(),
+                before,
+                step.action,
+                inner.admissible_actions,
+            )
             for name, model in models.items():
                 if isinstance(model, Grounded):
                     model.ground(env)
                 (prediction,) = ask(model, [query])
                 update = inner.canonicalizer.update
-                guess = update(before, step.action, prediction.observation)
-                found[name].append((before, guess, step.facts))
+                predicted_state = update(before, step.action, prediction.observation)
+                transitions[name].append((before, predicted_state, step.facts))
             env.step(step.action)
-    return found
+    return transitions
 
 
 def rollouts(
     env: Env, models: Models, trajectories: Iterable[Trajectory], lengths: Sequence[int]
 ) -> dict[str, list[RolloutPoint]]:
     """Return how imagined rollouts of growing length compare with the real ones."""
-    scores: dict[str, dict[int, list[tuple[float, bool]]]] = {
-        name: {length: [] for length in lengths} for name in models
-    }
+    scores: dict[str, dict[int, list[tuple[float, bool]]]] = {}
+    for name in models:
+        scores[name] = {length: [] for length in lengths}
+
     inner = _inner(env)
     for trajectory in trajectories:
         env.reset(options={"task": trajectory.task})
@@ -137,18 +157,21 @@ def rollouts(
         for step in trajectory.steps:
             env.step(step.action)
             snapshots.append(inner.snapshot())
+
+        # From every few steps on, each model imagines what the rest of the real actions lead to.
         for name, model in models.items():
             imagined = ImaginedEnv(env, model, horizon=10**9)
             for start in range(0, len(trajectory.steps), _EVERY):
                 _roll_out(imagined, snapshots[start], trajectory.steps[start:], scores[name])
-    found: dict[str, list[RolloutPoint]] = {name: [] for name in models}
-    for name, by_length in scores.items():
-        for length, rows in by_length.items():
+
+    points: dict[str, list[RolloutPoint]] = {name: [] for name in models}
+    for name, rows_by_length in scores.items():
+        for length, rows in rows_by_length.items():
             if n := len(rows):
                 f1, exact = np.array(rows, dtype=float).T
                 error = float(f1.std(ddof=1)) / n**0.5 if n > 1 else 0.0
-                found[name].append(RolloutPoint(length, fmean(f1), error, fmean(exact), n))
-    return found
+                points[name].append(RolloutPoint(length, fmean(f1), error, fmean(exact), n))
+    return points
 
 
 def _roll_out(
@@ -157,17 +180,25 @@ def _roll_out(
     steps: Sequence[Step],
     scores: dict[int, list[tuple[float, bool]]],
 ) -> None:
+    """Imagine the real actions from a snapshot on, and add the scores at the lengths that are asked for.
+
+    A score is of the change since the snapshot; the text must be the real one to be exact.
+    """
     imagined.restore(snapshot)
-    before = facts = snapshot.facts
-    ended, observation = False, ""
+    before = snapshot.facts
+    facts = before
+    is_over = False
+    observation = ""
     for length, step in enumerate(steps[: max(scores)], 1):
-        over = ended
-        if not over:  # an imagined episode that ended stays as it was
+        was_over = is_over
+        if not was_over:  # an imagined episode that ended stays as it was
             observation, _, terminated, truncated, info = imagined.step(step.action)
-            ended, facts = terminated or truncated, info["facts"]
+            is_over = terminated or truncated
+            facts = info["facts"]
         if length in scores:
             score = delta_f1(before, facts, step.facts)
-            scores[length].append((score, observation == step.observation and not over))
+            is_exact = observation == step.observation and not was_over
+            scores[length].append((score, is_exact))
 
 
 def _inner(env: Env) -> TextEnv:
@@ -183,9 +214,9 @@ def learned_models(env_id: str) -> ShippedModels:
             f"expected models that comap ships for {env_id}, found none; give a model of yours to "
             "comap run (--model)"
         )
-    found = shipped_models(SHIPPED[env_id])
+    models = shipped_models(SHIPPED[env_id])
     check_packages()
-    return found
+    return models
 
 
 def play_learned(
@@ -201,36 +232,54 @@ def play_learned(
 
     hush()
     policy = create_language_model("shipped:agent", device="cpu")
-    world = create_language_model("shipped:wm", device="cpu")
+    world_lm = create_language_model("shipped:wm", device="cpu")
     settings = {"seed": seed, **models.settings["agent"]}
-    shared = {part.name for part in fields(AgentConfig)}
-    of_react = {name: value for name, value in settings.items() if name in shared}
     comap = create_agent("comap", **settings)
+
+    # ReAct has the same settings as CoMap, but for those of CoMap alone.
+    shared_names = {part.name for part in fields(AgentConfig)}
+    shared_settings = {name: settings[name] for name in settings if name in shared_names}
     players: dict[str, tuple[Any, WorldModel | None]] = {
-        _NONE: (create_agent("react", **of_react), None),
-        _LEARNED: (comap, LanguageWorldModel(world, **models.settings["world_model"])),
+        _NONE: (create_agent("react", **shared_settings), None),
+        _LEARNED: (comap, LanguageWorldModel(world_lm, **models.settings["world_model"])),
         _ORACLE: (comap, OracleWorldModel()),
     }
-    threads = torch.get_num_threads()
+
+    thread_count = torch.get_num_threads()
     torch.set_num_threads(1)  # a small model's threads wait for each other longer than they work
-    found, played = [], []
+    summaries = []
+    all_episodes = []
     try:
         for name, (agent, model) in players.items():
-            given: dict[str, Any] = {"lm": policy, "world_model": model, "keep": "prompts"}
-            given |= {"concurrency": len(tasks), "on_done": lambda trials: advance()}
-            episodes = run_episodes(make_env, agent, tasks, **given)
-            found.append(_summary(name, episodes))
-            played += [replace(episode, agent=name) for episode in episodes]
+            episodes = run_episodes(
+                make_env,
+                agent,
+                tasks,
+                lm=policy,
+                world_model=model,
+                keep="prompts",
+                concurrency=len(tasks),
+                on_done=lambda trials: advance(),
+            )
+            summaries.append(_summary(name, episodes))
+            all_episodes += [replace(episode, agent=name) for episode in episodes]
     finally:
-        torch.set_num_threads(threads)
-    return found, played
+        torch.set_num_threads(thread_count)
+    return summaries, all_episodes
 
 
 def _summary(name: str, episodes: Sequence[Trajectory]) -> dict[str, Any]:
-    gates = [gate for episode in episodes for gate in _gates(episode)]
-    counts = {"reflected": len(gates), "revised": gates.count(True)}
-    won = {"won": [episode.success for episode in episodes]}
-    return {"agent": name, **counts, **won, **Tally.of(episodes).summary()}
+    """Return what an agent's episodes came to; ``won`` has each task's success, in order."""
+    gates: list[bool] = []
+    for episode in episodes:
+        gates += _gates(episode)
+    return {
+        "agent": name,
+        "reflected": len(gates),
+        "revised": gates.count(True),
+        "won": [episode.success for episode in episodes],
+        **Tally.of(episodes).summary(),
+    }
 
 
 def _gates(episode: Trajectory) -> list[bool]:
@@ -241,11 +290,17 @@ def _gates(episode: Trajectory) -> list[bool]:
 
 def learned_in(learned: Sequence[Mapping[str, Any]]) -> str:
     """Return in a sentence what the learned agents' successes say, paired by task."""
-    none, own, _ = learned
-    rates = [f"{100 * one['success']['value']:.0f} %" for one in learned]
-    gains = [float(a) - float(b) for a, b in zip(own["won"], none["won"], strict=True)]
-    mean, half = fmean(gains), 1.96 * float(np.std(gains)) / len(gains) ** 0.5
-    low, high = mean - half, mean + half
+    react, comap, _ = learned
+    rates = [f"{100 * summary['success']['value']:.0f} %" for summary in learned]
+
+    # Paired: how hard a task is for both is no part of the difference.
+    gains = []
+    for comap_won, react_won in zip(comap["won"], react["won"], strict=True):
+        gains.append(float(comap_won) - float(react_won))
+    mean = fmean(gains)
+    half_width = 1.96 * float(np.std(gains)) / len(gains) ** 0.5
+    low = mean - half_width
+    high = mean + half_width
     if low > 0:
         verdict = "its own world model helps"
     elif high < 0:
@@ -259,10 +314,11 @@ def learned_in(learned: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def chosen(episodes: Sequence[Trajectory], number: int = 2) -> list[Trajectory]:
+def most_telling(episodes: Sequence[Trajectory], number: int = 2) -> list[Trajectory]:
     """Return the episodes of CoMap's that show most: first those where a revision changed facts."""
-    own = [episode for episode in episodes if episode.agent == _LEARNED]
-    return sorted(own, key=lambda one: place_of_interest(Episode("", one, None)))[:number]
+    of_comap = [episode for episode in episodes if episode.agent == _LEARNED]
+    of_comap.sort(key=lambda episode: place_of_interest(Episode("", episode, None)))
+    return of_comap[:number]
 
 
 @dataclass(frozen=True)
@@ -308,13 +364,14 @@ class _Results:
     counts: dict[str, int] = field(default_factory=dict)
     one_step: dict[str, dict[str, DeltaF1Report]] = field(default_factory=dict)
     rollouts: dict[str, list[RolloutPoint]] = field(default_factory=dict)
-    agents: list[tuple[str, str, Rate, float]] = field(default_factory=list)
+    agents: list[AgentScore] = field(default_factory=list)
     plans: dict[str, Consistency] = field(default_factory=dict)
     learned: list[dict[str, Any]] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
 
 def run_demo(config: DemoConfig) -> str:
+    """Do all that the demo does, print its tables, and return the line that says where its report is."""
     with env_class(config.env).engine_pool(2):
         job = _Demo(config)
         with job.phase("gather"):
@@ -335,17 +392,22 @@ def run_demo(config: DemoConfig) -> str:
 
 
 class _Demo:
+    """The demo under way: its environments, tasks and agents, and what was measured so far."""
+
     def __init__(self, config: DemoConfig):
         cls = env_class(config.env)
         if config.test_split is None:
             splits = cls.test_splits or (config.train_split,)
             config = replace(config, test_split=splits[-1])
-        slow = cls.slow or config.engine == "chromium"
-        usual_train, usual_test = _FEW if slow else _MANY
+
+        is_slow = cls.slow or config.engine == "chromium"
+        usual_train, usual_test = _SLOW_TASKS if is_slow else _TASKS
         self.train_tasks = config.train_tasks or usual_train
         test_tasks = config.test_tasks or usual_test
         self.config = replace(config, train_tasks=self.train_tasks, test_tasks=test_tasks)
         self.out = Path(config.out)
+
+        # In imagination an expert knows observations alone, and a random agent needs listed actions.
         options = cls.belief_expert() | cls.listed_actions()
         if config.engine is not None:
             options["engine"] = config.engine
@@ -353,6 +415,7 @@ class _Demo:
             options["data_dir"] = config.data_dir
         elif cls.slow:
             options |= cls.generated_options
+
         make_env = Environments(config.env, options)
         self.train = make_env(config.train_split)
         self.test = make_env(config.test_split)
@@ -364,98 +427,127 @@ class _Demo:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
+        """Note how many seconds a part of the demo takes."""
         start = time.perf_counter()
         yield
         self.results.seconds[name] = round(time.perf_counter() - start, 2)
 
     def gather(self, env: Env, number: int, label: str) -> list[Trajectory]:
+        """Return an episode of each agent in tasks that are spread evenly over a split."""
+        episodes = []
         tasks = evenly(_inner(env).tasks.ids, number)
-        return [
-            run_episode(env, agent, task=task)
-            for task in tracked(tasks, label)
-            for agent in self.agents
-        ]
+        for task in tracked(tasks, label):
+            for agent in self.agents:
+                episodes.append(run_episode(env, agent, task=task))
+        return episodes
 
     def fit(self, train: Sequence[Trajectory]) -> dict[str, WorldModel]:
+        """Return the world models by name, from the worst to the best; one learns from episodes."""
         learner = RetrievalWorldModel()
         for trajectory in tracked(train, "Fitting the retrieval world model"):
             learner.fit(transitions_of(trajectory))
         learner.save(self.out / "retrieval.jsonl")
         self.results.counts["training transitions"] = len(learner)
-        noisy = {}
+
+        # A noisy model changes facts and describes them in words again.
+        models: dict[str, WorldModel] = {"null": NullWorldModel(), "retrieval": learner}
         if isinstance(_inner(self.test).canonicalizer, Describer):
             for rate in self.config.error_rates:
-                noisy[f"noisy {rate:g}"] = NoisyWorldModel(rate, seed=self.config.seed)
+                models[f"noisy {rate:g}"] = NoisyWorldModel(rate, seed=self.config.seed)
         else:
             print("No noisy model is shown: facts have no words in this environment")
-        models: dict[str, WorldModel] = {"null": NullWorldModel(), "retrieval": learner, **noisy}
-        return models | {"oracle": OracleWorldModel()}
+        models["oracle"] = OracleWorldModel()
+        return models
 
     def score_one_step(self, models: Models, test: Sequence[Trajectory]) -> None:
-        self.results.counts["test transitions"] = sum(len(t.steps) for t in test)
-        rows: dict[str, dict[str, list[Transition]]] = {}
+        """Score single predictions of each model, on each agent's steps and on all of them."""
+        self.results.counts["test transitions"] = sum(len(episode.steps) for episode in test)
+        all_transitions: dict[str, list[Transition]] = {name: [] for name in models}
+        transitions_by_agent: dict[str, dict[str, list[Transition]]] = {}
         for agent in self.agents:
-            own = [t for t in test if t.agent == agent.name]
+            episodes = [episode for episode in test if episode.agent == agent.name]
             label = f"Scoring single predictions: {agent.name}"
-            rows[agent.name] = predicted(self.test, models, tracked(own, label))
-        rows["all"] = {m: [row for found in rows.values() for row in found[m]] for m in models}
-        for name, found in rows.items():
-            self.results.one_step[name] = {m: delta_f1_report(found[m]) for m in models}
+            transitions = predicted(self.test, models, tracked(episodes, label))
+            transitions_by_agent[agent.name] = transitions
+            for model_name in models:
+                all_transitions[model_name] += transitions[model_name]
+
+        transitions_by_agent["all"] = all_transitions
+        for agent_name, transitions in transitions_by_agent.items():
+            reports = {model: delta_f1_report(transitions[model]) for model in models}
+            self.results.one_step[agent_name] = reports
 
     def act(self, models: Models) -> list[Episode]:
         """Play as the agents, really and in each model's imagination; return pairs to look at."""
-        real: list[Trajectory] = []
         worlds: dict[str, Env] = {"real": self.test}
         worlds |= {name: ImaginedEnv(self.test, model) for name, model in models.items()}
-        expert_from = getattr(type(_inner(self.test)), "expert_from", None)
-        plays = [  # in imagination an expert must know what to do by beliefs
-            (agent, name, task)
-            for agent in self.agents
-            for name in worlds
-            if name == "real" or agent.name != "expert" or expert_from is not TextEnv.expert_from
-            for task in self.tasks
-        ]
-        played: dict[tuple[str, str], list[Trajectory]] = {}
-        for agent, name, task in tracked(plays, "Acting, really and in imagination"):
-            episode = run_episode(worlds[name], agent, task=task)
-            played.setdefault((agent.name, name), []).append(episode)
-        for (agent_name, name), episodes in played.items():
-            rate = success_rate(e.success for e in episodes)
-            score = goal_condition_success(e.score for e in episodes)
-            self.results.agents.append((agent_name, name, rate, score))
-            if name == "real":
+        episodes_by_play: dict[tuple[str, str], list[Trajectory]] = {}
+        for agent, world, task in tracked(self._plays(worlds), "Acting, really and in imagination"):
+            episode = run_episode(worlds[world], agent, task=task)
+            episodes_by_play.setdefault((agent.name, world), []).append(episode)
+
+        real: list[Trajectory] = []
+        for (agent_name, world), episodes in episodes_by_play.items():
+            successes = [episode.success for episode in episodes]
+            score = goal_condition_success(episode.score for episode in episodes)
+            agent_score = AgentScore(agent_name, world, success_rate(successes), score)
+            self.results.agents.append(agent_score)
+            if world == "real":
                 real += episodes
-            elif agent_name == "expert":
-                really = [_replay(self.test, e).success for e in episodes]
-                self.results.plans[name] = consistency([e.success for e in episodes], really)
+            elif agent_name == "expert":  # its plans, made in imagination, are carried out
+                real_successes = [_replay(self.test, episode).success for episode in episodes]
+                self.results.plans[world] = consistency(successes, real_successes)
         write_trajectories(self.out / "trajectories.jsonl", real)
+
         imagined = ImaginedEnv(self.test, models["retrieval"], horizon=10**6)
-        return [
-            Episode(f"{e.agent}: {e.goal}", e, _replay(imagined, e)) for e in evenly(real, _SHOWN)
-        ]
+        pairs = []
+        for episode in evenly(real, _SHOWN):
+            title = f"{episode.agent}: {episode.goal}"
+            pairs.append(Episode(title, episode, _replay(imagined, episode)))
+        return pairs
+
+    def _plays(self, worlds: Iterable[str]) -> list[tuple[Agent, str, str]]:
+        """Return agent, world and task of all episodes; experts of some environments act really alone."""
+        # In imagination an expert must know what to do by beliefs.
+        expert_from = getattr(type(_inner(self.test)), "expert_from", None)
+        has_belief_expert = expert_from is not TextEnv.expert_from
+        plays = []
+        for agent in self.agents:
+            for world in worlds:
+                if world == "real" or agent.name != "expert" or has_belief_expert:
+                    plays += [(agent, world, task) for task in self.tasks]
+        return plays
 
     def act_learned(self) -> list[Episode]:
+        """Play with the shipped models, if they can be used here; return the most telling episodes."""
         try:
             models = learned_models(self.config.env)
         except (DataNotFound, MissingExtra) as error:
             print(f"No learned agent is shown: {error}", flush=True)
             return []
+
+        # The shipped models were trained on generated games.
         options = {**models.settings["env_options"], "source": "generated"}
         make_env = partial(Environments(self.config.env, options), self.config.test_split)
         with closing(make_env()) as env:
             tasks = evenly(_inner(env).tasks.ids, MOST)
         with progress("Acting, with learned models", total=3 * len(tasks)) as advance:
-            found, episodes = play_learned(
+            summaries, episodes = play_learned(
                 make_env, tasks, models, seed=self.config.seed, advance=advance
             )
-        self.results.learned, self.learned_parameters = found, models.parameters
+        self.results.learned = summaries
+        self.learned_parameters = models.parameters
         write_trajectories(self.out / "learned.jsonl", episodes)
-        return [Episode(f"{e.agent}, learned: {e.goal}", e, None) for e in chosen(episodes)]
+        return [
+            Episode(f"{episode.agent}, learned: {episode.goal}", episode, None)
+            for episode in most_telling(episodes)
+        ]
 
     def about(self) -> str:
         """Return what the environment is, and what was done in it."""
         summary = (env_class(self.config.env).__doc__ or "").strip().partition("\n\n")[0]
-        counts, tasks = self.results.counts, self.tasks_in_words()
+        counts = self.results.counts
+        tasks = self.tasks_in_words()
         return (
             f"{self.config.env}: {' '.join(summary.split())} A world model learned from "
             f"{counts['training transitions']:,} steps of an expert and of a random agent. It and others "
@@ -468,60 +560,79 @@ class _Demo:
         return tasks_in_words(len(self.tasks), sum(map(is_generated, self.tasks)))
 
     def report(self, episodes: Sequence[Episode]) -> str:
+        """Print and write what was measured, and return the line that says where the report is."""
         results = self.results
-        tables = [_delta_table(results), _rollout_table(results), _agent_table(results)]
+        measured_tables = [_delta_table(results), _rollout_table(results), _agent_table(results)]
         if results.plans:
-            tables.append(_plan_table(results))
-        tables = [replace(one, title=f"{one.title} ({self.tasks_in_words()})") for one in tables]
-        if results.learned:
+            measured_tables.append(_plan_table(results))
+        tables = []
+        for table in measured_tables:
+            tables.append(replace(table, title=f"{table.title} ({self.tasks_in_words()})"))
+        if results.learned:  # its tasks are others, which its title names
             tables.append(learned_table(results.learned, self.learned_parameters))
         for table in tables:
             print_table(table)
-        said = [found_in(results), *([learned_in(results.learned)] if results.learned else [])]
-        print("\n" + "\n".join(said))
+
+        sentences = [found_in(results)]
+        if results.learned:
+            sentences.append(learned_in(results.learned))
+        print("\n" + "\n".join(sentences))
+
+        # Folders are left out: the same demo elsewhere is the same record.
         record = circumstances(_PACKAGES) | {
             "config": asdict(self.config) | {"data_dir": None, "out": None},
             "tasks": self.tasks_in_words(),
             **asdict(results),
         }
         write_result(self.out / "results.json", record)
-        kind = results.fingerprint.get("games", "")
-        summary = {
-            "environment": self.config.env,
-            "tasks": f"{kind}; split {self.config.test_split}, {self.tasks_in_words()}",
-            **{name: f"{number:,}" for name, number in results.counts.items()},
-            "seconds": ", ".join(f"{k} {v:.1f}" for k, v in results.seconds.items()),
-        }
-        first, *further = _plots(results)
-        shown = [*([_learned_plot(results.learned)] if results.learned else []), first]
-        sections = [
-            Section("", plots=shown, terms=_words_of(results), note=_note_of(results)),
-            Section("All results", tables, further, folded=True),
-            Section("What was measured", terms={"": summary}, folded=True),
-        ]
+        sections = self._sections(tables)
 
         def write() -> Path:
             page = render_page(
-                "comap demo", {}, sections, episodes, lead=" ".join(said), about=self.about()
+                "comap demo", {}, sections, episodes, lead=" ".join(sentences), about=self.about()
             )
             return write_whole(self.out / "report.html", page)
 
         return report_line(write)
 
+    def _sections(self, tables: Sequence[Table]) -> list[Section]:
+        """Return the sections of the page: two plots and what their words mean, then all the rest."""
+        results = self.results
+        kind = results.fingerprint.get("games", "")
+        facts = {
+            "environment": self.config.env,
+            "tasks": f"{kind}; split {self.config.test_split}, {self.tasks_in_words()}",
+        }
+        for name, count in results.counts.items():
+            facts[name] = f"{count:,}"
+        seconds = results.seconds.items()
+        facts["seconds"] = ", ".join(f"{phase} {duration:.1f}" for phase, duration in seconds)
+
+        first_plot, *further_plots = _plots(results)
+        plots = [first_plot]
+        if results.learned:
+            plots.insert(0, _learned_plot(results.learned))
+        return [
+            Section("", plots=plots, terms=_words_of(results), note=_note_of(results)),
+            Section("All results", tables, further_plots, folded=True),
+            Section("What was measured", terms={"": facts}, folded=True),
+        ]
+
 
 def found_in(results: _Results) -> str:
     """Return in a sentence how good the learned world model is, and what plans made in it are worth."""
     share = results.one_step["all"]["retrieval"].nonempty_mean
-    said = f"The retrieval world model predicts {100 * share:.0f} % of the changes"
+    changes = f"The retrieval world model predicts {100 * share:.0f} % of the changes"
     if (plan := results.plans.get("retrieval")) is None:
-        return f"{said}."
+        return f"{changes}."
     if not plan.imagined.value:
-        return f"{said}; no plan made in it succeeds, not even in imagination."
-    held = f"{100 * plan.precision:.0f} %"
-    return f"{said}; {held} of the plans made in it hold up in the real environment."
+        return f"{changes}; no plan made in it succeeds, not even in imagination."
+    precision = f"{100 * plan.precision:.0f} %"
+    return f"{changes}; {precision} of the plans made in it hold up in the real environment."
 
 
 def _note_of(results: _Results) -> str:
+    """Return what the numbers under the first plot are, in words."""
     note = "Changes: Delta-F1 of single predictions where something changes."
     if (plan := results.plans.get("retrieval")) is None:
         return note
@@ -532,11 +643,14 @@ def _note_of(results: _Results) -> str:
 
 
 def _words_of(results: _Results) -> dict[str, dict[str, str]]:
-    agents = [*(agent for agent, *_ in results.agents), *(one["agent"] for one in results.learned)]
-    return {
-        title: {name: _WORDS.get(name) or _WORDS[name.partition(" ")[0]] for name in names}
-        for title, names in (("World models", list(results.rollouts)), ("Agents", agents))
-    }
+    """Return what the names of world models and agents mean, for the legend of the page."""
+    agents = [agent_score.agent for agent_score in results.agents]
+    agents += [summary["agent"] for summary in results.learned]
+    words: dict[str, dict[str, str]] = {}
+    for title, names in (("World models", list(results.rollouts)), ("Agents", agents)):
+        # "noisy 0.1" is explained as "noisy".
+        words[title] = {name: _WORDS.get(name) or _WORDS[name.partition(" ")[0]] for name in names}
+    return words
 
 
 def _replay(env: Env, trajectory: Trajectory) -> Trajectory:
@@ -544,15 +658,27 @@ def _replay(env: Env, trajectory: Trajectory) -> Trajectory:
 
 
 def _delta_table(results: _Results) -> Table:
-    every, expert, random = (results.one_step[name] for name in ("all", "expert", "random"))
+    """Return how well each model predicts single steps."""
+    reports = results.one_step["all"]
+    expert_reports = results.one_step["expert"]
+    random_reports = results.one_step["random"]
     rows = []
-    for name, report in every.items():
-        error = round(100 * report.stderr, 1)  # more decimals than the mean has would say nothing
-        shares = (expert[name].mean, random[name].mean)
-        further = (report.exact_share, report.parse_failure_rate)
-        means = (100 * report.nonempty_mean, 100 * report.mean, error)
-        rows.append((name, *means, *(100 * share for share in (*shares, *further)), report.n))
-    unchanged = 100 * next(iter(every.values())).no_op_share
+    for name, report in reports.items():
+        row = (
+            name,
+            100 * report.nonempty_mean,
+            100 * report.mean,
+            round(100 * report.stderr, 1),  # more decimals than the mean has would say nothing
+            100 * expert_reports[name].mean,
+            100 * random_reports[name].mean,
+            100 * report.exact_share,
+            100 * report.parse_failure_rate,
+            report.n,
+        )
+        rows.append(row)
+
+    # All models predict the same transitions.
+    unchanged = 100 * next(iter(reports.values())).no_op_share
     return Table(
         "World models: Delta-F1 of single predictions",
         ("model", "of changes", "of all", "s.e.", "expert", "random", "exact", "unreadable", "n"),
@@ -565,35 +691,41 @@ def _delta_table(results: _Results) -> Table:
 
 
 def _rollout_table(results: _Results) -> Table:
+    """Return how well each model's rollouts agree with the real ones, a length in a column."""
+    rows = []
+    for name, points in results.rollouts.items():
+        rows.append((name, *(100 * point.delta_f1 for point in points)))
+
+    # All models imagine from the same steps on.
     points = next(iter(results.rollouts.values()))
-    rows = [
-        (name, *(100 * point.delta_f1 for point in found))
-        for name, found in results.rollouts.items()
-    ]
     numbers = ", ".join(f"{point.n} of {point.length}" for point in points)
-    steps = (f"{point.length} step{'s' if point.length > 1 else ''}" for point in points)
+    columns = ["model"]
+    for point in points:
+        columns.append("1 step" if point.length == 1 else f"{point.length} steps")
     return Table(
         "World models: Delta-F1 of imagined rollouts, by length",
-        ("model", *steps),
+        tuple(columns),
         tuple(rows),
         f"Percent, of the change over the whole rollout. Rollouts scored: {numbers} steps.",
     )
 
 
 def _agent_table(results: _Results) -> Table:
+    """Return how often each agent succeeds in each world."""
+    rows = []
+    for agent, world, rate, score in results.agents:
+        rows.append((agent, world, str(rate), round(100 * score, 1)))
     return Table(
         "Agents, really and in imagination: success",
         ("agent", "world", "success (95 %)", "goal conditions"),
-        tuple(
-            (agent, world, str(rate), round(100 * score, 1))
-            for agent, world, rate, score in results.agents
-        ),
+        tuple(rows),
         "Percent. 'goal conditions': how much of its task an episode has done at its end, on average; "
         "all of it is a success. In imagination both are what the imagined facts say.",
     )
 
 
 def _plan_table(results: _Results) -> Table:
+    """Return what the expert's plans, made in each model, are worth in the real environment."""
     rows = []
     for name, plan in results.plans.items():
         shares = (plan.imagined.value, plan.real.value, plan.precision, plan.agreement)
@@ -608,16 +740,21 @@ def _plan_table(results: _Results) -> Table:
 
 
 def learned_table(learned: Sequence[Mapping[str, Any]], parameters: int) -> Table:
+    """Return how often the learned policy succeeds with each world model."""
     rows = []
-    for one in learned:
-        revised = 100 * one["revised"] / one["reflected"] if one["reflected"] else None
-        rate = str(Rate(**one["success"]))
-        score = round(100 * one["score"], 1)
-        rows.append((one["agent"], rate, score, one["steps"]["per_episode"], revised))
-    failed = sum(count for one in learned for count in one["errors"].values())
-    played = tasks_in_words(learned[0]["n"], learned[0]["generated_tasks"])
+    failed = 0
+    for summary in learned:
+        revised = None
+        if summary["reflected"]:
+            revised = 100 * summary["revised"] / summary["reflected"]
+        rate = str(Rate(**summary["success"]))
+        score = round(100 * summary["score"], 1)
+        rows.append((summary["agent"], rate, score, summary["steps"]["per_episode"], revised))
+        failed += sum(summary["errors"].values())
+
+    tasks = tasks_in_words(learned[0]["n"], learned[0]["generated_tasks"])
     return Table(
-        f"A learned agent: success ({played})",
+        f"A learned agent: success ({tasks})",
         ("agent", "success (95 %)", "goal conditions", "steps", "revised"),
         tuple(rows),
         "Percent, but for steps. 'goal conditions': how much of its task an episode has done at its end, "
@@ -629,14 +766,15 @@ def learned_table(learned: Sequence[Mapping[str, Any]], parameters: int) -> Tabl
 
 
 def _plots(results: _Results) -> list[Plot]:
+    """Return the plots of the page: predictions and plans, rollouts by length, and kinds of facts."""
     series = []
     for name, points in results.rollouts.items():
-        x = tuple(float(point.length) for point in points)
-        y, low, high = (
-            tuple(100 * min(max(p.delta_f1 + side * 1.96 * p.stderr, 0), 1) for p in points)
-            for side in (0, -1, 1)
-        )
-        series.append(Series(name, x, y, low, high))
+        lengths = tuple(float(point.length) for point in points)
+        y = _scores(points, errors=0)
+        low = _scores(points, errors=-1.96)
+        high = _scores(points, errors=1.96)
+        series.append(Series(name, lengths, y, low, high))
+
     by_predicate = results.one_step["all"]["retrieval"].by_predicate
     predicates = sorted(by_predicate)
     positions = tuple(float(position) for position in range(len(predicates)))
@@ -649,11 +787,25 @@ def _plots(results: _Results) -> list[Plot]:
     ]
 
 
+def _scores(points: Sequence[RolloutPoint], errors: float) -> tuple[float, ...]:
+    """Return scores in percent, moved by so many standard errors, but not out of what can be."""
+    scores = []
+    for point in points:
+        share = point.delta_f1 + errors * point.stderr
+        scores.append(100 * min(max(share, 0), 1))
+    return tuple(scores)
+
+
 def _learned_plot(learned: Sequence[Mapping[str, Any]]) -> Plot:
     """Return the success of one policy with ever better world models, with 95 % intervals."""
-    rates = [one["success"] for one in learned]
-    mean, low, high = (tuple(100 * one[key] for one in rates) for key in ("value", "low", "high"))
-    bars = Series("success", tuple(map(float, range(len(rates)))), mean, low, high)
+    rates = [Rate(**summary["success"]) for summary in learned]
+    bars = Series(
+        "success",
+        x=tuple(map(float, range(len(rates)))),
+        y=tuple(100 * rate.value for rate in rates),
+        low=tuple(100 * rate.low for rate in rates),
+        high=tuple(100 * rate.high for rate in rates),
+    )
     return Plot(
         "One learned policy: success by world model",
         "world model",
@@ -668,17 +820,22 @@ def _learned_plot(learned: Sequence[Mapping[str, Any]]) -> Plot:
 def _first_plot(results: _Results) -> Plot:
     """Return how well each world model predicts, beside what plans made in it are worth."""
     reports = results.one_step["all"]
-    places = tuple(float(place) for place in range(len(reports)))
-    shares = {"changes predicted (Delta-F1)": {m: one.nonempty_mean for m, one in reports.items()}}
+    positions = tuple(float(position) for position in range(len(reports)))
+    predictions = tuple(100 * report.nonempty_mean for report in reports.values())
+    series = [Series("changes predicted (Delta-F1)", positions, predictions)]
+
+    # Where no plan succeeds in imagination, none can hold up: there is no bar.
     if results.plans:
-        shares["plans that hold up in the real environment"] = {
-            name: plan.precision if plan.imagined.value else math.nan
-            for name, plan in results.plans.items()
-        }
-    series = (
-        Series(name, places, tuple(100 * found.get(model, math.nan) for model in reports))
-        for name, found in shares.items()
-    )
+        precisions = []
+        for model in reports:
+            plan = results.plans.get(model)
+            if plan is None or not plan.imagined.value:
+                precisions.append(math.nan)
+            else:
+                precisions.append(100 * plan.precision)
+        name = "plans that hold up in the real environment"
+        series.append(Series(name, positions, tuple(precisions)))
+
     title = "World models: predictions, and plans made in them"
     label = "of changes, or of plans (%)"
     return Plot(title, "world model", label, tuple(series), kind="bar", labels=tuple(reports))

@@ -451,7 +451,7 @@ class _Writer:
             "run": episode.run or None,
         }
         scores = _compared(real, imagined)
-        record = {
+        record: dict[str, Any] = {
             "about": self.named(head),
             "real": self.trajectory(real),
             "imagined": self.predictions(real) if imagined is None else self.trajectory(imagined),
@@ -464,7 +464,7 @@ class _Writer:
 
     def trajectory(self, trajectory: Trajectory) -> dict[str, Any]:
         """Return a trajectory: where it began, its steps, and how it ended."""
-        record = {
+        record: dict[str, Any] = {
             "observation": self.text(trajectory.observation),
             "facts": self.facts(trajectory.facts.facts),
             "steps": [self.step(before, step) for before, step in trajectory.transitions()],

@@ -289,8 +289,7 @@ class _Replay:
         prediction = step.prediction
         assert prediction is not None
         if not isinstance(prediction.observation, str):
-            text = _in_words(prediction.observation)
-            raise Difference(step_number, "prediction", "text", text)
+            raise Difference(step_number, "prediction", "text", _in_words(prediction.observation))
 
         # A prediction may be of the draft that a revision replaced: agents note it by either name.
         actions = [step.action]
