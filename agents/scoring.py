@@ -10,6 +10,7 @@ import gymnasium
 
 from ..envs.panel import evenly
 from ..errors import OptionError, check_number
+from ..facts import State
 from ..metrics import DeltaF1Report, delta_f1_report
 from ..worldmodel import (
     Prediction,
@@ -56,16 +57,25 @@ def score_world_model(
         >>> report.n, report.mean == report.no_op_share
         (100, True)
     """
-    made = create_world_model(model) if isinstance(model, str | Mapping) else checked(model)
+    if isinstance(model, str | Mapping):
+        world_model = create_world_model(model)
+    else:
+        world_model = checked(model)
     update = text_env(env).canonicalizer.update
     transitions, tasks = drawn_transitions(env, n, seed)
-    if is_grounded(made):
-        made = InEpisodes(made, env, tasks, seed)
-    predictions = ask(made, [query for query, _ in transitions])
-    report = delta_f1_report(
-        (q.state, update(q.state, q.action, said.observation), update(q.state, q.action, observed))
-        for (q, observed), said in zip(transitions, predictions, strict=True)
-    )
+
+    # A grounded model foresees from a real episode, which a recorded transition has no more.
+    if is_grounded(world_model):
+        world_model = InEpisodes(world_model, env, tasks, seed)
+    predictions = ask(world_model, [query for query, _ in transitions])
+
+    # Both texts are read by the same canonicalizer, so what it overlooks counts against no model.
+    beliefs: list[tuple[State, State, State]] = []
+    for (query, observation), prediction in zip(transitions, predictions, strict=True):
+        predicted = update(query.state, query.action, prediction.observation)
+        observed = update(query.state, query.action, observation)
+        beliefs.append((query.state, predicted, observed))
+    report = delta_f1_report(beliefs)
     if not report.n:
         raise OptionError(
             "expected an environment whose canonicalizer reads facts from its texts, found that it reads "
@@ -75,7 +85,7 @@ def score_world_model(
 
 
 class InEpisodes:
-    """A world model that tries actions out, for recorded transitions: it gets their episodes again.
+    """A grounded world model for recorded transitions: it is grounded on their episodes, begun again.
 
     Args:
         model: A `Grounded` world model.
@@ -87,17 +97,19 @@ class InEpisodes:
     def __init__(
         self, model: Any, env: gymnasium.Env[str, str], tasks: Mapping[Query, str], seed: int
     ):
-        self._model, self._env = model, env
-        self._tasks, self._seed = tasks, seed
+        self._model = model
+        self._env = env
+        self._tasks = tasks
+        self._seed = seed
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
-        """Return what the model foresees; the query's history leads it to the transition."""
-        found: list[Prediction] = []
+        """Return the model's predictions; the query's history leads it to the transition."""
+        predictions: list[Prediction] = []
         for query in queries:
             self._env.reset(seed=self._seed, options={"task": self._tasks[query]})
             self._model.ground(self._env)
-            found += ask(self._model, [query])
-        return found
+            predictions += ask(self._model, [query])
+        return predictions
 
 
 def drawn_transitions(
@@ -109,29 +121,31 @@ def drawn_transitions(
     """
     check_number("n", n, 2)
     ids = env.get_wrapper_attr("tasks").ids
-    found: list[list[Transition]] = []
     tasks: dict[Query, str] = {}
+    by_agent: list[list[Transition]] = []
     for agent in (ExpertAgent(), RandomAgent(seed=seed, mixed=_MIXED)):
-        steps: list[Transition] = []
+        transitions: list[Transition] = []
         for task in evenly(ids, max(n // 4, 2)):
-            played = list(transitions_of(run_episode(env, agent, task=task, seed=seed)))
-            tasks |= {query: task for query, _ in played}
-            steps += played
-            if len(steps) >= 2 * n:
+            episode = list(transitions_of(run_episode(env, agent, task=task, seed=seed)))
+            tasks |= {query: task for query, _ in episode}
+            transitions += episode
+            if len(transitions) >= 2 * n:  # enough to draw from: slow engines play no more
                 break
-        found += [steps] if steps else []
-    if not found:
+        if transitions:  # not every environment has an expert
+            by_agent.append(transitions)
+    if not by_agent:
         raise OptionError(
             "expected agents that can act in the environment, found none to draw from"
         )
-    sizes = (n - n // 2, n // 2) if len(found) == 2 else (n,)
-    chosen: list[Transition] = []
-    for steps, size in zip(found, sizes, strict=True):
-        chosen += drawn(steps, size, seed)
-    return chosen, tasks
+
+    sizes = (n - n // 2, n // 2) if len(by_agent) == 2 else (n,)
+    sample: list[Transition] = []
+    for transitions, size in zip(by_agent, sizes, strict=True):
+        sample += drawn(transitions, size, seed)
+    return sample, tasks
 
 
 def drawn(items: Sequence[Item], n: int, seed: int) -> list[Item]:
     """Return some items drawn at random, in their order; all if there are fewer."""
-    picked = random.Random(seed).sample(range(len(items)), min(n, len(items)))
-    return [items[index] for index in sorted(picked)]
+    indices = random.Random(seed).sample(range(len(items)), min(n, len(items)))
+    return [items[index] for index in sorted(indices)]

@@ -26,11 +26,11 @@ class ExpertAgent:
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Return the expert's action; give up where it has none."""
-        yield from ()
+        yield from ()  # it asks nothing, but `decide` is a generator
         return Decision(view.expert_action())
 
 
-_WORDS = ("look", "inventory", "help")
+_WORDS = ("look", "inventory", "help")  # where an environment lists no actions
 
 
 class RandomAgent:
@@ -60,20 +60,26 @@ class RandomAgent:
     def __init__(self, seed: int = 0, mixed: float = 0.0):
         if not 0 <= mixed <= 1:
             raise OptionError(f"mixed must be from 0 to 1, not {mixed!r}")
-        self.seed, self.mixed = seed, mixed
+        self.seed = seed
+        self.mixed = mixed
 
     def decide(self, view: View) -> Generator[Request, Reply, Decision]:
         """Return a random action."""
         yield from ()
-        said = f"{self.seed}\n{view.task}\n{view.step}"
-        if view.seed:
-            said += f"\n{view.seed}"
-        rng = random.Random(said.encode("utf-8", "replace"))
+
+        # A generator for each step, not one for the agent: episodes that run at the same time would
+        # else draw from it in turn, and none could be played again alone.
+        entropy = f"{self.seed}\n{view.task}\n{view.step}"
+        if view.seed:  # 0 where the episode has none
+            entropy += f"\n{view.seed}"
+        rng = random.Random(entropy.encode("utf-8", "replace"))
+
         actions = view.admissible_actions or _WORDS
         action = rng.choice(actions)
         if rng.random() < self.mixed:
-            head, tail = action.split(), rng.choice(actions).split()
-            if len(head) > 2:
+            head = action.split()
+            tail = rng.choice(actions).split()
+            if len(head) > 2:  # "take mug 1 from desk 1" gets the end of another action: "shelf 2"
                 action = " ".join([*head[:-2], *tail[-2:]])
         return Decision(action)
 
@@ -104,5 +110,9 @@ class ReplayAgent:
         """Return the recorded action of this step; give up where the record ends."""
         if view.step >= len(self._actions):
             return Decision(None)
+
         action = self._actions[view.step]
-        return Decision(action, (yield Imagine(action)) if self.asks_world_model else None)
+        if not self.asks_world_model:
+            return Decision(action)
+        imagined = yield Imagine(action)
+        return Decision(action, imagined)
