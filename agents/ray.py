@@ -24,8 +24,10 @@ _NETWORK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # whatever its name says, it cou
 
 
 def import_ray(loopback: bool = False) -> Any:
-    """Return the module ``ray``, told to report to nobody; what the user's environment says goes first."""
+    """Return the module ``ray``, without its usage reports; the user's environment variables go first."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+    # Ray of this machine alone opens no port to the network: who reaches one may run code here.
     if loopback and _NETWORK not in os.environ:
         os.environ[_NETWORK] = "0"  # read when ray is imported, and by the processes that it starts
         constants = sys.modules.get("ray._private.ray_constants")
@@ -38,11 +40,12 @@ def import_ray(loopback: bool = False) -> Any:
 
 @contextmanager
 def connected(address: str | None = None, cpus: float | None = None) -> Iterator[Any]:
-    """Give ``ray``, connected; what was not connected before is disconnected afterwards."""
+    """Yield ``ray``, connected; what was not connected before is disconnected afterwards."""
     ray = import_ray(loopback=address is None)
-    if ray.is_initialized():
+    if ray.is_initialized():  # by the user's own program, which needs it further
         yield ray
         return
+
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
         options |= {
@@ -52,6 +55,7 @@ def connected(address: str | None = None, cpus: float | None = None) -> Iterator
         }
     else:
         options["address"] = address
+
     try:
         ray.init(**options)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
@@ -64,6 +68,7 @@ def connected(address: str | None = None, cpus: float | None = None) -> Iterator
             f"expected a Ray cluster at {address!r:.120}, found none {why}; start one with 'ray start "
             "--head', or leave the address out"
         ) from error
+
     try:
         yield ray
     finally:
@@ -71,9 +76,10 @@ def connected(address: str | None = None, cpus: float | None = None) -> Iterator
 
 
 WORKER_LOST = "WorkerLost"
-"""How the records of episodes begin to tell that their worker was lost."""
+"""The type of error in the records of episodes whose worker was lost."""
 
 Job: TypeAlias = "tuple[int, Item]"
+"""A number of `items`, and that item."""
 
 
 class RayPool:
@@ -115,8 +121,12 @@ class RayPool:
     ):
         check_number("workers", workers)
         check_number("retries", retries, 0)
-        self.workers, self.address, self.prepare = workers, address, prepare
-        self.retries, self.cpus, self.gpus = retries, cpus, gpus
+        self.workers = workers
+        self.address = address
+        self.prepare = prepare
+        self.retries = retries
+        self.cpus = cpus
+        self.gpus = gpus
         self.patience = patience
         self.restarts = 0
         """How many workers were replaced."""
@@ -149,10 +159,11 @@ class _Worker:
 
     @property
     def waited_for(self) -> Any:
+        """What ``ray.wait`` waits for: its start, or its next result; None where it has no jobs."""
         return self.starting if self.starting is not None else self.results
 
     @property
-    def left(self) -> list[Job]:
+    def unfinished(self) -> list[Job]:
         return [job for job in self.jobs if job[0] not in self.done]
 
 
@@ -168,45 +179,59 @@ class _Game:
         concurrency: int,
         overlap: bool,
     ):
-        self.pool, self.ray, self.run = pool, ray, run
-        self.concurrency, self.overlap = concurrency, overlap
+        self.pool = pool
+        self.ray = ray
+        self.run = run
+        self.concurrency = concurrency
+        self.overlap = overlap
         self.untaken = max(2, 2 * concurrency)  # results of a worker that may wait to be taken up
         self.waiting: deque[Job] = deque(enumerate(items))
-        self.alone: deque[Job] = deque()  # what was lost, to be played by itself
+        self.alone: deque[Job] = (
+            deque()
+        )  # what was lost: with others it might take them along again
         self.tries: dict[int, int] = {}
-        self.fruitless = 0  # workers in a row that were lost before they told of anything
+        self.fruitless = 0  # workers in a row that were lost before they had any result
+
+        # These two stay here: they speak to this process's terminal, and may hold what nobody can pickle.
         try:
-            sent = None if pool.prepare else replace(run, on_step=None, on_note=None)
-            self.source = ray.put((pool.prepare, sent))
+            sent_run = None if pool.prepare else replace(run, on_step=None, on_note=None)
+            self.source = ray.put((pool.prepare, sent_run))
         except Exception as error:  # whatever pickling meets
             why = f"({type(error).__name__}: {' '.join(str(error).split())[:200]})"
             raise OptionError(
                 f"expected a run that can be sent to other processes, found one that cannot {why}; "
                 "give prepare=, which makes it in each worker"
             ) from error
+
+        # No restarts by Ray: the new actor would be without its run, and `_lose` says what is played again.
         options = {"num_cpus": pool.cpus, "num_gpus": pool.gpus, "max_restarts": 0}
-        self.kind = ray.remote(**options, scheduling_strategy="SPREAD")(_Player)
+        self.actor_class = ray.remote(**options, scheduling_strategy="SPREAD")(_Player)
         self.team = [self._hire() for _ in range(min(pool.workers, len(items)))]
 
     def play(self) -> Generator[tuple[int, list[Trajectory]], None, None]:
         """Hand out jobs and yield results until there is nothing more."""
-        while self.waiting or self.alone or any(one.results is not None for one in self.team):
+        while self.waiting or self.alone or self._is_any_playing():
             self._hand_out()
             worker = self._next()
             try:
-                found = self._take(worker)
+                trials_of_job = self._take(worker)
             except Exception as error:
                 yield from self._lose(worker, error)
                 continue
-            if found is not None:
+            if trials_of_job is not None:
                 self.fruitless = 0
-                worker.done.add(found[0])
-                yield found
+                worker.done.add(trials_of_job[0])
+                yield trials_of_job
+
+    def _is_any_playing(self) -> bool:
+        return any(worker.results is not None for worker in self.team)
 
     def _hire(self) -> _Worker:
-        return _Worker(self.kind.remote(self.source, self.concurrency, self.overlap))
+        return _Worker(self.actor_class.remote(self.source, self.concurrency, self.overlap))
 
     def _hand_out(self) -> None:
+        """Give each worker without jobs some of those that wait."""
+        # Half of an equal share at a time: the last jobs are small, and all workers end together.
         share = math.ceil(len(self.waiting) / (2 * len(self.team)))
         for worker in self.team:
             if worker.starting is not None or worker.results is not None:
@@ -217,16 +242,21 @@ class _Game:
                 size = max(1, min(share, 4 * self.concurrency, len(self.waiting)))
                 jobs = tuple(self.waiting.popleft() for _ in range(min(size, len(self.waiting))))
             if jobs:
-                worker.jobs, worker.done = jobs, set()
+                worker.jobs = jobs
+                worker.done = set()
+                # A worker far ahead of this process waits, or its results would fill the object store.
                 play = worker.actor.play.options(
                     num_returns="streaming", _generator_backpressure_num_objects=self.untaken
                 )
                 worker.results = play.remote(jobs)
 
     def _next(self) -> _Worker:
-        by_sign = {one.waited_for: one for one in self.team if one.waited_for is not None}
-        playing = any(one.results is not None for one in self.team)
-        patience = None if playing else self.pool.patience
+        """Wait for a worker that has started or has a result, and return it."""
+        by_sign = {
+            worker.waited_for: worker for worker in self.team if worker.waited_for is not None
+        }
+        # Episodes may take hours; a start that takes so long is none.
+        patience = None if self._is_any_playing() else self.pool.patience
         ready, _ = self.ray.wait(list(by_sign), num_returns=1, timeout=patience)
         if not ready:
             raise EngineError(
@@ -242,15 +272,16 @@ class _Game:
             self.ray.get(worker.starting)
             worker.starting = None
             return None
+
         try:
-            sign = next(worker.results)
+            reference = next(worker.results)
         except StopIteration:
             worker.results = None
-            if worker.left:
+            if worker.unfinished:
                 raise EngineError("its results ended early") from None
             return None
-        found: tuple[int, list[Trajectory]] = self.ray.get(sign)
-        return found
+        trials_of_job: tuple[int, list[Trajectory]] = self.ray.get(reference)
+        return trials_of_job
 
     def _lose(
         self, worker: _Worker, error: Exception
@@ -258,11 +289,13 @@ class _Game:
         """Replace a worker that was lost; yield what is recorded of its episodes."""
         from ray.exceptions import RayTaskError
 
+        # An error that the worker raised is no loss: another worker would raise it, too.
         cause = getattr(error, "cause", None)
         if isinstance(cause, CoMapError):
             raise cause
-        if isinstance(error, RayTaskError):  # what the worker raised
+        if isinstance(error, RayTaskError):
             raise error
+
         self.ray.kill(worker.actor, no_restart=True)
         self.pool.restarts += 1
         self.fruitless += 1
@@ -272,27 +305,33 @@ class _Game:
                 f"they told of a task (the last: {_in_a_line(error)}); see Ray's logs"
             ) from error
         self.team[self.team.index(worker)] = self._hire()
-        left, begins = worker.left, self.concurrency
-        possible = begins + self.untaken
-        begun, doubtful, others = left[:begins], left[begins:possible], left[possible:]
-        self.waiting.extendleft(reversed(others))
-        for job in begun:
-            tries = self.tries[job[0]] = self.tries.get(job[0], 0) + 1
+
+        # Jobs begin in their order. The first ones may be to blame; those behind them may have been
+        # under way where results waited untaken; the others cannot have begun, and wait as before.
+        unfinished = worker.unfinished
+        may_have_begun = self.concurrency + self.untaken
+        under_way = unfinished[: self.concurrency]
+        doubtful = unfinished[self.concurrency : may_have_begun]
+        self.waiting.extendleft(reversed(unfinished[may_have_begun:]))
+        for number, item in under_way:
+            tries = self.tries.get(number, 0) + 1
+            self.tries[number] = tries
             if tries <= self.pool.retries:
-                self.alone.append(job)
+                self.alone.append((number, item))
             else:
-                yield job[0], [self._failed(job[1], error, tries)]
+                yield number, [self._failed(item, error, tries)]
         self.alone.extend(doubtful)  # not counted as tries
 
     def _failed(self, item: Item, error: Exception, tries: int) -> Trajectory:
         """Return the record of an episode that nobody played to its end."""
-        said = f"{WORKER_LOST}: {_in_a_line(error)}"
+        message = f"{WORKER_LOST}: {_in_a_line(error)}"
         if tries > 1:
-            said += f" (the last of {tries} times)"
+            message += f" (the last of {tries} times)"
+        task, seed = item
         env = self.run.make_env()
         try:
             player = player_for(self.run.agent, self.run.lm, self.run.keep)
-            return failed_trajectory(player, EnvSlot(env), *item, said)
+            return failed_trajectory(player, EnvSlot(env), task, seed, message)
         finally:
             env.close()
 
@@ -303,20 +342,26 @@ class _Player:
     def __init__(
         self, source: tuple[Callable[[], Run] | None, Run | None], concurrency: int, overlap: bool
     ):
-        self._source, self._concurrency, self._overlap = source, concurrency, overlap
+        self._source = source
+        self._concurrency = concurrency
+        self._overlap = overlap
         self._run: Run | None = None
         self._kept = ExitStack()  # until the process ends
 
     def start(self) -> None:
         """Make the run, if it did not come as it is."""
-        self._kept.enter_context(generated_is_told())  # by the process that this one plays for
+        # The notice of generated tasks comes once, from the process that this one plays for.
+        self._kept.enter_context(generated_is_told())
         prepare, run = self._source
-        self._run = run = run if prepare is None else prepare()
+        if prepare is not None:
+            run = prepare()
+        self._run = run
         env_id = None if run is None else run.config.get("env")
         if env_id is not None:  # slow engines serve one share of tasks after another
             self._kept.enter_context(env_class(str(env_id)).engine_pool(self._concurrency))
 
     def play(self, jobs: tuple[Job, ...]) -> Generator[tuple[int, list[Trajectory]], None, None]:
+        """Play jobs, and yield the number and the trials of each as it ends."""
         run = self._run
         assert run is not None
         playing = run.play([item for _, item in jobs], self._concurrency, self._overlap)
@@ -325,7 +370,12 @@ class _Player:
 
 
 def _in_a_line(error: BaseException) -> str:
-    """Return what Ray tells of a loss, without what names machines and processes."""
+    """Return Ray's message about a loss, or its type alone where it names machines and processes.
+
+    Those are in its messages of many lines, and in all that have an "id" (of an actor, a node).
+    """
     kind = type(error).__name__
-    said = str(error).strip().splitlines() or [""]
-    return kind if "id" in said[0].lower() or len(said) > 1 else f"{kind}: {said[0][:120]}"
+    lines = str(error).strip().splitlines() or [""]
+    if "id" in lines[0].lower() or len(lines) > 1:
+        return kind
+    return f"{kind}: {lines[0][:120]}"
