@@ -58,20 +58,23 @@ def create_agent(name: str, **options: Any) -> Agent:
         >>> create_agent("random", seed=3).seed
         3
     """
-    made, config = agent_class(name), agent_options(name)
-    settings = {part.name for part in fields(config)} if config is not None else set()
-    further = set(inspect.signature(made).parameters) - {"config"}
+    cls = agent_class(name)
+    config_class = agent_options(name)
+    settings = {part.name for part in fields(config_class)} if config_class is not None else set()
+    parameters = set(inspect.signature(cls).parameters) - {"config"}
     for key in options:
-        if key not in settings | further:
-            known = sorted(settings | further)
-            hint = suggest(key, known) if known else "it has no options"
+        if key not in settings | parameters:
+            names = sorted(settings | parameters)
+            hint = suggest(key, names) if names else "it has no options"
             raise OptionError(f"the agent {name!r} has no option {key!r}; {hint}")
-    arguments = {key: value for key, value in options.items() if key in further}
+
+    # Options that both know, such as a seed, go to both.
+    arguments = {key: value for key, value in options.items() if key in parameters}
     try:
-        if config is not None:
-            chosen = {key: value for key, value in options.items() if key in settings}
-            arguments["config"] = config(**chosen)
-        agent: Agent = made(**arguments)
+        if config_class is not None:
+            settings_given = {key: value for key, value in options.items() if key in settings}
+            arguments["config"] = config_class(**settings_given)
+        agent: Agent = cls(**arguments)
     except CoMapError:
         raise
     except Exception as error:  # of a class of the user's own
@@ -79,11 +82,12 @@ def create_agent(name: str, **options: Any) -> Agent:
             f"expected options of the agent {name!r}, found {options!r:.200}: {error}; give others (on "
             "the command line: --agent-option NAME=VALUE), or mend its class"
         ) from error
-    if not (
-        callable(getattr(agent, "decide", None)) and isinstance(getattr(agent, "name", 0), str)
-    ):
+
+    can_decide = callable(getattr(agent, "decide", None))
+    has_name = isinstance(getattr(agent, "name", None), str)
+    if not (can_decide and has_name):
         raise OptionError(
-            f"expected an agent, with 'name' and 'decide', found {made.__name__}; add them"
+            f"expected an agent, with 'name' and 'decide', found {cls.__name__}; add them"
         )
     check_settings(agent)
     return agent
@@ -102,11 +106,13 @@ def agent_options(name: str) -> type[AgentConfig] | None:
         >>> agent_options("comap").__name__, agent_options("expert")
         ('CoMapConfig', None)
     """
-    made = agent_class(name)
-    takes_config = "config" in inspect.signature(made).parameters
-    for cls in made.__mro__ if takes_config else ():  # an agent may extend one that has settings
-        settings = cls.__name__.removesuffix("Agent") + "Config"
-        config: type[AgentConfig] | None = getattr(import_module(cls.__module__), settings, None)
+    agent = agent_class(name)
+    if "config" not in inspect.signature(agent).parameters:
+        return None
+
+    for cls in agent.__mro__:  # an agent may extend one that has settings
+        config_name = cls.__name__.removesuffix("Agent") + "Config"
+        config: type[AgentConfig] | None = getattr(import_module(cls.__module__), config_name, None)
         if config is not None:
             return config
     return None
@@ -123,7 +129,9 @@ def agent_class(name: str) -> type[Any]:
 
 
 _MARK = "tiny.json"
-_SOME, _FEW, _MANY = 32, 6, 248  # tasks; few of slow ones, many where names differ
+_TASKS = 32
+_TASKS_OF_SLOW = 6
+_TASKS_OF_NAMES = 248  # where tasks quote names, of which each task has others
 _EVERY = 8  # steps between two lists of all actions, which would else outweigh everything
 
 
@@ -140,18 +148,24 @@ def _corpus(env_id: str, cls: type[TextEnv], episodes: int) -> tuple[str, ...]:
 
     The class is an argument, as another one may be registered under the same id.
     """
+    # Generated tasks always: the model's words do not depend on which data this machine has.
     env = gymnasium.make(env_id, split="train", **cls.generated_options, **cls.listed_actions())
     inner = env.unwrapped
     assert isinstance(inner, TextEnv)
+
+    texts: list[str] = []
+    for part in ("agents", "worldmodel"):
+        folder = Path(__file__).parents[1] / part / "prompts"
+        texts += [path.read_text("utf-8") for path in folder.rglob("*.txt")]
+    texts += _texts_of_briefing(inner.briefing)
+
+    # An expert sees what solves a task, a random agent the rest: refusals, and where nothing happens.
     ids = inner.tasks.ids
     count = min(episodes, len(ids))
-    prompts = [Path(__file__).parents[1] / part / "prompts" for part in ("agents", "worldmodel")]
-    texts = [path.read_text("utf-8") for folder in prompts for path in folder.rglob("*.txt")]
-    texts += _told_in(inner.briefing)
     for number in range(count):
         for agent in (ExpertAgent(), RandomAgent()):
             episode = run_episode(env, agent, task=ids[number * len(ids) // count])
-            texts += _text_of(episode, inner)
+            texts += _texts_of_episode(episode, inner)
     env.close()
     return tuple(texts)
 
@@ -159,7 +173,9 @@ def _corpus(env_id: str, cls: type[TextEnv], episodes: int) -> tuple[str, ...]:
 def played_for_words(env_id: str) -> int:
     """Return how many tasks a tiny model's words come from, unless one says otherwise."""
     cls = env_class(env_id)
-    return _FEW if cls.slow else _MANY if cls.quotes_names else _SOME
+    if cls.slow:
+        return _TASKS_OF_SLOW
+    return _TASKS_OF_NAMES if cls.quotes_names else _TASKS
 
 
 def tiny_folder(
@@ -179,31 +195,41 @@ def tiny_folder(
         from safetensors import SafetensorError
     folder = Path(directory)
     episodes = played_for_words(env_id) if episodes is None else episodes
-    wanted: dict[str, Any] = {"for": purpose} if purpose else {}
-    wanted |= {"env": env_id, "parameters": parameters, "seed": seed, "episodes": episodes}
+
+    # The mark says what the model in a folder was built from: another one is not taken for it.
+    description: dict[str, Any] = {"for": purpose} if purpose else {}
+    description |= {"env": env_id, "parameters": parameters, "seed": seed, "episodes": episodes}
     mark = folder / _MARK
-    written = json.dumps(wanted) + "\n"
+    mark_text = json.dumps(description) + "\n"
     if mark.is_file():
-        found = mark.read_text("utf-8")
-        if found == written:
+        present_text = mark.read_text("utf-8")
+        if present_text == mark_text:
             return folder
         raise OptionError(
-            f"expected the tiny model {written.strip()} in {folder}, found {found.strip():.200}; "
-            "choose another folder, or remove this one"
+            f"expected the tiny model {mark_text.strip()} in {folder}, found "
+            f"{present_text.strip():.200}; choose another folder, or remove this one"
         )
-    text = [*corpus(env_id, episodes), *words]
+
+    texts = [*corpus(env_id, episodes), *words]
+    tokens: Tokens = "names" if env_class(env_id).quotes_names else "entities"
+    vocabulary = 3072 if tokens == "names" else 1024
     try:
-        tokens: Tokens = "names" if env_class(env_id).quotes_names else "entities"
-        most = 3072 if tokens == "names" else 1024
-        build_tiny(folder, text, parameters=parameters, seed=seed, tokens=tokens, vocabulary=most)
+        build_tiny(
+            folder,
+            texts,
+            parameters=parameters,
+            seed=seed,
+            tokens=tokens,
+            vocabulary=vocabulary,
+        )
         with replacing_file(mark) as file:  # last: what is there then is whole
-            file.write(written.encode())
+            file.write(mark_text.encode())
     except (OSError, SafetensorError) as error:
         raise OptionError(f"cannot write the tiny model into {folder}: {error}") from error
     return folder
 
 
-def _told_in(briefing: Briefing) -> list[str]:
+def _texts_of_briefing(briefing: Briefing) -> list[str]:
     """Return the texts of a briefing, which standard prompts are mostly made of."""
     texts = [briefing.instructions, briefing.observation_form]
     texts += [text for _, text in briefing.example]
@@ -212,7 +238,8 @@ def _told_in(briefing: Briefing) -> list[str]:
     return texts
 
 
-def _text_of(episode: Trajectory, env: TextEnv) -> list[str]:
+def _texts_of_episode(episode: Trajectory, env: TextEnv) -> list[str]:
+    """Return the texts of an episode in the forms in which prompts have them."""
     texts = [episode.goal, episode.observation]
     history = [Turn(None, episode.observation)]
     for before, step in episode.transitions():
@@ -220,6 +247,8 @@ def _text_of(episode: Trajectory, env: TextEnv) -> list[str]:
         texts.append(state_text(episode.env_id, episode.goal, history, before, step.action))
         if step.t % _EVERY == 1:
             texts += [f"Action: {action}" for action in env.admissible_of(before) or ()]
+
+        # As an agent replies, and as the history in a prompt shows it.
         texts += [f"Action: {step.action}", f"> {step.action}", step.observation]
         history.append(Turn(step.action, step.observation))
     return texts
