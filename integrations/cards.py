@@ -58,15 +58,23 @@ class Results:
         return [(group, tally.summary()) for group, tally in sorted(self._tallies.items())]
 
     def parts(self) -> list[str]:
-        rows = []
+        """Return the paragraphs of a card with its results, and with what readers must know of them."""
         summaries = self._summaries()
+        rows = []
         for group, summary in summaries:
-            world_model = shown(in_words(group.world_model))
-            tasks = tasks_in_words(summary["n"], summary["generated_tasks"])
-            success = str(Rate(**summary["success"]))
-            steps = f"{summary['steps']['per_episode']:.1f}"
-            faults = _listed(f"{kind} {n}" for kind, n in summary["errors"].items())
-            rows.append((*map(shown, group[:3]), world_model, tasks, success, steps, faults))
+            faults = [f"{kind} {count}" for kind, count in summary["errors"].items()]
+            row = (
+                shown(group.env_id),
+                shown(group.split),
+                shown(group.agent),
+                shown(in_words(group.world_model)),
+                tasks_in_words(summary["n"], summary["generated_tasks"]),
+                str(Rate(**summary["success"])),
+                f"{summary['steps']['per_episode']:.1f}",
+                _listed(faults),
+            )
+            rows.append(row)
+
         heads = ("environment", "split", "agent", "world model", "tasks", "success, 95 % interval")
         models = [("model", _listed(self._models - {""}))]
         return [
@@ -80,51 +88,56 @@ class Results:
 
         What an agent reached with the oracle is no result to report, and has none.
         """
-        result = library("huggingface_hub").EvalResult
-        return [
-            result(
-                task_type="reinforcement-learning",
-                dataset_type=group.env_id.rpartition("/")[2],
-                dataset_name=f"{group.env_id}{', generated tasks' if summary['generated_tasks'] else ''}",
-                dataset_split=group.split,
-                metric_type=name,
-                metric_name=name.replace("_", " "),
-                metric_value=round(value, 4),
-                metric_args=_metric_args(group, summary),
-            )
-            for group, summary in self._summaries()
-            if all(map(_PLAIN.fullmatch, group[:3])) and not _asked_oracle(group)
-            for name, value in (
-                ("success_rate", summary["success"]["value"]),
-                ("score", summary["score"]),
-            )
-        ]
+        eval_result = library("huggingface_hub").EvalResult
+        results = []
+        for group, summary in self._summaries():
+            names = (group.env_id, group.split, group.agent)
+            if not all(map(_PLAIN.fullmatch, names)) or _asked_oracle(group):
+                continue
+
+            # The Hub compares results by these names: generated tasks are another data set.
+            dataset_name = group.env_id
+            if summary["generated_tasks"]:
+                dataset_name += ", generated tasks"
+            metrics = {"success_rate": summary["success"]["value"], "score": summary["score"]}
+            for name, value in metrics.items():
+                result = eval_result(
+                    task_type="reinforcement-learning",
+                    dataset_type=group.env_id.rpartition("/")[2],
+                    dataset_name=dataset_name,
+                    dataset_split=group.split,
+                    metric_type=name,
+                    metric_name=name.replace("_", " "),
+                    metric_value=round(value, 4),
+                    metric_args=_metric_args(group, summary),
+                )
+                results.append(result)
+        return results
 
 
 def _metric_args(group: _Group, summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a metric is of: who played which tasks."""
-    about: dict[str, Any] = {"agent": group.agent, "tasks": summary["n"]}
+    metric_args: dict[str, Any] = {"agent": group.agent, "tasks": summary["n"]}
     if summary["generated_tasks"]:
-        about["generated_tasks"] = summary["generated_tasks"]
+        metric_args["generated_tasks"] = summary["generated_tasks"]
     if _PLAIN.fullmatch(group.world_model):
-        about["world_model"] = group.world_model
-    return about
+        metric_args["world_model"] = group.world_model
+    return metric_args
 
 
 def _asked_oracle(group: _Group) -> bool:
     return NOT_TO_REPORT in in_words(group.world_model)
 
 
-def _cautions(summaries: Iterable[tuple[_Group, Mapping[str, Any]]]) -> list[str]:
+def _cautions(summaries: Sequence[tuple[_Group, Mapping[str, Any]]]) -> list[str]:
     """Return what a reader must know before these numbers are compared with others."""
-    found = list(summaries)
     cautions = []
-    if any(summary["generated_tasks"] for _, summary in found):
+    if any(summary["generated_tasks"] for _, summary in summaries):
         cautions.append(
             "Generated tasks are comap's own, in the format of the benchmark. They are not its tasks, and "
             "results on them cannot be compared with published ones."
         )
-    if any(_asked_oracle(group) for group, _ in found):
+    if any(_asked_oracle(group) for group, _ in summaries):
         cautions.append(
             "The oracle tries actions in the real environment. What agents reach with it is not a result "
             "to report."
@@ -135,14 +148,25 @@ def _cautions(summaries: Iterable[tuple[_Group, Mapping[str, Any]]]) -> list[str
 def origin(folder: Path) -> str:
     """Return the part of a card with the last command that made the folder and ended well."""
     journal = folder / "journal.jsonl"
-    entries = [mapping(entry) for entry in read(journal)] if journal.is_file() else []
-    last: Mapping[str, Any] = next((e for e in reversed(entries) if _made_it(e)), {})
-    known = mapping(last.get("versions")) or {"comap": __version__}
-    versions = ", ".join(f"{name} {version}" for name, version in known.items() if version)
-    words = public_words([*map(str, last["command"])]) if last else []
-    about = {"command": shlex.join(["comap", *words]) if last else None, "versions": versions}
-    about |= {"commit": last.get("commit"), "date": last.get("ended")}
-    rows = [(name, shown(value)) for name, value in about.items() if value]
+    entries: list[Mapping[str, Any]] = []
+    if journal.is_file():
+        entries = [mapping(entry) for entry in read(journal)]
+    maker: Mapping[str, Any] = next((e for e in reversed(entries) if _made_it(e)), {})
+
+    # The words of a command may name folders of the machine, and hold secrets: neither is published.
+    command = None
+    if maker:
+        words = public_words([*map(str, maker["command"])])
+        command = shlex.join(["comap", *words])
+
+    versions = mapping(maker.get("versions")) or {"comap": __version__}
+    facts = {
+        "command": command,
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items() if version),
+        "commit": maker.get("commit"),
+        "date": maker.get("ended"),
+    }
+    rows = [(name, shown(value)) for name, value in facts.items() if value]
     return "## How it was made\n\n" + table(("", ""), rows)
 
 
@@ -165,6 +189,7 @@ def _card(kind: str, title: str, parts: Iterable[str], front: Mapping[str, Any])
 
 def shown(value: object) -> str:
     """Return a text as code within a line of Markdown, without control characters and line ends."""
+    # Names and messages come from environments and models: none of them may end the cell or the code.
     text = " ".join(str(value).split())
     text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
     text = text.encode("utf-8", "replace").decode("utf-8").replace("`", "'").replace("|", "¦")
@@ -174,16 +199,18 @@ def shown(value: object) -> str:
 
 
 def _listed(values: Iterable[object], most: int = 8) -> str:
-    found = sorted({str(value) for value in values})
-    more = [f"and {len(found) - most} more"] if len(found) > most else []
-    return ", ".join([*map(shown, found[:most]), *more]) or "–"
+    texts = sorted({str(value) for value in values})
+    listed = [shown(text) for text in texts[:most]]
+    if len(texts) > most:
+        listed.append(f"and {len(texts) - most} more")
+    return ", ".join(listed) or "–"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [heads, ("---",) * len(heads), *rows]
-    shown = [f"| {' | '.join(row)} |" for row in lines]
-    shown[1] = shown[1].replace(" ", "")
-    return "\n".join(shown)
+    """Return a table of Markdown, whose cells are Markdown already."""
+    lines = [f"| {' | '.join(row)} |" for row in (heads, *rows)]
+    rule = f"|{'|'.join('---' for _ in heads)}|"
+    return "\n".join([lines[0], rule, *lines[1:]])
 
 
 def data_card(
@@ -219,50 +246,81 @@ def _settings_of(training: Path) -> dict[str, Any]:
     record: object = None
     with suppress(OSError, DataCorrupt):
         record = read_json(training / RUN)
-    described = mapping(mapping(record).get("described")) or mapping(record)
-    config, env = mapping(described.get("config")), mapping(described.get("env"))
+
+    # Trainings of `comap train` are described; a run is its own description.
+    description = mapping(mapping(record).get("described")) or mapping(record)
+    config = mapping(description.get("config"))
+    env = mapping(description.get("env"))
     tasks = [f"{split}: {words}" for split, words in mapping(env.get("tasks")).items()]
-    found = {**config, "env": env.get("id", config.get("env")), "tasks": "; ".join(tasks) or None}
-    found |= {name: described[name] for name in ("method", "preset") if name in described}
-    chosen = ("method", "env", "tasks", "split", "seed", "rounds", "algorithm", "preset")
-    return {name: found[name] for name in chosen if found.get(name) is not None}
+
+    settings = {
+        **config,
+        "env": env.get("id", config.get("env")),
+        "tasks": "; ".join(tasks) or None,
+    }
+    settings |= {name: description[name] for name in ("method", "preset") if name in description}
+    names = ("method", "env", "tasks", "split", "seed", "rounds", "algorithm", "preset")
+    return {name: settings[name] for name in names if settings.get(name) is not None}
 
 
 def model_card(
-    given: Path,
+    source: Path,
     draft: Path,
     models: Sequence[Mapping[str, Any]],
     license: str,
     title: str,
     evaluation: str | Path | None,
 ) -> str:
-    adapter = any(model["adapter"] for model in models)
+    """Return the card of models.
+
+    Args:
+        source: The folder of the models or of their training, which says how they were made.
+        draft: The folder that is pushed.
+        models: What each folder in `draft` holds.
+        license: The license, as the Hub writes it.
+        title: The heading.
+        evaluation: A run that the models played; None for no results.
+    """
+    has_adapter = any(model["adapter"] for model in models)
+    tags = ["comap", "language-agents"]
+    if has_adapter:
+        tags.append("lora")
+
+    # A base model that is a folder of this machine has no name that the Hub knows.
     bases = sorted({model["base"] for model in models if REPOSITORY.fullmatch(model["base"])})
     front: dict[str, Any] = {
         "license": license,
-        "library_name": "peft" if adapter else "transformers",
-        "tags": ["comap", "language-agents", *(["lora"] if adapter else [])],
+        "library_name": "peft" if has_adapter else "transformers",
+        "tags": tags,
         "base_model": bases or None,
     }
-    rows = [
-        (shown(m["folder"].relative_to(draft)), shown(m["kind"]), f"{m['parameters']:,}")
-        for m in models
-    ]
+
+    rows = []
+    for model in models:
+        folder = model["folder"].relative_to(draft)
+        rows.append((shown(folder), shown(model["kind"]), f"{model['parameters']:,}"))
     parts = [
         "Models for language agents, trained with comap. Weights are safe tensors; there is no code "
         "here, and none is needed.",
         "## What is here\n\n" + table(("folder", "kind", "parameters"), rows),
     ]
-    if settings := _settings_of(given):
-        named = [(name, shown(value)) for name, value in settings.items()]
-        parts.append("## Settings\n\n" + table(("", ""), named))
-    parts.append(origin(given))
+
+    settings = _settings_of(source)
+    if settings:
+        setting_rows = [(name, shown(value)) for name, value in settings.items()]
+        parts.append("## Settings\n\n" + table(("", ""), setting_rows))
+    parts.append(origin(source))
+
     if evaluation is not None:
-        run, results = Path(evaluation), Results()
-        for episode in recorded(run / TRAJECTORIES if run.is_dir() else run):
+        file = Path(evaluation)
+        if file.is_dir():
+            file = file / TRAJECTORIES
+        results = Results()
+        for episode in recorded(file):
             results.add(episode)
         parts += results.parts()
         front |= {"eval_results": results.evaluated(), "model_name": shown(title).strip("`")}
+
     parts.append(
         "## Loading\n\n`comap hub load model OWNER/NAME --out DIR`; then `comap run --model DIR`, or "
         "for an adapter `--model BASE --adapter agent=DIR`."
