@@ -36,18 +36,20 @@ _NAME = (
 _LABEL = (
     rf"(?P<words>(?:(?:{_WORDS})[\s_]{{0,3}}){{0,4}}+)(?P<name>{_NAME})(?:\s{{0,2}}\#?\d{{1,3}})?"
 )
-_SAID = (  # "The action I will take is: look"
+_VERB = (  # "The action I will take is: look"
     r"(?:\s(?:is|will\sbe|to\s(?:take|perform)"
     r"|i\s(?:will\s|would\s)?(?:take|choose|perform)(?:\sis)?))?"
 )
 _CLOSED = r"""(?P<closed>[*_`"'”’)\]]*+)\s{0,3}"""
 _MARKUP = r"(?P<markup>(?:[^\w\n]|_)*+(?:\d{1,3}[.):]\s?(?:[^\w\n]|_)*+)?)"
 
+# Replies are anybody's text. Possessive (`*+`) and bounded repeats keep every search linear in it: no
+# reply, however it is made, holds up a run.
 _AT_START = re.compile(
-    rf"{_MARKUP}{_LABEL}{_SAID}{_CLOSED}(?:(?::|：|=>|->|→|=|[–—-](?=\s))[*_]*+|(?P<heading>(?=\s*\Z)))",
+    rf"{_MARKUP}{_LABEL}{_VERB}{_CLOSED}(?:(?::|：|=>|->|→|=|[–—-](?=\s))[*_]*+|(?P<heading>(?=\s*\Z)))",
     re.IGNORECASE,
 )
-_WITHIN = re.compile(rf"(?<![^\W_]){_LABEL}{_SAID}{_CLOSED}[:：][*_]*+", re.IGNORECASE)
+_WITHIN = re.compile(rf"(?<![^\W_]){_LABEL}{_VERB}{_CLOSED}[:：][*_]*+", re.IGNORECASE)
 _KEY = re.compile(  # a member of a JSON object that is not whole, or of a dictionary of Python's
     rf"""(?P<quote>["']){_LABEL}(?P=quote)\s{{0,4}}:\s{{0,4}}"""
     r"""(?:(?P<mark>["'])(?P<text>(?:\\.|(?!(?P=mark))[^\\\n]){0,1000})|(?P<number>[-+.\d%]{1,20}))""",
@@ -91,11 +93,13 @@ class Field(NamedTuple):
 def _kind(label: re.Match[str]) -> str:
     if label["input"] is not None:
         return "action input"
-    first = re.split(r"[\s_]", label["name"].lower(), maxsplit=1)[0]
-    kind = _NAMES.get(first) or _NAMES["revise"]  # ReviseProbability, written as one word
+    first_word = re.split(r"[\s_]", label["name"].lower(), maxsplit=1)[0]
+    kind = _NAMES.get(first_word) or _NAMES["revise"]  # ReviseProbability, written as one word
+
+    # Replies to a reflection have two: the draft that is spoken of, and the action after it.
     words = label["words"].lower()
-    final = any(word in words for word in ("final", "revised", "new"))
-    return "final action" if kind == "action" and final else kind
+    is_final = any(word in words for word in ("final", "revised", "new"))
+    return "final action" if kind == "action" and is_final else kind
 
 
 def key_kind(key: str) -> str | None:
@@ -110,12 +114,15 @@ def key_kind(key: str) -> str | None:
 
 
 def label_at(text: str, start: int, end: int) -> tuple[str, int] | None:
-    """Return the field that a line begins to tell, and where its text begins; None for another line."""
+    """Return the field whose label a line begins with, and where its text begins; None for another line."""
     label = _AT_START.match(text, start, end)
     if label is None:
         return None
-    quoted = label["markup"][-1:] in ("'", '"') and label["closed"][:1] in ("'", '"')
-    return None if quoted else (_kind(label), label.end())  # quoted: a key, see `_KEY`
+
+    is_key = label["markup"][-1:] in ("'", '"') and label["closed"][:1] in ("'", '"')
+    if is_key:  # of a JSON object, see `_KEY`
+        return None
+    return _kind(label), label.end()
 
 
 def _announces(text: str, line: int, label: re.Match[str]) -> bool:
@@ -124,6 +131,7 @@ def _announces(text: str, line: int, label: re.Match[str]) -> bool:
     before = text[max(line, start - _LOOK_BACK) : start]
     if before[-1:] in _OPENING:  # the label is quoted: it is spoken of
         return False
+
     words = before.split()
     if not words or not words[-1][-1].isalnum():
         return True
@@ -133,38 +141,49 @@ def _announces(text: str, line: int, label: re.Match[str]) -> bool:
 
 
 def _in_line(text: str, start: int, end: int) -> Iterator[Field]:
-    """Yield the fields that a line tells."""
-    begun = label_at(text, start, end)
-    name, first, after = ("", start, start) if begun is None else (begun[0], start, begun[1])
-    quoting = after - 1  # where a query, a call or a quotation begins
+    """Yield the fields of a line: models write a thought and an action on one, or label a label."""
+    name = ""  # of the field that is open; none yet
+    field_start = start
+    after = start
+    label_at_start = label_at(text, start, end)
+    if label_at_start is not None:
+        name, after = label_at_start
+
+    quotation = (
+        after - 1
+    )  # where a query, a call or a quotation begins; before `after`: not looked up
     for label in _WITHIN.finditer(text, after, end):
         kind = _kind(label)
-        acting = name in ACTIONS
-        if kind == "observation" and not acting:  # a thought may speak of an observation
+        is_action = name in ACTIONS
+        if kind == "observation" and not is_action:  # a thought may speak of an observation
             continue
-        if quoting < after:
+
+        # Looked up once for each field, since a line may have thousands of labels.
+        if quotation < after:
             sign = _QUOTING.search(text, after, end)
-            quoting = end if sign is None else sign.start()
-        if acting and quoting < label.start():
-            break  # the label is a part of what is asked
+            quotation = end if sign is None else sign.start()
+        if is_action and quotation < label.start():
+            break  # the label is a part of the action, such as a search for "plan: ..."
         if not _announces(text, start, label):
             continue
-        repeats = acting and kind in ACTIONS and label.start() - after <= _REPEATED
-        if repeats and not text[after : label.start()].strip(
-            " *_`>"
-        ):  # "Final Action: Action: look"
-            after = label.end()
+
+        is_near = is_action and kind in ACTIONS and label.start() - after <= _REPEATED
+        if is_near and not text[after : label.start()].strip(" *_`>"):
+            after = label.end()  # "Final Action: Action: look" is one field
             continue
+
         if name:
-            yield Field(name, first, after, label.start())
-        name, first, after = kind, label.start(), label.end()
+            yield Field(name, field_start, after, label.start())
+        name = kind
+        field_start = label.start()
+        after = label.end()
     if name:
-        yield Field(name, first, after, end)
+        yield Field(name, field_start, after, end)
 
 
 def _members(text: str) -> list[Field]:
-    """Return the fields that members of a JSON object tell, also of one that was cut, or tags."""
-    fields = []
+    """Return the fields that members of a JSON object (whole or cut) or tags announce."""
+    fields: list[Field] = []
     if "{" in text:
         for key in _KEY.finditer(text):
             part = "number" if key["text"] is None else "text"
@@ -181,7 +200,7 @@ def read_fields(text: str) -> tuple[list[Field], int]:
     not, since it repeats what was seen.
     """
     members = _members(text)
-    starts = [member.start for member in members]
+    member_starts = [member.start for member in members]
     fields: list[Field] = []
     limit = len(text)
     start = 0
@@ -194,8 +213,10 @@ def read_fields(text: str) -> tuple[list[Field], int]:
                     continue
                 limit = field.start
                 break
-            inside = bisect_right(starts, field.start)
-            if not inside or members[inside - 1].end <= field.start:
+
+            # A label within a member's text, such as {"thought": "Action: ..."}, announces nothing.
+            members_before = bisect_right(member_starts, field.start)
+            if not members_before or members[members_before - 1].end <= field.start:
                 fields.append(field)
         start = end + 1
     return _with_members(fields, members, limit), limit
@@ -203,25 +224,30 @@ def read_fields(text: str) -> tuple[list[Field], int]:
 
 def _with_members(fields: list[Field], members: list[Field], limit: int) -> list[Field]:
     """Return fields and members in their order, without members that are a part of an action."""
-    acting = [field for field in fields if field.name in ACTIONS]
-    starts = [field.start for field in acting]
+    actions = [field for field in fields if field.name in ACTIONS]
+    action_starts = [field.start for field in actions]
     for member in members:
-        before = bisect_right(starts, member.start)
-        if member.start < limit and not (before and member.start < acting[before - 1].end):
+        if member.start >= limit:
+            continue
+        actions_before = bisect_right(action_starts, member.start)
+        if not actions_before or actions[actions_before - 1].end <= member.start:
             fields.append(member)
     return sorted(fields, key=lambda field: field.start)
 
 
 def text_span(text: str, field: Field, limit: int) -> tuple[int, int]:
     """Return where the first line of a field's text stands: behind its label, or on a line below it."""
-    start, end = field.after, min(field.end, limit)
+    start = field.after
+    end = min(field.end, limit)
+
+    # Empty lines, and the fence of a code block, may stand between a label and its text.
     while not text[start:end].strip(" \t\r*_") or _FENCE.match(text, start, end):
         start = end + 1
         if end >= limit or text[end] != "\n":
             return limit, limit
         end = text.find("\n", start, limit)
         end = limit if end < 0 else end
-        if label_at(text, start, end) is not None:
+        if label_at(text, start, end) is not None:  # the next field: this one has no text
             return start, start
     return start, end
 
