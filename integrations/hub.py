@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
@@ -34,14 +34,16 @@ MOST_BYTES = 64 * 2**30
 """The most that is loaded, unless one says otherwise."""
 
 _UNREADABLE = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
-_FORMAT, _MARK = "comap hub 2", "comap.json"
+_FORMAT = "comap hub 2"
+_MARK = "comap.json"
 _KEPT = (RUN, SUMMARY, TIMINGS)
 _SUFFIXES = (".json", ".jsonl", ".safetensors", ".parquet", ".txt", ".md", ".jinja")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}){0,3}")
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]{0,59}")
 _REVISION = re.compile(r"[A-Za-z0-9][\w./-]{0,119}", re.ASCII)
 _PATHS = ("base_model_name_or_path", "_name_or_path", "name_or_path")
-_GROUP, _PART = 256, 2**28  # episodes in a row group, bytes of records in a file
+_GROUP = 256  # episodes in a row group
+_PART = 2**28  # bytes of records in a file
 
 _Kind = Literal["dataset", "model"]
 
@@ -103,15 +105,15 @@ def push_trajectories(
         ...     (loaded.path / "trajectories.jsonl").read_bytes() == file.read_bytes()
         True
     """
-    given = Path(source)
-    file = given / TRAJECTORIES if given.is_dir() else given
+    path = Path(source)
+    file = path / TRAJECTORIES if path.is_dir() else path
 
     def fill(folder: Path) -> tuple[str, ...]:
         results = Results()
         splits = _write_rows(folder / "data", file, results)
-        if given.is_dir():
-            _keep_run(given, folder / "run")
-        name = title or given.resolve().name
+        if path.is_dir():
+            _keep_run(path, folder / "run")
+        name = title or path.resolve().name
         text = data_card(file.parent, name, license, splits, results)
         (folder / "README.md").write_text(text, "utf-8")
         return ()
@@ -138,13 +140,17 @@ def load_trajectories(
         most_bytes: The most to load, before and after unpacking.
     """
     with _fetched(source, "dataset", out, revision, most_bytes) as (files, draft, commit):
+        # Records are ASCII, and lines end alike on every system: the file is that which was pushed.
         size = 0
+        parquet_files = sorted((files / "data").glob("*.parquet"))
         with (draft / TRAJECTORIES).open("w", encoding="ascii", newline="\n") as file:
-            for line in _records(sorted((files / "data").glob("*.parquet")), most_bytes):
+            for line in _records(parquet_files, most_bytes):
                 size += file.write(line + "\n")
-        for name in (*(f"run/{name}" for name in _KEPT), "README.md"):
-            if (files / name).is_file():
-                (files / name).replace(draft / Path(name).name)
+
+        run_files = [files / "run" / name for name in _KEPT]
+        for path in (*run_files, files / "README.md"):
+            if path.is_file():
+                path.replace(draft / path.name)
     return Loaded(Path(out), str(source), commit, size)
 
 
@@ -173,26 +179,27 @@ def push_model(
         comap.errors.OptionError: expected a folder with a model at nowhere, found none; \
 give one that save_pretrained or a training wrote
     """
-    given = Path(source)
-    if not given.is_dir():
+    path = Path(source)
+    if not path.is_dir():
         raise OptionError(
-            f"expected a folder with a model at {given}, found none; give one that save_pretrained "
+            f"expected a folder with a model at {path}, found none; give one that save_pretrained "
             "or a training wrote"
         )
-    trained = (given / RUN).is_file() and (given / "models").is_dir()
-    folder = given / "models" if trained else given
+    is_training = (path / RUN).is_file() and (path / "models").is_dir()
+    folder = path / "models" if is_training else path
 
     def fill(draft: Path) -> tuple[str, ...]:
         skipped = _copy_model(folder, draft)
-        models = [_model_in(path) for path in sorted({p.parent for p in draft.rglob("*.*")})]
+        model_folders = sorted({file.parent for file in draft.rglob("*.*")})
+        models = [_model_in(model_folder) for model_folder in model_folders]
         models = [model for model in models if model["parameters"]]
         if not models:
             raise OptionError(
                 f"expected weights as safe tensors in {folder}, found none; pickled weights are not "
                 "pushed: save the model again (save_pretrained)"
             )
-        name = title or given.resolve().name
-        text = model_card(given, draft, models, license, name, evaluation)
+        name = title or path.resolve().name
+        text = model_card(path, draft, models, license, name, evaluation)
         (draft / "README.md").write_text(text, "utf-8")
         return skipped
 
@@ -238,6 +245,7 @@ def _push(
     fill: Callable[[Path], tuple[str, ...]],
     private: bool,
 ) -> Pushed:
+    """Let `fill` write a folder, check all of it, and push it; nothing goes out before it is checked."""
     if not isinstance(license, str) or not _LICENSE.fullmatch(license):
         raise OptionError(
             "expected a license as the Hub writes it (apache-2.0, cc-by-4.0, mit, other), found "
@@ -249,24 +257,32 @@ def _push(
         folder.mkdir()
         skipped = fill(folder)
         write_json(folder / _MARK, {"format": _FORMAT, "kind": kind})
+
+        # Records within Parquet were checked as they were written; weights hold no text.
         sizes = []
         for path in filter(Path.is_file, folder.rglob("*")):
             sizes.append(path.stat().st_size)
             if path.suffix not in (".parquet", ".safetensors"):
                 check_public(path.read_text("utf-8", errors="replace"), path.name)
+
+        revision = ""
         if local is None:
             revision = _upload(str(target), kind, folder, private)
         else:
-            revision = ""
-            empty = local.is_dir() and not any(local.iterdir())
-            if local.exists() and not empty and not (local / _MARK).is_file():
-                raise OptionError(
-                    f"expected an empty folder, or one that was pushed to, at {local}, found "
-                    "something else; give another place"
-                )
-            with replacing(local.absolute()) as draft:
-                shutil.copytree(folder, draft, dirs_exist_ok=True)
+            _copy_to(local, folder)
     return Pushed(str(target), revision, len(sizes), sum(sizes), skipped)
+
+
+def _copy_to(target: Path, folder: Path) -> None:
+    """Put a folder in the place of an empty one, or of one that was pushed before."""
+    is_empty = target.is_dir() and not any(target.iterdir())
+    if target.exists() and not is_empty and not (target / _MARK).is_file():
+        raise OptionError(
+            f"expected an empty folder, or one that was pushed to, at {target}, found "
+            "something else; give another place"
+        )
+    with replacing(target.absolute()) as draft:
+        shutil.copytree(folder, draft, dirs_exist_ok=True)
 
 
 @contextmanager
@@ -274,11 +290,15 @@ def _fetched(
     source: str | Path, kind: _Kind, out: str | Path, revision: str | None, most_bytes: int
 ) -> Iterator[tuple[Path, Path, str]]:
     """Give a repository's files, checked, and a new folder that takes the place of `out` at the end."""
-    target, local = Path(out), _folder_of(source)
-    if target.is_symlink() or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
+    target = Path(out)
+    local = _folder_of(source)
+    is_empty_folder = target.is_dir() and not any(target.iterdir())
+    if target.is_symlink() or (target.exists() and not is_empty_folder):
         raise OptionError(f"expected no folder, or an empty one, at {target}; give another one")
+
     with tempfile.TemporaryDirectory(prefix="comap-hub-") as home:
-        files, commit = Path(home, "files"), ""
+        files = Path(home, "files")
+        commit = ""
         if local is None:
             commit = _download(str(source), kind, revision, files, most_bytes)
         elif not (local / _MARK).is_file() or revision is not None:
@@ -287,18 +307,22 @@ def _fetched(
                 "that was pushed to, without a revision"
             )
         else:
-            _check_size(sum(p.stat().st_size for p in local.rglob("*") if p.is_file()), most_bytes)
+            size = sum(path.stat().st_size for path in local.rglob("*") if path.is_file())
+            _check_size(size, most_bytes)
+            # Links stay links, and are refused below: one could lead anywhere on this machine.
             shutil.copytree(local, files, symlinks=True)
+
         mark = files / _MARK
-        found = json.loads(_checked(mark, _MARK).read_bytes()) if mark.is_file() else None
-        if found != {"format": _FORMAT, "kind": kind}:
+        content = json.loads(_checked(mark, _MARK).read_bytes()) if mark.is_file() else None
+        if content != {"format": _FORMAT, "kind": kind}:
             raise DataCorrupt(
-                f"expected {kind} pushed by comap ({_FORMAT}) at {source}, found {found!r:.120}; a plain "
+                f"expected {kind} pushed by comap ({_FORMAT}) at {source}, found {content!r:.120}; a plain "
                 "model of the Hub is given as --model, without loading it first"
             )
         for path in sorted(files.rglob("*")):
             if path.is_file() or path.is_symlink():
                 _checked(path, path.relative_to(files).as_posix())
+
         with replacing(target.absolute()) as draft:
             yield files, draft, commit
             write_json(draft / "hub.json", {"from": str(source), "revision": commit})
@@ -309,24 +333,27 @@ def _upload(name: str, kind: _Kind, folder: Path, private: bool) -> str:
     api = library("huggingface_hub").HfApi()
     with _asking("write", name):
         api.create_repo(name, repo_type=kind, private=private or None, exist_ok=True)
-        done = api.upload_folder(
+        commit = api.upload_folder(
             repo_id=name,
             repo_type=kind,
             folder_path=folder,
             commit_message=f"{kind.capitalize()} pushed by comap",
             delete_patterns="*",
         )
-    return str(done.oid)
+    return str(commit.oid)
 
 
 def _download(name: str, kind: _Kind, revision: str | None, files: Path, most_bytes: int) -> str:
+    """Load a repository's files into a folder, if they are not too large; return the commit."""
     if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision):
         raise OptionError(f"expected a commit, branch or tag, found {revision!r:.120}")
     api = library("huggingface_hub").HfApi()
     with _asking("read", name):
         info = api.repo_info(name, repo_type=kind, revision=revision, files_metadata=True)
-        size = sum(one.size or 0 for one in info.siblings or ())
+        size = sum(file.size or 0 for file in info.siblings or ())
     _check_size(size, most_bytes)
+
+    # The commit that was looked at, not the branch, which may have moved meanwhile.
     with _asking("read", name):
         api.snapshot_download(
             name,
@@ -370,6 +397,7 @@ def _allowed(name: str) -> bool:
 
 
 def _checked(path: Path, name: str) -> Path:
+    """Return a file's path, after refusing what comap does not write, or what is not what it is named."""
     suffix = path.suffix
     try:
         if path.is_symlink() or not _allowed(name):
@@ -398,12 +426,16 @@ def _without_paths(value: Any) -> Any:
         return [_without_paths(part) for part in value]
     if not isinstance(value, dict):
         return value
-    return {
-        key: re.split(r"[\\/]", part.rstrip("\\/"))[-1]
-        if key in _PATHS and isinstance(part, str) and re.match(r"[\\/~.]|[A-Za-z]:[\\/]", part)
-        else _without_paths(part)
-        for key, part in value.items()
-    }
+
+    # A folder's last part still says which model it was; names of the Hub stay as they are.
+    public = {}
+    for key, part in value.items():
+        is_name = key in _PATHS and isinstance(part, str)
+        if is_name and re.match(r"[\\/~.]|[A-Za-z]:[\\/]", part):
+            public[key] = re.split(r"[\\/]", part.rstrip("\\/"))[-1]
+        else:
+            public[key] = _without_paths(part)
+    return public
 
 
 def _keep_run(source: Path, folder: Path) -> None:
@@ -416,25 +448,33 @@ def _keep_run(source: Path, folder: Path) -> None:
             if name != TIMINGS:
                 public = without_secrets(_without_paths(read_json(folder / name)))
                 write_json(folder / name, public)
-    summary = folder / SUMMARY
-    recorded_summary = read_json(summary) if summary.is_file() else {}
-    if DIGESTS in recorded_summary and (folder / RUN).is_file():  # which may have changed by that
-        known = mapping(recorded_summary[DIGESTS])
-        recorded_summary[DIGESTS] = {**known, **digests_of(folder, [RUN])}
-        write_json(summary, recorded_summary)
+
+    # `comap verify` compares digests: the record may have changed by what was left out of it.
+    file = folder / SUMMARY
+    summary = read_json(file) if file.is_file() else {}
+    if DIGESTS in summary and (folder / RUN).is_file():
+        digests = mapping(summary[DIGESTS])
+        summary[DIGESTS] = {**digests, **digests_of(folder, [RUN])}
+        write_json(file, summary)
 
 
 def _write_rows(folder: Path, file: Path, results: Results) -> dict[str, str]:
     """Write all episodes as Parquet, in files of some hundred megabytes; return the files of each split."""
-    pa, pq = library("pyarrow"), library("pyarrow.parquet")
+    pa = library("pyarrow")
+    pq = library("pyarrow.parquet")
     folder.mkdir()
-    schema, part, splits = _schema(pa), 0, dict[str, str]()
-    for split, episodes in groupby(
-        read(file, Trajectory.from_json, expected="a trajectory"), _split_of
-    ):
+    schema = _schema(pa)
+    splits: dict[str, str] = {}
+    part = 0
+
+    # Files are numbered in the order of the episodes, in which they are loaded again. No more than a
+    # group of them is in memory at a time.
+    all_episodes = read(file, Trajectory.from_json, expected="a trajectory")
+    for split, episodes in groupby(all_episodes, _split_of):
         splits[split] = f"data/*-{split}.parquet"
         while group := list(islice(episodes, _GROUP)):
-            name, size = f"part-{part:05d}-{split}.parquet", 0
+            name = f"part-{part:05d}-{split}.parquet"
+            size = 0
             with pq.ParquetWriter(folder / name, schema, compression="zstd") as writer:
                 while group:
                     rows = []
@@ -447,6 +487,7 @@ def _write_rows(folder: Path, file: Path, results: Results) -> dict[str, str]:
                     size += sum(len(row["record"]) for row in rows)
                     group = list(islice(episodes, _GROUP)) if size < _PART else []
             part += 1
+
     if not results.count:
         raise DataNotFound(f"expected episodes in {file}, found none; nothing was pushed")
     check_count(file, results.count)
@@ -459,13 +500,19 @@ def _split_of(episode: Trajectory) -> str:
 
 
 def _row(episode: Trajectory) -> dict[str, Any]:
-    def clean(text: object) -> str:  # `record` has it as it was
+    """Return an episode as a row of the data set, whose columns `_schema` lists."""
+
+    # Parquet takes no halves of characters, which environments may write; `record` has them.
+    def clean(text: object) -> str:
         return str(text or "").encode("utf-8", "replace").decode("utf-8")
 
-    talk = [{"role": "user", "content": clean(episode.observation)}]
+    messages = [{"role": "user", "content": clean(episode.observation)}]
     if episode.steps:
-        talk = conversation_of(episode, AgentConfig(examples=0))
-    begins = next((i for i, said in enumerate(talk) if said["role"] == "assistant"), len(talk))
+        messages = conversation_of(episode, AgentConfig(examples=0))
+
+    # The prompt ends before the first reply.
+    roles = [message["role"] for message in messages]
+    first_reply = roles.index("assistant") if "assistant" in roles else len(roles)
     names = ("env_id", "task", "split", "goal", "agent", "world_model", "error", "observation")
     return {
         **{name: clean(getattr(episode, name)) for name in names},
@@ -478,40 +525,61 @@ def _row(episode: Trajectory) -> dict[str, Any]:
         "observations": [clean(step.observation) for step in episode.steps],
         "rewards": [float(step.reward) for step in episode.steps],
         "reward": float(sum(step.reward for step in episode.steps)),
-        **{"messages": talk, "prompt": talk[:begins], "completion": talk[begins:]},
+        "messages": messages,
+        "prompt": messages[:first_reply],
+        "completion": messages[first_reply:],
         "record": json.dumps(episode.to_json(), ensure_ascii=True),
     }
 
 
 def _schema(pa: Any) -> Any:
-    words = ("env_id", "task", "split", "goal", "agent", "model", "world_model", "error")
-    talk = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+    """Return the columns and their types: Parquet would guess others where a column is empty."""
+    text = pa.string()
+    messages = pa.list_(pa.struct([("role", text), ("content", text)]))
     return pa.schema(
-        [(name, pa.string()) for name in (*words, "observation")]
-        + [("trial", pa.int64()), ("success", pa.bool_()), ("score", pa.float64())]
-        + [("length", pa.int32())]
-        + [(name, pa.list_(pa.string())) for name in ("actions", "observations")]
-        + [("rewards", pa.list_(pa.float64())), ("reward", pa.float64())]
-        + [(name, talk) for name in ("messages", "prompt", "completion")]
-        + [("record", pa.string())]
+        [
+            ("env_id", text),
+            ("task", text),
+            ("split", text),
+            ("goal", text),
+            ("agent", text),
+            ("model", text),
+            ("world_model", text),
+            ("error", text),
+            ("observation", text),
+            ("trial", pa.int64()),
+            ("success", pa.bool_()),
+            ("score", pa.float64()),
+            ("length", pa.int32()),
+            ("actions", pa.list_(text)),
+            ("observations", pa.list_(text)),
+            ("rewards", pa.list_(pa.float64())),
+            ("reward", pa.float64()),
+            ("messages", messages),
+            ("prompt", messages),
+            ("completion", messages),
+            ("record", text),
+        ]
     )
 
 
 def _records(files: list[Path], most_bytes: int) -> Iterator[str]:
     """Yield the lines in files of Parquet; each is a trajectory."""
-    pa, pq = library("pyarrow"), library("pyarrow.parquet")
+    pa = library("pyarrow")
+    pq = library("pyarrow.parquet")
     size = 0
     for path in files:
         try:
-            with pq.ParquetFile(path) as opened:
-                groups = range(opened.num_row_groups)
-                _check_size(
-                    max((opened.metadata.row_group(n).total_byte_size for n in groups), default=0),
-                    most_bytes,
-                )
-                for batch in opened.iter_batches(batch_size=_GROUP, columns=["record"]):
+            with pq.ParquetFile(path) as parquet:
+                # A small file may unpack to more than memory holds: a group is unpacked at once.
+                numbers = range(parquet.num_row_groups)
+                sizes = [parquet.metadata.row_group(n).total_byte_size for n in numbers]
+                _check_size(max(sizes, default=0), most_bytes)
+
+                for batch in parquet.iter_batches(batch_size=_GROUP, columns=["record"]):
                     for line in batch.column(0).to_pylist():
-                        _check_size(size := size + len(line), most_bytes)
+                        size += len(line)
+                        _check_size(size, most_bytes)
                         if not line.isascii() or "\n" in line or "\r" in line:
                             raise TypeError("more than a line of ASCII")
                         Trajectory.from_json(json.loads(line))
@@ -525,6 +593,7 @@ def _records(files: list[Path], most_bytes: int) -> Iterator[str]:
 
 
 def _copy_model(folder: Path, draft: Path) -> tuple[str, ...]:
+    """Copy what may be pushed, without paths of this machine; return the names of what stays behind."""
     skipped = []
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -533,25 +602,39 @@ def _copy_model(folder: Path, draft: Path) -> tuple[str, ...]:
         if path.is_symlink() or not _allowed(name) or name in ("README.md", "hub.json", _MARK):
             skipped.append(name)
             continue
+
         target = draft / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
         _checked(target, name)
+
+        # A file without paths stays as it is, byte for byte.
         if path.suffix == ".json":
-            before = json.loads(path.read_bytes())
-            if (after := _without_paths(before)) != before:
-                write_json(target, after, sort_keys=True)
+            content = json.loads(path.read_bytes())
+            public = _without_paths(content)
+            if public != content:
+                write_json(target, public, sort_keys=True)
     return tuple(skipped)
 
 
 def _model_in(folder: Path) -> dict[str, Any]:
-    files = [folder / name for name in ("adapter_config.json", "config.json")]
-    adapter, config = (mapping(read_json(file)) if file.is_file() else {} for file in files)
+    """Return what a folder holds: an adapter or a model, its size, and the base of an adapter."""
+    adapter = _json_in(folder / "adapter_config.json")
+    config = _json_in(folder / "config.json")
     base = str(adapter.get("base_model_name_or_path") or "")
+
     kind = str(config.get("model_type") or "weights")
     if adapter:
         peft = adapter.get("peft_type", "adapter")
         kind = f"{peft}, r={adapter.get('r')}, on {base or 'no name'}"
-    parameters = sum(parameters_in(path) for path in sorted(folder.glob("*.safetensors")))
-    found = {"folder": folder, "parameters": parameters, "kind": kind}
-    return found | {"adapter": bool(adapter), "base": base}
+    return {
+        "folder": folder,
+        "parameters": sum(parameters_in(path) for path in sorted(folder.glob("*.safetensors"))),
+        "kind": kind,
+        "adapter": bool(adapter),
+        "base": base,
+    }
+
+
+def _json_in(file: Path) -> Mapping[str, Any]:
+    return mapping(read_json(file)) if file.is_file() else {}
