@@ -57,6 +57,7 @@ class Environments:
         registered(self.env_id)
 
     def __call__(self, split: str | None) -> gymnasium.Env[str, str]:
+        # An environment of a user's may have no splits, and then takes no such option.
         split_option: dict[str, Any] = {} if split is None else {"split": split}
         try:
             env: gymnasium.Env[str, str] = gymnasium.make(
@@ -123,6 +124,7 @@ def show_expert(
         DataCorrupt: The file is damaged, or no demonstration succeeds.
     """
     split = config.train_split
+
     # Prompts of demonstrations list what the agent's own prompts will list.
     note_actions = getattr(config, "agent", AgentConfig()).lists_actions
     demos: list[Trajectory] = []
@@ -138,6 +140,7 @@ def show_expert(
                     f"{len(split_tasks)} tasks; give the file that belongs to these tasks"
                 )
 
+        # Tasks are sorted by their ids, and often so by their kinds: spread out, each kind is there.
         tasks = _spread_out(tasks, config.demonstrations, config.seed)
         straying_expert = StrayingExpert(copied)
         for task_count, task in enumerate(tasks, 1):
@@ -184,7 +187,7 @@ def read_demonstrations(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
             for line in file:
                 line_number += 1
                 record = json.loads(line)
-                if "game" in record:
+                if "game" in record:  # ALFWorld's own demonstrations name a file of the game
                     task = "/".join(PurePosixPath(record["game"]).parts[-4:-1])
                     commands = [step["command"] for step in record["steps"]]
                 else:  # a trajectory
@@ -305,6 +308,7 @@ def open_models(
         DataNotFound: There is no such model.
         MissingExtra: A package is not installed.
     """
+    # Which roles a training has may depend on which of them were begun.
     starts = dict(begin or {})
     names = config.roles(starts)
     for role in starts:
@@ -357,6 +361,7 @@ def describe_models(roles: Roles, **folders: str | Path | None) -> dict[str, Any
 
 def weights_hash(folder: Path) -> str:
     """Return the SHA-256 of a folder's weights, names of files included."""
+    # In parts of a megabyte: weights may be larger than memory.
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.safetensors")):
         digest.update(path.name.encode() + b"\n")

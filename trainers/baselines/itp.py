@@ -68,6 +68,7 @@ class ITPRun(BaselineRun):
         """Return the stages in which something is learned."""
         config = self.config
         rate = config.learning_rate if config.warmup_rate is None else config.warmup_rate
+        # Roles that begin from a trained model have learned this already.
         plan: list[tuple[str, Work]] = []
         if "agent" not in self.begun and config.warmup_epochs:
             epochs = config.warmup_epochs
@@ -112,6 +113,7 @@ class ITPRun(BaselineRun):
 
     def _head(self, name: str) -> KHead:
         """Return a head as the last stage that trained it left it."""
+        # The last stage first: online play goes on from the supervised heads.
         for stage_name in (_ONLINE, _SUPERVISED):
             stage = self.folders.get(stage_name)
             if stage is not None and (stage.path / name).is_file():
@@ -148,6 +150,7 @@ class ITPRun(BaselineRun):
             for task in tasks:
                 yield task, depths_of(requests_of_task[task], scores, self.config.depth_cost)
 
+        # A step has a request for each depth: as many requests at a time as elsewhere.
         batch_size = max(self.config.concurrency // (k_max + 1), 1)
         records = self.write_each(stage, list(moments_of_task), batch_size, work)
         depths: Counter[int] = Counter()
@@ -164,6 +167,7 @@ class ITPRun(BaselineRun):
         count_tokens = self.counting.count_tokens
         demos = self._labeled_demos()
         predictions = self.written(FORESIGHT, [demonstration.task for demonstration in demos])
+        # Demonstrations do not record what was admissible: the environment plays them once more.
         lists_actions = self.agent.prompts == "standard"
         with closing(self.make_env(self.config.train_split)) as env:
             for demonstration in demos:
@@ -229,11 +233,14 @@ class ITPRun(BaselineRun):
 
         from .itp_trainer import OnlineTrainer, layer_of_head
 
+        # Steps of an update are known once they are played, and would have to be shared out by then.
         if world_size() > 1:
             raise OptionError(
                 f"expected one process where ITP plays online, found {world_size()}; go on with one, "
                 "or leave that out with --episodes 0"
             )
+
+        # The depth head goes on from what it learned; values of states are learned here from nothing.
         config = self.config
         supervised_head = KHead.load(self.folders[_SUPERVISED].path / DEPTH_HEAD)
         value_head = zero_head(self.head.size, 1)

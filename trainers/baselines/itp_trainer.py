@@ -60,8 +60,9 @@ class DepthTrainer(_HeadTrainer):
 
     def _losses(self, rows: Sequence[Any], hidden: Any, head: Any) -> LossSums:
         zero = self.zero(hidden, head)
-        labeled = [row for row in rows if row.control]
+        labeled = [row for row in rows if row.control]  # rows of drafts have no depth
 
+        # ITP's second stage: the action's NLL, and half of the depth's cross-entropy.
         row_nll, _ = _row_nll(rows, hidden, head)
         nll = (row_nll * row_nll.new_tensor([row.weight for row in rows])).sum()
 
@@ -119,6 +120,7 @@ class OnlineTrainer(_HeadTrainer):
 
     def played(self, update: int) -> Any:
         """Return what was played for an update; it is played, without gradients, where it was not."""
+        # Asked for by each part of an update: played by the first.
         if self._played is None or self._played[0] != update:
             with self.roles.using(self.role, training=False), torch.no_grad():
                 played = self.play(update)
@@ -154,6 +156,7 @@ class OnlineTrainer(_HeadTrainer):
         depth_logps = read_head(self.head.get_submodule("depth"), states).log_softmax(-1)
         values = read_head(self.head.get_submodule("value"), states).reshape(-1)
 
+        # Numbers from when the steps were played, so that no gradient flows through them.
         advantage = values.new_tensor([row.advantage for row in rows])
         target = values.new_tensor([row.target for row in rows])
         depths = torch.tensor([row.depth for row in rows], device=values.device)

@@ -38,6 +38,7 @@ def explored_counts(explored: Iterable[Explored], faults: Mapping[str, str]) -> 
     counts = dict.fromkeys(names, 0)
     for _, transitions in explored:
         counts["tasks"] += 1
+        # A state is known by the number of its step: the transitions of a task follow one demonstration.
         transitions_of_states: dict[int, list[Transition]] = {}
         for transition in transitions:
             step = len(transition.query.history)
@@ -63,6 +64,8 @@ class IWMRun(BaselineRun):
         config = self.config
         epochs = config.epochs
         rate = config.learning_rate
+        # In this order: what follows actions is learned first, and then which of them to take. An explorer
+        # of its own leaves the policy as it was before it learned anything.
         plan: list[tuple[str, Work]] = []
         if self.explorer == "explorer":
             plan.append(
@@ -85,6 +88,7 @@ class IWMRun(BaselineRun):
 
     def learn_outcomes(self, stage: StageFolder) -> Fit:
         """Train the policy to predict what follows actions."""
+        # As a world model is asked: prompt and observation, in the policy's own weights.
         explored, _ = self._explored(self.folders[_EXPLORATION])
         model = self.world_model(self.counting)
         samples = []
@@ -131,6 +135,8 @@ class IWMRun(BaselineRun):
             exploration = explore(
                 slot.env, plan, propose, config.alternatives, task=demo.task, seed=demo.seed
             )
+
+            # A fault costs one demonstration: it is recorded, and counted in the result.
             try:
                 transitions = yield from drive(player, slot, exploration, [])
             except Exception as fault:

@@ -156,6 +156,7 @@ def select(
     kept: list[Kept] = []
     accepted_episodes: list[Trajectory] = []
     duplicates = 0
+    # A fault is the environment's, and no reason to learn or to reject.
     sound_episodes = [episode for episode in episodes if episode.error is None and episode.steps]
     removed = Counter({"rejected": 0, **dict.fromkeys(filters, 0)})
     for episode in sound_episodes:
@@ -163,6 +164,7 @@ def select(
             removed["rejected"] += 1
             continue
 
+        # Also where it is dropped below: what was accepted once is a duplicate from then on.
         accepted_episodes.append(episode)
         key = (episode.task, *(step.action for step in episode.steps))
         is_duplicate = key in known
@@ -204,6 +206,7 @@ def capped(
 
     Those that stay are drawn at random; upstream draws with replacement, so fewer stay.
     """
+    # The many episodes of one popular start would otherwise be most of what is learned.
     order = list(range(len(transitions)))
     random.Random(seed).shuffle(order)
     start_counts: Counter[str] = Counter()
@@ -226,6 +229,7 @@ class HintedWorldModel(LanguageWorldModel):
     """A world model whose last prompt of an imagined episode asks for what the task needs (upstream)."""
 
     def __init__(self, lm: LanguageModel, *, depth: int, **options: Any):
+        # The room is left free in all steps, so that the last one's prompt cuts no more than the others'.
         room = lm.count_tokens(_HINT) + OVERHEAD
         super().__init__(lm, **{**options, "max_length": options["max_length"] - room})
         self.depth = depth
@@ -255,6 +259,7 @@ class WebEvolverRun(BaselineRun):
     def __init__(self, config: WebEvolverTraining, *parts: Any, **named: Any) -> None:
         super().__init__(config, *parts, **named)
         self.saved = ("agent", "wm") if config.has_world_model else ("agent",)
+
         # Each round learns anew from these weights.
         self.start_weights: dict[str, dict[str, Any]] = {}
         for role in self.saved:

@@ -61,7 +61,7 @@ def comparison(
     bare_messages = prompt(**dict.fromkeys(episodes, ""))
     room = config.max_length - config.task_tokens
     room -= sum(count(message.content) + OVERHEAD for message in bare_messages)
-    budget = max(room // len(episodes), 64)
+    budget = max(room // len(episodes), 64)  # a few turns, whatever the instructions take
     transcripts = {name: transcript(episode, budget, count) for name, episode in episodes.items()}
     messages = prompt(**transcripts)
 
@@ -101,6 +101,7 @@ def knowledge_samples(
 
 def transcript(episode: Trajectory, budget: int, count: Callable[[str], int]) -> str:
     """Return an episode as text: its first observation, then the newest turns that fit."""
+    # The first observation names the places and the goal: the turns after it get what it leaves.
     first = cut_text(episode.observation, budget // 2, count)
     turns = [Turn(step.action, step.observation) for step in episode.steps]
     newest_turns = recent_turns(turns, budget - count(first) - count(_LEFT_OUT), count)
@@ -126,6 +127,8 @@ class WKMRun(BaselineRun):
         plan: list[tuple[str, Work]] = []
         if config.agent.encoder is not None:  # what is missing shows now, not hours later
             TransformerEncoder(config.agent.encoder).encode([], "query")
+
+        # Task knowledge is what an expert's episode has and a failed one of the same task has not.
         if config.agent.task_knowledge:
             if self.sampler == "explorer":
                 plan.append(
@@ -183,6 +186,7 @@ class WKMRun(BaselineRun):
         """Write task knowledge for each demonstrated task."""
         settings = self.settings()
         count = self.counting.count_tokens
+        # An episode that a fault ended says nothing about the policy.
         failed_episodes = {
             episode.task: episode
             for episode in self.episodes(_ROLLOUTS)

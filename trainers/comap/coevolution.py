@@ -446,6 +446,8 @@ class CoEvolution(StagedTraining):
             label_samples, labels, self._drafted(), config, count_tokens=count_tokens
         )
         samples = make_samples()
+
+        # Standard prompts ask for an analysis before the decision: the policy's own, of these very prompts.
         if config.agent.prompts == "standard":
             samples = make_samples(analyses=self._analyses(stage, samples))
 
@@ -490,6 +492,7 @@ class CoEvolution(StagedTraining):
         self, stage: StageFolder, labels: Sequence[SuffixLabel]
     ) -> list[SuffixLabel]:
         """Return the labels without the kept drafts that are too many."""
+        # Without any revision some kept drafts still teach the form of a reply.
         kinds = [label.kind for label in labels]
         indices = balanced(
             kinds, self.config.balance, self.seed(stage.name), alone=_KEPT_WITHOUT_REVISIONS
@@ -558,6 +561,7 @@ class CoEvolution(StagedTraining):
         from .objective import policy_objective
         from .trainer import CoMapTrainer
 
+        # Each epoch draws other anchors, while the reflections are the same: demonstrations are many.
         epochs: list[list[Sample]] = []
         for epoch in range(epoch_count):
             anchors = [*drafts]
@@ -575,6 +579,7 @@ class CoEvolution(StagedTraining):
         if not any(epochs):
             return Fit(role="agent", rows=0, updates=0, log=(), samples=counts)
 
+        # The head learns beside the policy only where p is read from it; else the decision's token has p.
         objective = partial(policy_objective, alpha=alpha, beta=self.config.beta, anchor=anchor)
         options: dict[str, Any] = {"objective": objective}
         has_labels = any(sample.label is not None for sample in reflections)

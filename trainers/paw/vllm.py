@@ -58,19 +58,27 @@ def connect(url: str, timeout: float) -> Any:
 
 def sampled(answer: Any, prompt: Sequence[int]) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Return the sampled tokens and the log-probability of each, or raise what is wrong with them."""
-    ((read,), (tokens,)) = answer["prompt_ids"], answer["completion_ids"]
-    ((logprobs,), (token_ids,)) = answer["logprobs"], answer["logprob_token_ids"]
-    if list(read) != list(prompt):
-        raise ValueError(f"it read {len(read)} other tokens than the {len(prompt)} it was given")
+    (read_prompt,) = answer["prompt_ids"]
+    (tokens,) = answer["completion_ids"]
+    (logprobs,) = answer["logprobs"]
+    (token_ids,) = answer["logprob_token_ids"]
+
+    # A server that adds a token of its own samples from another policy than the one that learns.
+    if list(read_prompt) != list(prompt):
+        raise ValueError(
+            f"it read {len(read_prompt)} other tokens than the {len(prompt)} it was given"
+        )
     if not tokens or any(type(token) is not int or token < 0 for token in tokens):
         raise ValueError(f"its tokens are {tokens!r:.80}")
-    found = [
-        float(values[known.index(token)])
-        for token, known, values in zip(tokens, token_ids, logprobs, strict=True)
+
+    # Each position lists some tokens: the likeliest ones, and the sampled one among them or beside them.
+    token_logprobs = [
+        float(values[listed_ids.index(token)])
+        for token, listed_ids, values in zip(tokens, token_ids, logprobs, strict=True)
     ]
-    if not all(value < _ROUNDED for value in found):
+    if not all(value < _ROUNDED for value in token_logprobs):
         raise ValueError("its log-probabilities are no numbers, or above 0")
-    return tuple(tokens), tuple(min(value, 0.0) for value in found)
+    return tuple(tokens), tuple(min(value, 0.0) for value in token_logprobs)
 
 
 def failed(expected: str, error: Exception, advice: str = "see its log") -> LanguageModelError:
@@ -94,7 +102,8 @@ class _VLLM(BaseLanguageModel):
     def __init__(
         self, tokenizer: Any, ends: Iterable[int], template: Mapping[str, Any] | None
     ) -> None:
-        self.tokenizer, self._chat = tokenizer, ChatTokenizer(tokenizer, ends, template)
+        self.tokenizer = tokenizer
+        self._chat = ChatTokenizer(tokenizer, ends, template)
         self.usage = Usage()
 
     def thinks(self, asked: bool = False) -> bool:
@@ -126,6 +135,7 @@ class _VLLM(BaseLanguageModel):
         except (OptionError, MissingExtra):
             raise
         except Exception as error:  # TRL raises plain exceptions, whatever vLLM said
+            # TRL merges an adapter to send it: where that broke off, training would go on merged.
             if any(getattr(module, "merged", False) for module in model.modules()):
                 model.unmerge_adapter()
             advice = (
@@ -137,18 +147,29 @@ class _VLLM(BaseLanguageModel):
         """Return TRL's ``VLLMGeneration``."""
         raise NotImplementedError
 
-    def _sample(self, prompts: Sequence[list[int]], how: Sequence[dict[str, Any]]) -> list[Any]:
+    def _sample(
+        self, prompts: Sequence[list[int]], settings: Sequence[dict[str, Any]]
+    ) -> list[Any]:
         """Return what vLLM says to each prompt, with the names of TRL's client, or why it says nothing."""
         raise NotImplementedError
 
     def _answer(self, requests: Sequence[LMRequest]) -> list[Any]:
         prompts = self._chat.prompts(requests) if requests else []
-        replies: list[Any] = [self._refusal(*one) for one in zip(requests, prompts, strict=True)]
-        asked = [index for index, reply in enumerate(replies) if reply is None]
-        told: list[Any] = [prompts[index] for index in asked]
-        how = [self._how(requests[index], len(prompts[index])) for index in asked]  # type: ignore[arg-type]
+        replies: list[Any] = []
+        for request, prompt in zip(requests, prompts, strict=True):
+            replies.append(self._refusal(request, prompt))
+
+        # vLLM batches by itself: all that can be answered is sent at once.
+        indices = [index for index, reply in enumerate(replies) if reply is None]
+        sent_prompts: list[Any] = [prompts[index] for index in indices]
+        settings = [
+            self._settings(requests[index], len(prompt))  # type: ignore[arg-type]
+            for index, prompt in zip(indices, sent_prompts, strict=True)
+        ]
+        answers = self._sample(sent_prompts, settings) if indices else []
+
         for index, prompt, limits, answer in zip(
-            asked, told, how, self._sample(told, how) if asked else [], strict=True
+            indices, sent_prompts, settings, answers, strict=True
         ):
             reply = self._completion(requests[index], prompt, limits["max_tokens"], answer)
             replies[index] = reply
@@ -159,6 +180,7 @@ class _VLLM(BaseLanguageModel):
         return replies
 
     def _refusal(self, request: LMRequest, prompt: Any) -> LanguageModelError | None:
+        """Return the error of a request that cannot be sent; None where it can."""
         if isinstance(prompt, LanguageModelError):
             return prompt
         if not isinstance(request, Generate) or request.choices or request.adapter is not None:
@@ -173,7 +195,8 @@ class _VLLM(BaseLanguageModel):
             )
         return None
 
-    def _how(self, request: Generate, length: int) -> dict[str, Any]:
+    def _settings(self, request: Generate, length: int) -> dict[str, Any]:
+        """Return how vLLM is to sample, with its own names."""
         sampling = request.sampling
         return {
             "temperature": sampling.temperature,
@@ -195,16 +218,23 @@ class _VLLM(BaseLanguageModel):
             texts = self._chat.texts(tokens)
         except Exception as error:  # as above
             return failed(f"a completion in tokens from the vLLM {self.where}", error)
-        ended = tokens[-1] in self._chat.ends
-        text = self._chat.reply_text(request, tokens[:-1] if ended else tokens)
+
+        # Stop texts are in the reply's tokens, and cut off from its text alone: what is learned is what was
+        # sampled.
+        has_end = tokens[-1] in self._chat.ends
+        text = self._chat.reply_text(request, tokens[:-1] if has_end else tokens)
         cut = first_stop(text, sampling.stop)
-        at_one = sampling.temperature == 1 and sampling.top_p == 1
-        exact = self._logprobs_mode == "raw_logprobs" or at_one
+        is_at_limit = len(tokens) >= limit and not has_end and cut is None
+
+        # Processed ones are of the distribution after temperature and top-p, which are the model's own
+        # only at 1.
+        is_unchanged = sampling.temperature == 1 and sampling.top_p == 1
+        are_exact = self._logprobs_mode == "raw_logprobs" or is_unchanged
         return Completion(
             text=text[:cut],
             token_ids=tokens,
-            logprobs=logprobs if exact else None,
-            finish="length" if len(tokens) >= limit and not ended and cut is None else "stop",
+            logprobs=logprobs if are_exact else None,
+            finish="length" if is_at_limit else "stop",
             prompt_tokens=len(prompt),
             completion_tokens=len(tokens),
             tokens=texts,
@@ -226,10 +256,12 @@ class ServerLanguageModel(_VLLM):
         template: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(tokenizer, ends, template)
-        self.client, self._host = connect(url, timeout), address_of(url).host
+        self.client = connect(url, timeout)
+        self._host = address_of(url).host
         try:
             info = self.client.get_server_info()["model_config"]
-            self._logprobs_mode, self.context = info["logprobs_mode"], int(info["max_model_len"])
+            self._logprobs_mode = info["logprobs_mode"]
+            self.context = int(info["max_model_len"])
         except Exception as error:  # TRL raises plain exceptions, whatever the server said
             raise failed("a vLLM server that describes its setup", error, START) from error
         if self._logprobs_mode not in _MODES:
@@ -249,7 +281,10 @@ class ServerLanguageModel(_VLLM):
         from trl.generation.vllm_generation import VLLMGeneration
 
         accelerator = Accelerator() if accelerator is None else accelerator
-        client, source = self.client, torch.device(device or accelerator.device)
+        client = self.client
+        source = torch.device(device or accelerator.device)
+
+        # NCCL sends from the memory of one GPU to another's.
         if source.type != "cuda":
             raise OptionError(
                 f"expected a CUDA device to send weights from, found {source}; train on a GPU, or "
@@ -258,6 +293,7 @@ class ServerLanguageModel(_VLLM):
 
         class Sender(VLLMGeneration):  # type: ignore[misc]
             def _init_vllm(self) -> None:
+                # The client is there already: TRL's own constructor would connect a second one.
                 self.vllm_client = client
                 if self.accelerator.is_main_process and client.communicator is None:
                     client.init_communicator(device=source)
@@ -265,15 +301,19 @@ class ServerLanguageModel(_VLLM):
 
         return Sender(model, accelerator, self.tokenizer, mode="server")
 
-    def _sample(self, prompts: Sequence[list[int]], how: Sequence[dict[str, Any]]) -> list[Any]:
+    def _sample(
+        self, prompts: Sequence[list[int]], settings: Sequence[dict[str, Any]]
+    ) -> list[Any]:
+        # A request for each prompt: the client's batches have one seed for all.
         with ThreadPoolExecutor(min(_CONCURRENCY, len(prompts))) as executor:
-            return list(executor.map(self._ask, prompts, how))
+            return list(executor.map(self._ask, prompts, settings))
 
-    def _ask(self, prompt: list[int], how: Mapping[str, Any]) -> Any:
-        more = {key: how[key] for key in ("seed", "stop", "stop_token_ids")}
-        told = {key: how[key] for key in ("temperature", "top_p", "max_tokens")}
+    def _ask(self, prompt: list[int], settings: Mapping[str, Any]) -> Any:
+        # TRL's client has parameters for some of them, and passes on the others.
+        named = {key: settings[key] for key in ("temperature", "top_p", "max_tokens")}
+        others = {key: settings[key] for key in ("seed", "stop", "stop_token_ids")}
         try:
-            return self.client.generate([prompt], **told, generation_kwargs=more)
+            return self.client.generate([prompt], **named, generation_kwargs=others)
         except Exception as error:  # as above
             return error
 
@@ -298,7 +338,9 @@ class ColocatedLanguageModel(_VLLM):
         template: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(tokenizer, ends, template)
-        self.name, self.context, self._share = "policy", context, share
+        self.name = "policy"
+        self.context = context
+        self._share = share
         self.synchronize(model)
 
     def _new_sender(self, model: Any, accelerator: Any, device: Any) -> Any:
@@ -320,22 +362,30 @@ class ColocatedLanguageModel(_VLLM):
         except ImportError as error:
             raise MissingExtra(f'{error} vLLM in this process: pip install "trl[vllm]"') from error
 
-    def _sample(self, prompts: Sequence[list[int]], how: Sequence[dict[str, Any]]) -> list[Any]:
+    def _sample(
+        self, prompts: Sequence[list[int]], settings: Sequence[dict[str, Any]]
+    ) -> list[Any]:
         from trl.generation import vllm_generation as trl_vllm
 
-        told = [{"prompt_token_ids": prompt} for prompt in prompts]
+        token_prompts = [{"prompt_token_ids": prompt} for prompt in prompts]
         try:
-            settings = [trl_vllm.SamplingParams(**one, logprobs=0) for one in how]
-            found = self._sender.llm.generate(told, sampling_params=settings, use_tqdm=False)
+            # No log-probabilities of other tokens than the sampled ones.
+            parameters = [trl_vllm.SamplingParams(**setting, logprobs=0) for setting in settings]
+            outputs = self._sender.llm.generate(
+                token_prompts, sampling_params=parameters, use_tqdm=False
+            )
         except Exception as error:  # whatever vLLM raises
             return [error] * len(prompts)
-        return [
-            {
-                "prompt_ids": [one.prompt_token_ids],
-                "completion_ids": [list(one.outputs[0].token_ids)],
-                "logprobs": logprobs,
-                "logprob_token_ids": token_ids,
-            }
-            for one in found
-            for logprobs, token_ids in [trl_vllm.extract_logprobs([one])]
-        ]
+
+        answers = []
+        for output in outputs:
+            logprobs, token_ids = trl_vllm.extract_logprobs([output])
+            answers.append(
+                {
+                    "prompt_ids": [output.prompt_token_ids],
+                    "completion_ids": [list(output.outputs[0].token_ids)],
+                    "logprobs": logprobs,
+                    "logprob_token_ids": token_ids,
+                }
+            )
+        return answers
