@@ -31,9 +31,7 @@ _NAMES = {  # verl-agent's env.env_name: our environment, its splits to train an
 }
 _EVALUATED = {"eval_in_distribution": "valid_seen", "eval_out_of_distribution": "valid_unseen"}
 _NOT_CUT = 2**40  # tokens of a prompt: verl-agent cuts prompts itself (data.truncation)
-
-
-_LOWERED = ("alfworld", "webshop")
+_LOWERED = ("alfworld", "webshop")  # where its projections put replies into small letters
 
 
 @dataclass
@@ -111,7 +109,10 @@ class EnvironmentManager:
         env = make_env(env_id, options)
         self._ids: Sequence[str] = env.get_wrapper_attr("tasks").ids
         env.close()
-        self.env_id, self._groups, self._size = registered(env_id), groups, group_size
+
+        self.env_id = registered(env_id)
+        self._groups = groups
+        self._size = group_size
         self._kind = env_name(self.env_id)
         self._class = text_env_of(self.env_id)
         self._config = PaWConfig(
@@ -139,14 +140,17 @@ class EnvironmentManager:
                 "expected rows without 'env_kwargs', since comap chooses the tasks, found some; make "
                 "the data set with verl-agent's examples/data_preprocess/prepare.py"
             )
-        scarce = self._groups > len(self._ids)
-        drawn = self._rng.choice(len(self._ids), self._groups, replace=scarce).repeat(self._size)
-        tasks = [self._ids[int(index)] for index in drawn]
+
+        # No task twice, unless there are fewer than groups; the members of a group stand side by side.
+        are_too_few = self._groups > len(self._ids)
+        indices = self._rng.choice(len(self._ids), self._groups, replace=are_too_few)
+        tasks = [self._ids[int(index)] for index in indices.repeat(self._size)]
+
         texts, infos = self._envs.reset(options={"tasks": tasks})
         self._episodes = [_Episode() for _ in texts]
         for index, text in enumerate(texts):
             self._add(index, Turn(None, text), infos)
-        return self._shown()
+        return self._observations(), self._infos()
 
     def step(
         self, text_actions: Sequence[str]
@@ -162,54 +166,77 @@ class EnvironmentManager:
                 f"{len(text_actions)}; reset first, and let data.train_batch_size be the data's"
             )
         replies = [read_reply(self.env_id, text) for text in text_actions]
-        texts, _, terminated, truncated, infos = self._envs.step([said.action for said in replies])
+        actions = [reply.action for reply in replies]
+        texts, _, terminated, truncated, infos = self._envs.step(actions)
+
+        # verl-agent's rewards, not the environment's.
+        win_reward = 1.0 if self._kind == "searchqa" else 10.0
         rewards = np.zeros(len(texts), np.float32)
-        for index, (episode, said) in enumerate(zip(self._episodes, replies, strict=True)):
+        for index, (episode, reply) in enumerate(zip(self._episodes, replies, strict=True)):
             if not episode.done:  # else its environment has begun another one, which nobody sees
-                self._add(index, Turn(said.action, texts[index]), infos)
+                self._add(index, Turn(reply.action, texts[index]), infos)
                 episode.done = bool(terminated[index] or truncated[index])
                 if episode.done and episode.info["won"]:
-                    rewards[index] = 1.0 if self._kind == "searchqa" else 10.0
-            episode.info = episode.info | {"is_action_valid": np.array(said.valid)}
-        observations, shown = self._shown()
-        return observations, rewards, np.array([one.done for one in self._episodes]), shown
+                    rewards[index] = win_reward
+            # A new dictionary: verl-agent keeps the infos of all steps.
+            episode.info = episode.info | {"is_action_valid": np.array(reply.valid)}
+
+        dones = np.array([episode.done for episode in self._episodes])
+        return self._observations(), rewards, dones, self._infos()
 
     def success_evaluator(
         self, *, total_infos: Sequence[Sequence[Mapping[str, Any]]], **_: Any
     ) -> dict[str, NDArray[np.float64]]:
         """Return the successes of episodes, all and by type of task, and WebShop's scores."""
-        found: defaultdict[str, list[float]] = defaultdict(list)
+        values_by_name: defaultdict[str, list[float]] = defaultdict(list)
         for infos in total_infos:
-            last = infos[-1]
-            found["success_rate"].append(float(last["won"]))
-            if kind := self._class.task_type(last["task"]).removesuffix("_simple"):
-                found[f"{kind}_success_rate"].append(float(last["won"]))
+            last_info = infos[-1]
+            won = float(last_info["won"])
+            values_by_name["success_rate"].append(won)
+
+            # The names are verl-agent's, under which its trackers draw curves.
+            task_type = self._class.task_type(last_info["task"]).removesuffix("_simple")
+            if task_type:
+                values_by_name[f"{task_type}_success_rate"].append(won)
             if self._kind == "webshop":
-                found["webshop_task_score (not success_rate)"].append(last["task_score"])
-        return {name: np.array(values) for name, values in found.items()}
+                score = last_info["task_score"]
+                values_by_name["webshop_task_score (not success_rate)"].append(score)
+        return {name: np.array(values) for name, values in values_by_name.items()}
 
     def close(self) -> None:
         """Close the environments."""
         self._envs.close()
 
     def _add(self, index: int, turn: Turn, infos: Mapping[str, Any]) -> None:
-        """Go on with an episode: its next prompt, and what is said of it."""
+        """Add a turn to an episode, and write its next prompt and its information."""
         episode = self._episodes[index]
         episode.history.append(turn)
-        task, goal = infos["task"][index], infos["goal"][index]
-        listed = infos["admissible_actions"][index]
-        view = View(self.env_id, task, goal, tuple(episode.history), State(), listed)
+        task = infos["task"][index]
+        goal = infos["goal"][index]
+        admissible = infos["admissible_actions"][index]
+
+        # The prompt has the whole history; the anchor, by which GiGPO groups steps, only the present.
+        view = View(self.env_id, task, goal, tuple(episode.history), State(), admissible)
         episode.text = tagged_prompt(view, self._config)[0].content
         episode.anchor = self._class.shown_text(goal, turn.observation)
-        episode.info = {"task": task, "won": bool(infos["success"][index])}
-        episode.info["task_score"] = float(infos["score"][index])
+
+        episode.info = {
+            "task": task,
+            "won": bool(infos["success"][index]),
+            "task_score": float(infos["score"][index]),
+        }
         if "error" in infos and infos["error"][index]:
             episode.info["error"] = infos["error"][index]
 
-    def _shown(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        texts, anchors = zip(*((one.text, one.anchor) for one in self._episodes), strict=True)
-        observations = {"text": list(texts), "image": None, "anchor": list(anchors)}
-        return observations, [one.info for one in self._episodes]
+    def _observations(self) -> dict[str, Any]:
+        return {
+            "text": [episode.text for episode in self._episodes],
+            "image": None,
+            "anchor": [episode.anchor for episode in self._episodes],
+        }
+
+    def _infos(self) -> list[dict[str, Any]]:
+        return [episode.info for episode in self._episodes]
 
 
 def make_envs(
@@ -235,24 +262,35 @@ def make_envs(
         OptionError: See `EnvironmentManager`.
         gymnasium.error.Error: There is no such environment.
     """
-    env, data = config["env"], config["data"]
-    name = env["env_name"]
-    env_id, train, evaluate = _NAMES.get(name.lower(), (name, None, None))
-    if evaluate == "":
-        asked = env["alfworld"]["eval_dataset"]
-        check_choice("env.alfworld.eval_dataset", asked, tuple(_EVALUATED))
-        evaluate = _EVALUATED[asked]
-    evaluate = evaluate or next(iter(text_env_class(env_id).test_splits), None)
+    env_config = config["env"]
+    data_config = config["data"]
+    name = env_config["env_name"]
+    env_id, train_split, test_split = _NAMES.get(name.lower(), (name, None, None))
+    if test_split == "":
+        dataset = env_config["alfworld"]["eval_dataset"]
+        check_choice("env.alfworld.eval_dataset", dataset, tuple(_EVALUATED))
+        test_split = _EVALUATED[dataset]
+    test_split = test_split or next(iter(text_env_class(env_id).test_splits), None)
 
     def manager(split: str | None, groups: int, size: int, seed: int) -> EnvironmentManager:
-        chosen = options | ({} if split is None else {"split": split})
-        common = {"history_length": env["history_length"], "max_episode_steps": env["max_steps"]}
+        env_options = dict(options)
+        if split is not None:
+            env_options["split"] = split
         return EnvironmentManager(
-            env_id, groups, size, seed=seed, asynchronous=asynchronous, **common, **chosen
+            env_id,
+            groups,
+            size,
+            seed=seed,
+            asynchronous=asynchronous,
+            history_length=env_config["history_length"],
+            max_episode_steps=env_config["max_steps"],
+            **env_options,
         )
 
-    size, seed = max(env["rollout"]["n"], 1), env["seed"]
+    # As there: groups are for training alone, and validation has a seed of its own.
+    group_size = max(env_config["rollout"]["n"], 1)
+    seed = env_config["seed"]
     return (
-        manager(split or train, data["train_batch_size"], size, seed),
-        manager(eval_split or evaluate, data["val_batch_size"], 1, seed + 1000),
+        manager(split or train_split, data_config["train_batch_size"], group_size, seed),
+        manager(eval_split or test_split, data_config["val_batch_size"], 1, seed + 1000),
     )
