@@ -46,13 +46,17 @@ class _Environment:
     def __init__(
         self, env: gymnasium.Env[str, str], reward: Worth = "return", show_actions: bool = True
     ):
-        self.env, self.info = env, dict[str, Any]()
-        self.total, self.over = 0.0, True
-        self._reward, self._show = reward, show_actions
+        self.env = env
+        self.info: dict[str, Any] = {}
+        self.total = 0.0
+        self.over = True
+        self._reward = reward
+        self._show_actions = show_actions
 
     def reset(self, **row: Any) -> str:
         """Start the episode that a row of the data set names; return its first observation and goal."""
-        task, seed = row.get("task"), row.get("seed")
+        task = row.get("task")
+        seed = row.get("seed")
         if task is None and seed is None:
             raise OptionError(
                 "expected the data set to have a column 'task' (or 'seed'), found neither: GRPO "
@@ -60,8 +64,9 @@ class _Environment:
             )
         options = None if task is None else {"task": task}
         observation, self.info = self.env.reset(seed=seed, options=options)
-        self.total, self.over = 0.0, False
-        return self._shown(with_goal(observation, self.info["goal"]))
+        self.total = 0.0
+        self.over = False
+        return self._text(with_goal(observation, self.info["goal"]))
 
     def get_reward(self) -> float:
         """Return what the rollout is worth; 0 before the first `reset`."""
@@ -70,6 +75,7 @@ class _Environment:
         return self.total if self._reward == "return" else float(self.info[self._reward])
 
     def _step(self, action: str) -> str:
+        # TRL hands the error's text to the model as the tool's answer, and the rollout goes on.
         if self.over:
             raise NoEpisode("the task is over; expected an answer without calls of tools")
         observation, reward, terminated, truncated, self.info = self.env.step(action)
@@ -77,14 +83,15 @@ class _Environment:
         self.over = terminated or truncated
         if "error" in self.info:
             return f"The environment failed.{_OVER}"
-        return self._shown(observation)
+        return self._text(observation)
 
-    def _shown(self, observation: str) -> str:
+    def _text(self, observation: str) -> str:
+        """Return what the model reads: the observation, and the actions or that the task is over."""
         if self.over:
             return f"{observation}{_OVER}"
         inner: Any = self.env.unwrapped
         actions = inner.action_menu(self.info["admissible_actions"] or ())
-        if not (self._show and actions):
+        if not (self._show_actions and actions):
             return observation
         return f"{observation}\n\n{listing_of(actions)}"
 
@@ -163,8 +170,9 @@ class SearchEnvironment(_Environment):
 
         if not isinstance(text, str):
             raise OptionError(f"expected a text, found {type(text).__name__}")
+        write = written_search if kind == "search" else written_answer
         form = self.env.get_wrapper_attr("settings")()["actions"]
-        return self._step((written_search if kind == "search" else written_answer)(text, form))
+        return self._step(write(text, form))
 
 
 def environment_factory(
@@ -205,6 +213,9 @@ def environment_factory(
     check_choice("reward", reward, get_args(Worth))
     cls = text_env_class(env_id)
     base = _base_of(cls)
+
+    # TRL logs rewards under the name of the class, and reads tools from its methods: each environment
+    # has a class of its own.
     name = registered(env_id).rpartition("/")[2].partition("-v")[0]
     attributes: dict[str, Any] = {"__doc__": base.__doc__, "__module__": __name__}
     if base is ActEnvironment:
@@ -235,8 +246,8 @@ def task_rows(
     """Return rows of a data set for GRPOTrainer: ``prompt``, to which `reset` adds, and ``task``."""
     with closing(make_env(env_id, options)) as env:
         ids: Sequence[str] = env.get_wrapper_attr("tasks").ids
-    said = [{"role": "user", "content": prompt}]
-    return [{"prompt": said, "task": task} for task in evenly(ids, number)]
+    messages = [{"role": "user", "content": prompt}]
+    return [{"prompt": messages, "task": task} for task in evenly(ids, number)]
 
 
 def prediction_rows(
@@ -254,9 +265,8 @@ def prediction_rows(
     """
     for trajectory in trajectories:
         for query, observation in transitions_of(trajectory):
-            prompt = [
-                {"role": one.role, "content": one.content} for one in world_model.prompt(query)
-            ]
+            messages = world_model.prompt(query)
+            prompt = [{"role": message.role, "content": message.content} for message in messages]
             yield {
                 "prompt": prompt,
                 "action": query.action,
@@ -294,13 +304,22 @@ def delta_f1_reward(env_id: str, **options: Any) -> Callable[..., list[float]]:
         observation: Sequence[str],
         **_: Any,
     ) -> list[float]:
-        worth = []
-        for said, act, text, seen in zip(completions, action, before, observation, strict=True):
-            reply = said if isinstance(said, str) else str(said[-1]["content"])
-            belief = State.from_text(text)
-            guess = update(belief, act, prediction_of(Completion(reply), env_id).observation)
-            worth.append(delta_f1(belief, guess, update(belief, act, seen)))
-        return worth
+        rewards = []
+        for completion, row_action, row_before, row_observation in zip(
+            completions, action, before, observation, strict=True
+        ):
+            # Chats come as messages, of which the last is the reply.
+            reply = completion
+            if not isinstance(completion, str):
+                reply = str(completion[-1]["content"])
+            prediction = prediction_of(Completion(reply), env_id)
+
+            # Both observations change the same belief: only what they change is compared.
+            belief = State.from_text(row_before)
+            predicted = update(belief, row_action, prediction.observation)
+            real = update(belief, row_action, row_observation)
+            rewards.append(delta_f1(belief, predicted, real))
+        return rewards
 
     delta_f1_of.__name__ = "delta_f1"  # under which TRL logs it
     return delta_f1_of

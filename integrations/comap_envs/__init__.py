@@ -47,7 +47,9 @@ class ComapTasksetConfig(vf.TasksetConfig):  # type: ignore[misc, unused-ignore]
 
     @property
     def made_with(self) -> dict[str, Any]:
-        return self.options | ({} if self.split is None else {"split": self.split})
+        if self.split is None:
+            return self.options
+        return self.options | {"split": self.split}
 
 
 class ComapTask(vf.Task[vf.TaskData]):  # type: ignore[misc, unused-ignore]
@@ -98,7 +100,10 @@ class ComapEnv(vf.Env[ComapEnvConfig]):  # type: ignore[misc, unused-ignore]
         config = self.taskset.config
         env = await asyncio.to_thread(make_env, config.env, config.made_with)
         session = Session(config.env, env, seconds=None)
-        total, invalid = 0.0, 0
+        episode_return = 0.0
+        invalid_actions = 0
+
+        # In threads: an environment's step would hold up all rollouts, which share one event loop.
         try:
             message = await asyncio.to_thread(session.reset, task.data.name)
             async with agents.agent.interaction(task) as interaction:
@@ -106,21 +111,29 @@ class ComapEnv(vf.Env[ComapEnvConfig]):  # type: ignore[misc, unused-ignore]
                     segment = await interaction.turn(self._shown(message))
                     if segment.terminated:
                         break
-                    listed = message["available_actions"]
-                    action = _action(segment.last_reply, listed, whole=_reads_replies(config))
+
+                    admissible = message["available_actions"]
+                    action = _action(segment.last_reply, admissible, whole=_reads_replies(config))
                     message = await asyncio.to_thread(session.step, action)
-                    total += message["reward"]
-                    invalid += message["invalid_action"]
+                    episode_return += message["reward"]
+                    invalid_actions += message["invalid_action"]
                     if "error" in message:
                         raise RuntimeError(f"the environment failed: {message['error']}")
         finally:
             await asyncio.to_thread(session.close)
-        worth = {"return": total} | {name: float(message[name]) for name in ("score", "success")}
+
+        score = float(message["score"])
+        success = float(message["success"])
+        rewards = {"return": episode_return, "score": score, "success": success}
         trace = interaction.trace
-        trace.record_reward(self.config.reward, worth[self.config.reward])
+        trace.record_reward(self.config.reward, rewards[self.config.reward])
         trace.record_metrics(
-            {"score": worth["score"], "success": worth["success"]}
-            | {"steps": float(message["step"]), "invalid_actions": float(invalid)}
+            {
+                "score": score,
+                "success": success,
+                "steps": float(message["step"]),
+                "invalid_actions": float(invalid_actions),
+            }
         )
         trace.info["comap"] = {name: message[name] for name in ("task", "split", "facts")}
 
@@ -138,11 +151,13 @@ def _reads_replies(config: ComapTasksetConfig) -> bool:
     return hasattr(cls, "functions") or cls.reply_form.kind == "search"
 
 
-def _action(reply: str, listed: Sequence[str] | None, *, whole: bool) -> str:
+def _action(reply: str, admissible: Sequence[str] | None, *, whole: bool) -> str:
     """Return the action of a reply; a reply without one is the action itself, and means nothing."""
     spoken = without_thoughts(reply).strip()
     if whole:
         return spoken
+
+    # Models that forget the tags often write "Action: ...", which is read as well.
     tagged = text_between(spoken, "action", last=True)
-    action = parse_action(f"Action: {tagged}" if tagged else spoken, listed)
-    return action or spoken[:_LONGEST]
+    text = f"Action: {tagged}" if tagged else spoken
+    return parse_action(text, admissible) or spoken[:_LONGEST]
