@@ -21,14 +21,14 @@ _GROUPS = {"closed": "open", "inactive": "active"}
 
 def base_name(name: str) -> str:
     """Return the name of a thing without the number that tells it from others of that name."""
-    found = _NUMBERED.fullmatch(name) if "#" in name else None
-    return found[1] if found else name
+    numbered = _NUMBERED.fullmatch(name) if "#" in name else None
+    return numbered[1] if numbered else name
 
 
 def order(name: str) -> tuple[str, int]:
     """Return what names are sorted by: the bare name, then the number."""
-    found = _NUMBERED.fullmatch(name) if "#" in name else None
-    return (found[1], int(found[2])) if found else (name, 1)
+    numbered = _NUMBERED.fullmatch(name) if "#" in name else None
+    return (numbered[1], int(numbered[2])) if numbered else (name, 1)
 
 
 class Belief:
@@ -67,7 +67,9 @@ class Belief:
         self.fresh.clear()
 
     def _read(self, fact: Fact) -> None:
-        kind, size = fact[0] if fact else "", len(fact)
+        """Take in one fact; what is none of these kinds, or not of its size, is kept as it is."""
+        kind = fact[0] if fact else ""
+        size = len(fact)
         if kind == "in" and size == 3:
             self.move(fact[1], fact[2])
         elif kind == "holding" and size == 2:
@@ -90,20 +92,21 @@ class Belief:
             self.other.add(fact)
 
     def facts(self) -> frozenset[Fact]:
-        found: set[Fact] = set(self.other)
+        """Return the belief as facts, from which it can be read again."""
+        facts: set[Fact] = set(self.other)
         if self.room:
-            found.add(("room", AGENT, self.room))
+            facts.add(("room", AGENT, self.room))
         for thing, place in self.parent.items():
-            found.add(("holding", thing) if place == INVENTORY else ("in", thing, place))
+            facts.add(("holding", thing) if place == INVENTORY else ("in", thing, place))
         for marks in self.marks.values():
-            found.update(marks.values())
-        found.update(("seen", place) for place in self.seen)
-        found.update(("door", *ends, state) for ends, state in self.doors.items())
-        found.update(("connected", *ends) for ends in self.links)
+            facts.update(marks.values())
+        facts.update(("seen", place) for place in self.seen)
+        facts.update(("door", *ends, state) for ends, state in self.doors.items())
+        facts.update(("connected", *ends) for ends in self.links)
         if self.focus:
-            found.add(("focused", self.focus))
-        found.update(("pending", *choice) for choice in self.pending.items())
-        return frozenset(found)
+            facts.add(("focused", self.focus))
+        facts.update(("pending", *choice) for choice in self.pending.items())
+        return frozenset(facts)
 
     # What is known of one thing.
 
@@ -132,14 +135,15 @@ class Belief:
 
     def below(self, place: str, *, through_closed: bool = True) -> list[str]:
         """Return everything in a place and in what is in it, each thing before what it holds."""
-        found: list[str] = []
-        waiting = self.inside(place)[::-1]
-        while waiting:
-            thing = waiting.pop()
-            found.append(thing)
+        # Without recursion: facts that a model wrote may nest as deep as they like.
+        things: list[str] = []
+        pending = self.inside(place)[::-1]
+        while pending:
+            thing = pending.pop()
+            things.append(thing)
             if through_closed or not self.has(thing, "closed"):
-                waiting += self.inside(thing)[::-1]
-        return found
+                pending += self.inside(thing)[::-1]
+        return things
 
     def around(self) -> list[str]:
         """Return what the agent can see: in its room and what it holds, not in closed things."""
@@ -150,6 +154,7 @@ class Belief:
 
     def above(self, thing: str) -> list[str]:
         """Return the places that a thing is in, the nearest first."""
+        # A belief that was predicted may have things in a ring; each place is named once.
         places: list[str] = []
         while thing in self.parent and self.parent[thing] not in places:
             thing = self.parent[thing]
@@ -171,6 +176,7 @@ class Belief:
             self.children[place].discard(thing)
 
     def forget(self, thing: str) -> None:
+        """Take a thing and all that is in it out of the belief."""
         for part in (*reversed(self.below(thing)), thing):
             self._take_out(part)
             self._free.pop(base_name(part), None)
@@ -196,9 +202,13 @@ class Belief:
         self.links.add((min(first, second), max(first, second)))
 
     def unlink(self, thing: str, terminal: str | None = None) -> None:
-        ends = f"{thing}." if terminal is None else f"{thing}.{terminal}"
+        """Take off what is connected to a terminal of a thing; to any of them, where none is named."""
         for pair in [*self.links]:
-            if any(end == ends or (terminal is None and end.startswith(ends)) for end in pair):
+            if terminal is None:
+                is_meant = any(end.startswith(f"{thing}.") for end in pair)
+            else:
+                is_meant = f"{thing}.{terminal}" in pair
+            if is_meant:
                 self.links.discard(pair)
 
 
@@ -221,29 +231,36 @@ class Phrase(NamedTuple):
 def parse_phrase(text: str) -> Phrase:
     """Return what a referring expression of an action says."""
     text = _STAGE.sub("", text.lower().strip())
+
+    # The engine's own menus write all places around a thing: "apple (in bowl, in table, in kitchen)".
     chain = _PLACES.search(text)
     if chain:
         places = [part.removeprefix("in ").strip() for part in chain[1].split(", in ")]
         return Phrase(text[: chain.start()], None, tuple(places))
+
+    # Agents write "cup containing water in kitchen", with the place nearest to it.
     parts = re.split(r" (?:in|on) ", text, maxsplit=1)
-    head, _, inside = parts[0].partition(" containing ")
-    contents = None
-    if inside:
-        things = re.split(r" and |, ", inside)
-        contents = () if inside == "nothing" else tuple(things)
+    head, _, contents_text = parts[0].partition(" containing ")
+    contents: tuple[str, ...] | None = None
+    if contents_text == "nothing":
+        contents = ()
+    elif contents_text:
+        contents = tuple(re.split(r" and |, ", contents_text))
     place = parts[1].partition(" containing ")[0] if len(parts) > 1 else ""
     return Phrase(head, contents, (place,) if place else ())
 
 
 def named(belief: Belief, name: str) -> list[str]:
     """Return the things in sight that an answer's bare name may mean, those called exactly so, if any."""
-    wanted, _ = canonical_name(name)
+    bare_name, _ = canonical_name(name)
     around = belief.around()
-    exact = [thing for thing in around if base_name(thing) == wanted]
+    exact = [thing for thing in around if base_name(thing) == bare_name]
     if exact:
         return exact
-    ends = re.compile(rf"(?:.+ )?{re.escape(wanted)}(?: with .+| [a-z])?")
-    return [thing for thing in around if ends.fullmatch(base_name(thing))]
+
+    # Answers leave words out: of "metal pot" the first one, of "cup with water" or "box a" the last.
+    pattern = re.compile(rf"(?:.+ )?{re.escape(bare_name)}(?: with .+| [a-z])?")
+    return [thing for thing in around if pattern.fullmatch(base_name(thing))]
 
 
 def called(belief: Belief, phrase: Phrase) -> list[str]:
@@ -255,18 +272,22 @@ def chosen(belief: Belief, things: Sequence[str], phrases: Sequence[Phrase] = ()
     """Return those of some things that phrases may mean; one, where they are as good as the same."""
     if len(things) == 1 and phrases and not _fits_places(belief, things[0], phrases[0]):
         return []
-    found = list(things)
+
+    # What a phrase says is used as far as it leaves something: it may be older than the belief.
+    candidates = list(things)
     for phrase in phrases:
         for fits in (_fits_places, _fits_contents, _fits_head):
-            if len(found) < 2:
+            if len(candidates) < 2:
                 break
-            kept = [thing for thing in found if fits(belief, thing, phrase)]
-            if not kept:
+            fitting = [thing for thing in candidates if fits(belief, thing, phrase)]
+            if not fitting:
                 break
-            found = kept
-    if len(found) > 1 and len({_signature(belief, thing) for thing in found}) == 1:
-        return found[-1:]
-    return found
+            candidates = fitting
+
+    # Of five equal seeds it makes no difference which one was taken.
+    if len(candidates) > 1 and len({_signature(belief, thing) for thing in candidates}) == 1:
+        return candidates[-1:]
+    return candidates
 
 
 def score(belief: Belief, thing: str, phrase: Phrase) -> int:
@@ -275,16 +296,19 @@ def score(belief: Belief, thing: str, phrase: Phrase) -> int:
 
 
 def _fits_places(belief: Belief, thing: str, phrase: Phrase) -> bool:
-    above = belief.above(thing)
+    """Return whether a thing is where a phrase says, as far as the belief knows where it is."""
+    places = belief.above(thing)
     if len(phrase.places) > 1:
-        wanted = [place for place in phrase.places if place != "agent"]
-        here = [place for place in above if place != INVENTORY or INVENTORY in wanted]
-        return [base_name(place) for place in here] == wanted[: len(here)]
+        # The engine has what the agent holds in "inventory, in agent", and may leave both out.
+        phrase_places = [place for place in phrase.places if place != "agent"]
+        compared = [place for place in places if place != INVENTORY or INVENTORY in phrase_places]
+        return [base_name(place) for place in compared] == phrase_places[: len(compared)]
+
     for place in phrase.places:
-        if place == _ROOM and above[:1] == [belief.room]:
+        if place == _ROOM and places[:1] == [belief.room]:
             continue
         words = set(_words(place))
-        if not above or not words <= set(_words(base_name(above[0]))):
+        if not places or not words <= set(_words(base_name(places[0]))):
             return False
     return True
 
@@ -297,27 +321,30 @@ def _fits_contents(belief: Belief, thing: str, phrase: Phrase) -> bool:
 
 
 def _fits_head(belief: Belief, thing: str, phrase: Phrase) -> bool:
+    """Return whether the words for a thing fit it: its name, and what they say of its state."""
     head, marks = canonical_name(phrase.head)
-    known = belief.marks.get(thing, {})
-    if any(kind in known and not belief.has(thing, kind, *value) for kind, *value in marks):
-        return False
+    marks_of_thing = belief.marks.get(thing, {})
+    for kind, *value in marks:
+        if kind in marks_of_thing and not belief.has(thing, kind, *value):
+            return False
     if set(_words(head)) <= set(_words(base_name(thing))):
         return True
-    marked = {"open", "active", "stage"} & known.keys()
-    return head == "substance" and thing not in belief.seen and not marked
+
+    # "Substance" is the engine's word for whatever is no vessel, no device and no living thing.
+    is_object = thing in belief.seen or bool({"open", "active", "stage"} & marks_of_thing.keys())
+    return head == "substance" and not is_object
 
 
 def _signature(belief: Belief, thing: str) -> tuple[object, ...]:
+    """Return what things must have in common to be as good as the same."""
     marks = sorted((fact[0], *fact[2:]) for fact in belief.marks.get(thing, {}).values())
-    inside = sorted(base_name(child) for child in belief.below(thing))
-    linked = any(end.startswith(f"{thing}.") for pair in belief.links for end in pair)
-    return (
-        base_name(thing),
-        belief.parent.get(thing),
-        tuple(marks),
-        tuple(inside),
-        thing if linked or belief.focus == thing else "",
-    )
+    contents = sorted(base_name(child) for child in belief.below(thing))
+
+    # What is connected or focused on is like nothing else.
+    ends = [end for pair in belief.links for end in pair]
+    is_linked = any(end.startswith(f"{thing}.") for end in ends)
+    own_name = thing if is_linked or belief.focus == thing else ""
+    return base_name(thing), belief.parent.get(thing), tuple(marks), tuple(contents), own_name
 
 
 def pairs_of(words: str) -> Iterator[tuple[Phrase, Phrase]]:
@@ -339,21 +366,20 @@ class Meaning:
     def __init__(self, belief: Belief, words: str, request: str = ""):
         self.belief = belief
         self.words = words
-        self._said = [words, request] if request else [words]
+        self._texts = [words, request] if request else [words]
 
     def one(self, name: str) -> list[str]:
         """Return the things that an answer about one thing may mean."""
         return self._chosen(named(self.belief, name))
 
-    def _chosen(self, found: Sequence[str]) -> list[str]:
-        return chosen(self.belief, found, [parse_phrase(words) for words in self._said])
+    def _chosen(self, things: Sequence[str]) -> list[str]:
+        return chosen(self.belief, things, [parse_phrase(text) for text in self._texts])
 
     def meant(self, words: str) -> list[str]:
         """Return the things that an action's own words may mean."""
         phrase = parse_phrase(words)
-        found = called(self.belief, phrase)
-        others = [parse_phrase(said) for said in self._said[1:]]
-        return chosen(self.belief, found, [phrase, *others])
+        request_phrases = [parse_phrase(text) for text in self._texts[1:]]
+        return chosen(self.belief, called(self.belief, phrase), [phrase, *request_phrases])
 
     def _used_on(self, name: str) -> list[str]:
         """Return the things that an answer to ``use O on O`` may mean by what the first was used on."""
@@ -363,29 +389,39 @@ class Meaning:
 
     def two(self, first: str, second: str) -> tuple[list[str], list[str]]:
         """Return the things that an answer about two things may mean; they may be places, too."""
-        ones = named(self.belief, first) or [first] * self._is_place(first)
-        others = self.places(second)
-        for words in self._said:
+        first_things = named(self.belief, first)
+        if not first_things and self._is_place(first):
+            first_things = [first]
+        second_things = self.places(second)
+
+        # "pour cup in sink in jug in kitchen" can be split at three places: the one that fits best is
+        # taken, of what the action says first, and then of the request that it answers.
+        for text in self._texts:
             first_phrase, second_phrase = max(
-                pairs_of(words),
-                key=lambda split: self._fit(ones, split[0]) + self._fit(others, split[1]),
+                pairs_of(text),
+                key=lambda split: (
+                    self._fit(first_things, split[0]) + self._fit(second_things, split[1])
+                ),
                 default=(None, None),
             )
             if first_phrase is not None and second_phrase is not None:
-                ones = chosen(self.belief, ones, [first_phrase])
-                others = chosen(self.belief, others, [second_phrase])
-        return ones, others
+                first_things = chosen(self.belief, first_things, [first_phrase])
+                second_things = chosen(self.belief, second_things, [second_phrase])
+        return first_things, second_things
 
     def _fit(self, things: Sequence[str], phrase: Phrase) -> int:
-        known = (thing for thing in things if thing in self.belief.parent)
-        return max((score(self.belief, thing, phrase) for thing in known), default=0)
+        """Return how well the thing fits a phrase that fits it best."""
+        placed = (thing for thing in things if thing in self.belief.parent)
+        return max((score(self.belief, thing, phrase) for thing in placed), default=0)
 
     def places(self, name: str) -> list[str]:
         """Return the things, or the room, or the inventory, that something may be put into."""
         if name in (INVENTORY, self.belief.room):
             return [name]
-        found = named(self.belief, name)
-        return found or ([name] if self._is_room(name) else [])
+        things = named(self.belief, name)
+        if not things and self._is_room(name):
+            return [name]
+        return things
 
     def _is_place(self, name: str) -> bool:
         return name in (INVENTORY, self.belief.room) or self._is_room(name)
@@ -404,20 +440,28 @@ def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None
     """Return a belief in few words."""
     belief = Belief(state.facts)
     lines = [f"goal: {' '.join(goal.split())}"]
-    doors = [
-        f"door to {ends[0] if ends[1] == belief.room else ends[1]} ({status})"
-        for ends, status in sorted(belief.doors.items())
-        if belief.room in ends
-    ]
-    lines.append("; ".join([f"room: {belief.room or 'unknown'}", *doors]))
-    held = _things(belief, INVENTORY)
-    lines.append(f"held: {held or ('nothing' if INVENTORY in belief.seen else 'not looked')}")
+
+    place_and_doors = [f"room: {belief.room or 'unknown'}"]
+    for (first_end, second_end), status in sorted(belief.doors.items()):
+        if belief.room in (first_end, second_end):
+            other_end = first_end if second_end == belief.room else second_end
+            place_and_doors.append(f"door to {other_end} ({status})")
+    lines.append("; ".join(place_and_doors))
+
+    inventory = _things(belief, INVENTORY)
+    if not inventory:
+        inventory = "nothing" if INVENTORY in belief.seen else "not looked"
+    lines.append(f"held: {inventory}")
     lines.append(f"here: {_things(belief, belief.room) or 'not looked'}")
+
+    # For a prediction another room matters only where the action names it.
     for room in sorted(belief.children):
-        is_room = room not in belief.parent and room not in (INVENTORY, belief.room)
-        things = _things(belief, room) if is_room and (action is None or room in action) else ""
-        if things:
-            lines.append(f"{room}: {things}")
+        is_other_room = room not in belief.parent and room not in (INVENTORY, belief.room)
+        if is_other_room and (action is None or room in action):
+            things = _things(belief, room)
+            if things:
+                lines.append(f"{room}: {things}")
+
     if belief.links:
         pairs = (f"{first} to {second}" for first, second in sorted(belief.links))
         lines.append(f"connected: {'; '.join(pairs)}")
@@ -426,23 +470,34 @@ def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None
     if belief.pending:
         menu = (f"{n}: {text}" for n, text in sorted(belief.pending.items()) if n.isdecimal())
         lines.append(f"choose: {'; '.join(menu)}")
+
     # The lists below an answer's first line are what the belief tells as well.
-    answers = [(t.action, t.observation.strip().partition("\n")[0]) for t in history[1:][-_LAST:]]
-    lines += [f"last: {done} -> {answer}" for done, answer in answers]
+    for turn in history[1:][-_LAST:]:
+        answer = turn.observation.strip().partition("\n")[0]
+        lines.append(f"last: {turn.action} -> {answer}")
     return "\n".join(lines)
 
 
 def _things(belief: Belief, place: str) -> str:
+    """Return what is in a place, each thing with its state and, in brackets, with what is in it."""
     text = ""
-    depth, opened = {place: 0}, 0
+    depth = {place: 0}
+    open_brackets = 0
     for thing in belief.below(place):
         level = depth[belief.parent[thing]]
         depth[thing] = level + 1
-        text += "]" * (opened - level) + (" [" if level > opened else ", " if text else "")
-        marks = belief.marks.get(thing, {}).values()
-        words = sorted(mark[2] if len(mark) > 2 else _WORDS.get(mark[0], mark[0]) for mark in marks)
+        text += "]" * (open_brackets - level)
+        if level > open_brackets:
+            text += " ["
+        elif text:
+            text += ", "
+        open_brackets = level
+
+        words = []
+        for kind, _, *value in belief.marks.get(thing, {}).values():
+            words.append(value[0] if value else _WORDS.get(kind, kind))
+        words.sort()
         if thing in belief.seen and not belief.children.get(thing):
             words.append("empty")
-        text += thing + (f" ({', '.join(words)})" if words else "")
-        opened = level
-    return text + "]" * opened
+        text += f"{thing} ({', '.join(words)})" if words else thing
+    return text + "]" * open_brackets

@@ -30,18 +30,22 @@ _REPLACED = ("phase", "stage", "slid", "burning")
 
 
 def show(belief: Belief, place: str, things: Sequence[Thing]) -> None:
+    """Take in a description that lists all that is in a place, with what is in that."""
     listing = _Listing(belief)
     listing.match(place, things)
-    for thing, where in listing.fresh:  # it grows by what is in the new things
-        gone = listing.missing.get(thing.name)
-        if gone:
-            name = gone.pop(0)
-            belief.move(name, where)
+
+    # What is new here and missing there has moved. The list grows by what is in the new things.
+    for thing, new_place in listing.fresh:
+        missing_names = listing.missing.get(thing.name)
+        if missing_names:
+            name = missing_names.pop(0)
+            belief.move(name, new_place)
         else:
-            name = belief.new(thing.name, where)
+            name = belief.new(thing.name, new_place)
         listing.take(name, thing)
-    for gone in listing.missing.values():
-        for name in gone:
+
+    for missing_names in listing.missing.values():
+        for name in missing_names:
             if name in belief.parent:
                 belief.forget(name)
 
@@ -55,45 +59,56 @@ class _Listing:
         self.fresh: list[tuple[Thing, str]] = []
 
     def match(self, place: str, things: Sequence[Thing]) -> None:
-        known: dict[str, list[str]] = {}
+        """Find the things that a description lists among those that were in the place before.
+
+        What is listed and not found is `fresh`; what was there and is not listed is `missing`.
+        """
+        names_before: dict[str, list[str]] = {}
         for name in self.belief.inside(place):
-            known.setdefault(base_name(name), []).append(name)
+            names_before.setdefault(base_name(name), []).append(name)
         listed: dict[str, list[Thing]] = {}
         for thing in things:
             if thing.name not in _IGNORED:
                 listed.setdefault(thing.name, []).append(thing)
+
+        # A description does not say which of two equal names is which. Those with the same contents as
+        # before come first, then whatever is most alike.
         for base, group in listed.items():
-            names = known.get(base, [])
-            before = [*names]
-            others = self._others(names, group)
-            if others and len(before) > 1:  # which is which is a guess, and wires tell no more
-                for name in before:
+            names = names_before.get(base, [])
+            candidates = [*names]
+            unmatched = self._take_unchanged(names, group)
+            if (
+                unmatched and len(candidates) > 1
+            ):  # which is which is a guess, and wires tell no more
+                for name in candidates:
                     self.belief.unlink(name)
-            for thing in others:
+            for thing in unmatched:
                 if names:
-                    self.take(_likest(self.belief, names, thing), thing)
+                    self.take(_most_alike(self.belief, names, thing), thing)
                 else:
                     self.fresh.append((thing, place))
-        for base, names in known.items():
+
+        for base, names in names_before.items():
             self.missing.setdefault(base, []).extend(names)
         self.belief.seen.add(place)
 
-    def _others(self, names: list[str], group: list[Thing]) -> list[Thing]:
-        """Take things that have in them what known ones have; return the others."""
-        others = []
+    def _take_unchanged(self, names: list[str], group: list[Thing]) -> list[Thing]:
+        """Take things with the contents that known ones have, whose names go; return the others."""
+        unmatched = []
         for thing in group:
-            inside = _contents(thing)
-            same = (name for name in names if inside == _inside(self.belief, name))
-            name = None if inside is None else next(same, None)
+            contents = _contents(thing)
+            unchanged = (name for name in names if contents == _inside(self.belief, name))
+            name = None if contents is None else next(unchanged, None)
             if name is None:
-                others.append(thing)
+                unmatched.append(thing)
             else:
                 names.remove(name)
                 self.take(name, thing)
-        return others
+        return unmatched
 
     def take(self, name: str, thing: Thing) -> None:
-        _say(self.belief, name, thing)
+        """Take in what a description says of a thing whose name in the belief is known."""
+        _describe(self.belief, name, thing)
         if thing.contents is not None:
             self.match(name, thing.contents)
 
@@ -107,22 +122,25 @@ def _inside(belief: Belief, name: str) -> list[str]:
     return sorted(base_name(child) for child in belief.inside(name))
 
 
-def _likest(belief: Belief, names: list[str], thing: Thing) -> str:
+def _most_alike(belief: Belief, names: list[str], thing: Thing) -> str:
     """Take the known thing that shares most with a description out of `names`, or the first."""
-    contents, found = set(_contents(thing) or ()), names[0]
+    contents = set(_contents(thing) or ())
+    best_name = names[0]
     if contents:
-        found = max(names, key=lambda name: len(contents.intersection(_inside(belief, name))))
-    names.remove(found)
-    return found
+        best_name = max(names, key=lambda name: len(contents.intersection(_inside(belief, name))))
+    names.remove(best_name)
+    return best_name
 
 
-def _say(belief: Belief, name: str, thing: Thing) -> None:
+def _describe(belief: Belief, name: str, thing: Thing) -> None:
+    """Write what a description says of a thing, without its contents, into the belief."""
+    # Of a phase or a stage a description says all there is: what it leaves out is no longer so.
     belief.fresh.add(name)
     belief.unmark(name, *_REPLACED)
     for kind, *value in thing.marks:
         belief.mark(name, kind, *value)
-    for terminal, other in thing.links:
-        if not other:
+    for terminal, linked_name in thing.links:
+        if not linked_name:
             belief.unlink(name, terminal)
 
 
@@ -150,15 +168,18 @@ class Fold(Meaning):
         self._on_door(event)
 
     def _on_door(self, event: Event) -> None:
-        here = event.first or self.belief.room
-        for there, state in event.pairs:
-            self.belief.doors[min(here, there), max(here, there)] = state
+        room = event.first or self.belief.room
+        for next_room, state in event.pairs:
+            self.belief.doors[min(room, next_room), max(room, next_room)] = state
 
     def _on_inventory(self, event: Event) -> None:
         show(self.belief, INVENTORY, event.things)
 
     def _on_inside(self, event: Event) -> None:
-        places = self.places(event.first) or [event.first] * bool(event.pairs)
+        # Only of a room are doors described: one that was never heard of is a room then.
+        places = self.places(event.first)
+        if not places and event.pairs:
+            places = [event.first]
         if len(places) > 1:
             places = self._chosen(places)
         if len(places) == 1:
@@ -171,16 +192,20 @@ class Fold(Meaning):
         if not self.looking:
             return False
         thing = event.things[0]
-        found = self.one(thing.name)
-        if len(found) > 1 and thing.contents is not None:
-            same = [name for name in found if _inside(self.belief, name) == _contents(thing)]
-            found = same or found
-        if len(found) == 1:
-            _say(self.belief, found[0], thing)
+        names = self.one(thing.name)
+        if len(names) > 1 and thing.contents is not None:
+            contents = _contents(thing)
+            unchanged = [name for name in names if _inside(self.belief, name) == contents]
+            names = unchanged or names
+
+        if len(names) == 1:
+            _describe(self.belief, names[0], thing)
             if thing.contents is not None:
-                show(self.belief, found[0], thing.contents)
-        named_so = any(word in thing.name for word in self.words.split())
-        return bool(found or named_so or event.second)
+                show(self.belief, names[0], thing.contents)
+
+        # A predicted description of something that nobody named or knows makes no sense.
+        is_named = any(word in thing.name for word in self.words.split())
+        return bool(names or is_named or event.second)
 
     # Going and opening.
 
@@ -192,23 +217,31 @@ class Fold(Meaning):
         if event.first != "door":
             self._change(event.first, "open", state)
             return
-        here = self.belief.room
-        doors = [ends for ends in self.belief.doors if here in ends]
-        meant = [ends for ends in doors if (ends[0] if ends[1] == here else ends[1]) in self.words]
-        doors = meant or doors
+
+        # The answer says "door" alone: which one, the action says, or there is one only.
+        room = self.belief.room
+        doors = [ends for ends in self.belief.doors if room in ends]
+        doors_in_words = []
+        for ends in doors:
+            next_room = ends[0] if ends[1] == room else ends[1]
+            if next_room in self.words:
+                doors_in_words.append(ends)
+        doors = doors_in_words or doors
         if len(doors) == 1:
             self.belief.doors[doors[0]] = state
 
     def _change(self, name: str, group: str, state: str) -> None:
-        found = self.one(name)
-        if len(found) == 1:
-            self.belief.mark(found[0], state)
+        """Give a thing a state; where it may be one of several, forget theirs."""
+        things = self.one(name)
+        if len(things) == 1:
+            self.belief.mark(things[0], state)
             return
-        for thing in found or named(self.belief, name):
+        for thing in things or named(self.belief, name):
             if not self.belief.has(thing, state):
                 self.belief.unmark(thing, group)
 
     def _only(self, things: list[str]) -> list[str]:
+        """Return a thing that is the only one; nothing where it may be one of several."""
         return things if len(things) == 1 else []
 
     # Devices and circuits.
@@ -218,59 +251,66 @@ class Fold(Meaning):
         self._change(event.first, "active", state)
 
     def _on_linked(self, event: Event) -> None:
-        (first, owner), (second, other) = event.pairs
-        ones, others = self.two(owner, other)
-        if len(ones) == len(others) == 1:
-            self.belief.link(f"{ones[0]}.{first}", f"{others[0]}.{second}")
+        (first_terminal, first_name), (second_terminal, second_name) = event.pairs
+        first_things, second_things = self.two(first_name, second_name)
+        if len(first_things) == len(second_things) == 1:
+            first_end = f"{first_things[0]}.{first_terminal}"
+            second_end = f"{second_things[0]}.{second_terminal}"
+            self.belief.link(first_end, second_end)
 
     def _on_unlinked(self, event: Event) -> None:
-        found = named(self.belief, event.first) or [event.first]
-        linked = [
-            t for t in found if any(e.startswith(f"{t}.") for p in self.belief.links for e in p)
-        ]
-        for thing in linked if len(linked) == 1 else found:
+        things = named(self.belief, event.first) or [event.first]
+        linked_things = [thing for thing in things if self._is_linked(thing)]
+        for thing in linked_things if len(linked_things) == 1 else things:
             self.belief.unlink(thing)
+
+    def _is_linked(self, thing: str) -> bool:
+        ends = [end for pair in self.belief.links for end in pair]
+        return any(end.startswith(f"{thing}.") for end in ends)
 
     # Handling.
 
     def _on_moved(self, event: Event) -> None:
-        ones, places = self.two(event.first, event.second)
+        things, places = self.two(event.first, event.second)
         if event.second == _GROUND:
             places = [self.belief.room]
-        if len(ones) == len(places) == 1:
-            if ones[0] in self.belief.above(places[0]):  # a table into the jug on it: nowhere
-                self.belief.forget(ones[0])
+        if len(things) == len(places) == 1:
+            if things[0] in self.belief.above(places[0]):  # a table into the jug on it: nowhere
+                self.belief.forget(things[0])
             else:
-                self.belief.move(ones[0], places[0])
+                self.belief.move(things[0], places[0])
             return
-        for thing in ones or named(self.belief, event.first):
+
+        # One of several has moved, nobody knows which: none is surely where it was, and one is there.
+        for thing in things or named(self.belief, event.first):
             if [thing] != places:
                 self.belief.forget(thing)
         if len(places) == 1 and (places[0] in self.belief.parent or self._is_place(places[0])):
             self.belief.new(canonical_name(event.first)[0], places[0])
 
     def _on_emptied(self, event: Event) -> None:
-        ones, places = self.two(event.first, event.second)
+        vessels, places = self.two(event.first, event.second)
         if event.second == _GROUND:
             places = [self.belief.room]
-        if len(ones) == len(places) == 1:
-            for thing in self.belief.inside(ones[0]):
+        if len(vessels) == len(places) == 1:
+            for thing in self.belief.inside(vessels[0]):
                 self.belief.move(thing, places[0])
             return
-        for vessel in ones or named(self.belief, event.first):
+        for vessel in vessels or named(self.belief, event.first):
             for thing in self.belief.inside(vessel):
                 self.belief.forget(thing)
 
     def _on_dunked(self, event: Event) -> None:
         """Move the liquids of the second thing into the first, which was dunked into it."""
-        ones, others = self.two(event.first, event.second)
+        dunked_things, vessels = self.two(event.first, event.second)
+        is_clear = len(dunked_things) == len(vessels) == 1
         liquids = {thing.name for thing in event.things}
-        for vessel in others or named(self.belief, event.second):
+        for vessel in vessels or named(self.belief, event.second):
             for thing in self.belief.inside(vessel):
                 if base_name(thing) not in liquids:
                     continue
-                if len(ones) == len(others) == 1:
-                    self.belief.move(thing, ones[0])
+                if is_clear:
+                    self.belief.move(thing, dunked_things[0])
                 else:
                     self.belief.forget(thing)
 
@@ -284,8 +324,8 @@ class Fold(Meaning):
             self.belief.new(canonical_name(name)[0], vessel)
 
     def _on_empty(self, event: Event) -> None:
-        found = self.one(event.first) if event.first else self.meant(self.words)
-        for place in self._only(found):
+        places = self.one(event.first) if event.first else self.meant(self.words)
+        for place in self._only(places):
             show(self.belief, place, ())
 
     def _on_burning(self, event: Event) -> None:
@@ -309,8 +349,8 @@ class Fold(Meaning):
     # Attention.
 
     def _on_focus(self, event: Event) -> None:
-        found = self.one(event.first)
-        self.belief.focus = found[0] if len(found) == 1 else canonical_name(event.first)[0]
+        things = self.one(event.first)
+        self.belief.focus = things[0] if len(things) == 1 else canonical_name(event.first)[0]
 
     def _on_unfocus(self, event: Event) -> None:
         self.belief.focus = ""
@@ -342,46 +382,57 @@ _PLANTS = (" tree", " plant")
 
 def pass_time(belief: Belief) -> None:
     """Forget what may have changed while an action took its time, and fill what is under a tap."""
+    # Water may evaporate, freeze or be drunk, and its wires with it.
     for thing in [name for name in belief.parent if base_name(name) == "water"]:
         belief.unlink(thing)
-    linked = {end.rpartition(".")[0] for pair in belief.links for end in pair}
+
+    # What was just said stays; what else may have changed is unknown from here on.
+    linked_things = set()
+    for pair in belief.links:
+        linked_things.update(end.rpartition(".")[0] for end in pair)
     for thing, marks in [*belief.marks.items()]:
         for group in [*marks]:
-            if (thing, group) not in belief.fresh and not _lasts(belief, thing, group, linked):
+            is_fresh = (thing, group) in belief.fresh
+            if not is_fresh and not _lasts(belief, thing, group, linked_things):
                 belief.unmark(thing, group)
     for thing in sorted(belief.parent):
         if thing in belief.parent and _is_fleeting(belief, thing):
             belief.forget(thing)
-    for tap in sorted(belief.parent):  # open vessels under running taps fill
+
+    # Open vessels under running taps fill: that is sure, and nobody says so.
+    for tap in sorted(belief.parent):
         if base_name(tap) not in _TAPS or not belief.has(tap, "active"):
             continue
         for vessel in belief.inside(tap):
-            held = {base_name(thing) for thing in belief.inside(vessel)}
-            if vessel in belief.seen and "water" not in held and not belief.has(vessel, "closed"):
+            contents = {base_name(thing) for thing in belief.inside(vessel)}
+            is_open = vessel in belief.seen and not belief.has(vessel, "closed")
+            if is_open and "water" not in contents:
                 belief.mark(belief.new("water", vessel), "phase", "liquid")
 
 
-def _lasts(belief: Belief, thing: str, group: str, linked: set[str]) -> bool:
+def _lasts(belief: Belief, thing: str, group: str, linked_things: set[str]) -> bool:
     """Return whether what is said of a thing surely stays so for a while."""
     base = base_name(thing)
     if group == "active":
-        return base == "switch" or not (base in _SHORT_LIVED or thing in linked)
-    if group == "phase":  # liquid water far from what heats and cools
-        return (
-            belief.has(thing, "phase", "liquid")
-            and base == "water"
-            and not any(
-                base_name(place) in _COOLERS
-                or (belief.has(place, "active") and base_name(place) not in _TAPS)
-                for place in belief.above(thing)
-            )
-        )
+        # A device in a circuit works as long as the others let it; a switch is set by hand alone.
+        return base == "switch" or not (base in _SHORT_LIVED or thing in linked_things)
+    if group == "phase":
+        # Of all substances the belief knows only how liquid water behaves, far from heat and cold.
+        if base != "water" or not belief.has(thing, "phase", "liquid"):
+            return False
+        return not any(_heats_or_cools(belief, place) for place in belief.above(thing))
     return group not in ("temp", "slid")
+
+
+def _heats_or_cools(belief: Belief, place: str) -> bool:
+    name = base_name(place)
+    return name in _COOLERS or (belief.has(place, "active") and name not in _TAPS)
 
 
 def _is_fleeting(belief: Belief, thing: str) -> bool:
     """Return whether a thing may be gone, elsewhere or of another name after a while."""
-    base, place = base_name(thing), belief.parent[thing]
+    base = base_name(thing)
+    place = belief.parent[thing]
     if base == "water" and _has_beside(belief, place, _PLANTS):
         return True  # plants drink at once
     if base == "bee":
@@ -393,13 +444,14 @@ def _is_fleeting(belief: Belief, thing: str) -> bool:
     if base_name(place).endswith(_PLANTS):
         return True
     if base == "water":
-        wet = base_name(place) in (*_TAPS, "toilet") or "flower pot" in place
-        return wet or _has_beside(belief, place, ("soil",))
+        drains = base_name(place) in (*_TAPS, "toilet") or "flower pot" in place
+        return drains or _has_beside(belief, place, ("soil",))
     return base.endswith(" seed") and _has_beside(belief, place, ("soil",))
 
 
 def _has_beside(belief: Belief, place: str, ends: tuple[str, ...]) -> bool:
-    return any(base_name(other).endswith(ends) for other in belief.children.get(place, ()))
+    """Return whether a place has something in it whose name has one of some ends."""
+    return any(base_name(child).endswith(ends) for child in belief.children.get(place, ()))
 
 
 _WHAT = r"((?!(?:to|into|in|on|with)\s).+?)"  # what is written so is written so again
@@ -461,17 +513,23 @@ class ScienceWorldCanonicalizer:
             return State(state.facts, parsed=False)
         belief = Belief(state.facts)
         action = collapse(action)
-        asked, belief.pending = belief.pending, {}
-        chosen = action if action == _REQUEST else asked.get(action, action)
-        request = _object_of(asked.get(_REQUEST, "")) if action in asked else ""
-        words = _object_of(chosen)
-        fold = Fold(belief, words, request, chosen.startswith(_LOOKING))
+
+        # An action that may mean several things is answered by a menu, and the next one is a number of
+        # it. That then means the menu's line, and the request that the menu was about.
+        menu = belief.pending
+        belief.pending = {}
+        full_action = action if action == _REQUEST else menu.get(action, action)
+        request = _object_of(menu.get(_REQUEST, "")) if action in menu else ""
+        words = _object_of(full_action)
+
+        fold = Fold(belief, words, request, full_action.startswith(_LOOKING))
         if not all(fold.take(event) for event in events):
             return State(state.facts, parsed=False)
-        if _takes_time(chosen, words, events[-1]):
+        if _takes_time(full_action, words, events[-1]):
             pass_time(belief)
         if belief.pending:
             belief.pending[_REQUEST] = action
+
         facts = belief.facts()
         return state if facts == state.facts and state.parsed else State(facts)
 
@@ -483,26 +541,31 @@ class ScienceWorldCanonicalizer:
         self, goal: str, history: Sequence[Turn], before: State, action: str, after: State
     ) -> bool:
         """Return whether a change follows neither from the belief, nor from time, nor from the action."""
+        # What time alone adds and takes away reveals nothing.
         later = Belief(before.facts)
         pass_time(later)
-        aged = later.facts()
-        added = after.facts - before.facts - aged
-        removed = before.facts - after.facts - (before.facts - aged)
-        choices = {f[1]: f[2] for f in before.facts if f[0] == "pending" and len(f) == 3}
+        later_facts = later.facts()
+        added = after.facts - before.facts - later_facts
+        removed = (before.facts - after.facts) & later_facts
+
+        menu = {
+            fact[1]: fact[2] for fact in before.facts if fact[0] == "pending" and len(fact) == 3
+        }
         action = self.action(action)
-        done = choices.get(action, action)
+        full_action = menu.get(action, action)
         changed = added | {fact for fact in removed if fact[:1] != ("pending",)}
-        if done.startswith(_INSPECTING):
+        if full_action.startswith(_INSPECTING):
             return bool(changed)
         if any(fact[0] in _SHOWN and not _is_liquid_water(fact) for fact in added):
             return True
-        known = {base_name(fact[1]) for fact in before.facts if fact[0] in ("in", "holding")}
-        return not all(_follows(fact, done, known) for fact in changed)
+        known_names = {base_name(fact[1]) for fact in before.facts if fact[0] in ("in", "holding")}
+        return not all(_follows(fact, full_action, known_names) for fact in changed)
 
 
 def _object_of(action: str) -> str:
-    found = None if action in _AT_ONCE else _VERB.fullmatch(action)
-    return found[1] if found else ""
+    """Return what stands behind an action's verb; nothing where the verb alone is the action."""
+    verb_and_object = None if action in _AT_ONCE else _VERB.fullmatch(action)
+    return verb_and_object[1] if verb_and_object else ""
 
 
 def _takes_time(action: str, words: str, event: Event) -> bool:
@@ -523,11 +586,11 @@ def _is_liquid_water(fact: Fact) -> bool:
     return fact[::2] == ("phase", "liquid") and base_name(fact[1]) == "water"
 
 
-def _follows(fact: Fact, action: str, known: set[str]) -> bool:
+def _follows(fact: Fact, action: str, known_names: set[str]) -> bool:
     """Return whether an action names what a fact is about; what is put somewhere must be known."""
     if fact[0] == "room" or _is_liquid_water(fact):
         return True  # only going leads elsewhere, and what a tap gives is liquid
     things = [base_name(part.partition(".")[0]) for part in fact[1 : _LABELS.get(fact[0], 2) + 1]]
-    if fact[0] in ("in", "holding") and things[0] not in known | {"water"}:
+    if fact[0] in ("in", "holding") and things[0] not in known_names | {"water"}:
         return False
     return any(names(action, thing) for thing in things)
