@@ -39,12 +39,13 @@ _INSTRUCTIONS = (
 )
 
 
-_SHOWN = ("observation", "available_actions", "invalid_action", "done")
+# The reward, the score and the facts would tell a model how far it is.
+_FOR_MODELS = ("observation", "available_actions", "invalid_action", "done")
 _STATE = "comap/state"
 
 
 class Result(NamedTuple):
-    """What a call came to: `message` is that of the `Session`, None for an error."""
+    """The answer of a tool: `message` is that of the `Session`, None for an error."""
 
     text: str
     message: dict[str, Any] | None = None
@@ -53,7 +54,7 @@ class Result(NamedTuple):
     @property
     def shown(self) -> dict[str, Any] | None:
         """What of the message the model may see: not its progress."""
-        return self.message and {name: self.message[name] for name in _SHOWN}
+        return self.message and {name: self.message[name] for name in _FOR_MODELS}
 
 
 class EpisodeTools:
@@ -76,18 +77,19 @@ class EpisodeTools:
 
     def listed(self) -> list[dict[str, Any]]:
         """Return the tools: ``name``, ``description`` and ``inputSchema`` of each."""
-        _ = self.session
-        listed = [
-            {"name": name, "description": about, "inputSchema": schema}
-            for name, (about, schema) in _OWN.items()
+        _ = self.session  # an episode is running from the start: its task decides on the functions
+        tools = [
+            {"name": name, "description": description, "inputSchema": schema}
+            for name, (description, schema) in _OWN.items()
         ]
-        for name, schema in self._functions.items():
-            about, parameters = schema["description"], schema["parameters"]
-            listed.append({"name": name, "description": about, "inputSchema": parameters})
+        for name, function in self._functions.items():
+            description = function["description"]
+            parameters = function["parameters"]
+            tools.append({"name": name, "description": description, "inputSchema": parameters})
         if not self._functions:
-            about = f"{_ABOUT_ACT}\n\n{self.session.instructions}"
-            listed.append({"name": "act", "description": about, "inputSchema": _ACT})
-        return listed
+            description = f"{_ABOUT_ACT}\n\n{self.session.instructions}"
+            tools.append({"name": "act", "description": description, "inputSchema": _ACT})
+        return tools
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> Result:
         """Call a tool; errors are returned as text, not raised."""
@@ -106,28 +108,32 @@ class EpisodeTools:
             unknown = set(arguments) - set(_RESET["properties"])
             if unknown:
                 raise OptionError(f"expected task, data_idx or seed, found {min(unknown)[:80]!r}")
-            before = list(self._functions)
+            names_before = list(self._functions)
             message = session.reset(task_of(session, arguments), seed_of(arguments))
             self._begin(session)
-            return Result(message["observation"], message, before != list(self._functions))
+            tools_changed = names_before != list(self._functions)
+            return Result(message["observation"], message, tools_changed)
+
         if name == "observe":
             message = session.message()
         elif name in self._functions:
-            message = session.step(self._written(name, arguments))
+            message = session.step(self._call_text(name, arguments))
         elif name == "act" and not self._functions:
             message = session.step(arguments.get("action"))
         else:
-            known = [tool["name"] for tool in self.listed()]
+            names = [tool["name"] for tool in self.listed()]
             raise OptionError(
-                f"expected one of the tools, found {name[:80]!r}; {suggest(name[:80], known)}"
+                f"expected one of the tools, found {name[:80]!r}; {suggest(name[:80], names)}"
             )
+
         if "error" in message:
             return Result(
                 f"the environment failed ({message['error']}); reset starts another episode"
             )
         return Result(message["observation"], message)
 
-    def _written(self, name: str, arguments: Mapping[str, Any]) -> str:
+    def _call_text(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """Return a call of one of the task's functions as the environment reads it."""
         from ..envs.stabletoolbench.calls import write_call
 
         try:
@@ -138,11 +144,14 @@ class EpisodeTools:
             ) from error
 
     def _begin(self, session: Session) -> None:
+        """Take an episode that has started, with the functions of its task as tools."""
         self._session = session
-        found = getattr(session.env.unwrapped, "functions", [])
-        self._functions = {
-            f"function_{one['name']}" if one["name"] in _OWN else one["name"]: one for one in found
-        }
+        self._functions = {}
+        for function in getattr(session.env.unwrapped, "functions", []):
+            name = function["name"]
+            if name in _OWN:  # a task's function may be called reset, as a tool of ours is
+                name = f"function_{name}"
+            self._functions[name] = function
 
 
 def mcp_server(offered: Offered, share: Share | None = None) -> Any:
@@ -154,7 +163,8 @@ def mcp_server(offered: Offered, share: Share | None = None) -> Any:
 
     @asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[tuple[EpisodeTools, Any]]:
-        tools, client = EpisodeTools(offered), CLIENT.get()
+        tools = EpisodeTools(offered)
+        client = CLIENT.get()
         if share is not None:
             share.take(client, refuse=False)  # `_Handler` has done that
         try:
@@ -175,15 +185,17 @@ def mcp_server(offered: Offered, share: Share | None = None) -> Any:
         context = server.request_context
         tools, lock = context.lifespan_context
         async with lock:
+            # In a thread: other clients are answered meanwhile.
             result = await anyio.to_thread.run_sync(tools.call, name, arguments)
         if result.tools_changed:
             await context.session.send_tool_list_changed()
+
         text = result.text.encode("utf-8", "replace").decode()  # without halves of characters
         content: list[Any] = [types.TextContent(type="text", text=text)]
-        told: dict[str, Any] = {"content": content, "isError": result.message is None}
+        answer: dict[str, Any] = {"content": content, "isError": result.message is None}
         if result.message is not None:  # hosts show models the structured content, not the metadata
-            told |= {"structuredContent": result.shown, "_meta": {_STATE: result.message}}
-        return types.CallToolResult(**told)
+            answer |= {"structuredContent": result.shown, "_meta": {_STATE: result.message}}
+        return types.CallToolResult(**answer)
 
     server.list_tools()(list_tools)
     server.call_tool(validate_input=False)(call_tool)  # the environment tells what is wrong
@@ -239,16 +251,19 @@ class _Handler:
     """An ASGI application, which `Route` takes for one since it is no function."""
 
     def __init__(self, manager: Any, share: Share):
-        self._manager, self._share = manager, share
+        self._manager = manager
+        self._share = share
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         from starlette.responses import JSONResponse
 
-        opens = all(name != b"mcp-session-id" for name, _ in scope["headers"])
-        refusal = self._share.refusal(CLIENT.get()) if opens else None
+        # A request without the id of a session opens one, and is refused where an HTTP status can say so.
         app = self._manager.handle_request
-        if refusal is not None:
-            app = JSONResponse({"error": str(refusal)}, refusal.status)
+        opens_session = all(name != b"mcp-session-id" for name, _ in scope["headers"])
+        if opens_session:
+            refusal = self._share.refusal(CLIENT.get())
+            if refusal is not None:
+                app = JSONResponse({"error": str(refusal)}, refusal.status)
         await app(scope, receive, send)
 
 
