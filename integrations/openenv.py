@@ -23,7 +23,7 @@ with needs_extra("openenv", "OpenEnv"):
     from openenv.core.env_server import Environment, create_fastapi_app, types
     from starlette.responses import JSONResponse
 
-_SHOWN = ("observation", "available_actions", "reward", "done")
+_OBSERVED = ("observation", "available_actions", "reward", "done")
 _STATUSES = ((TaskNotFound, 404), (NoEpisode, 409), (OptionError, 422))
 
 
@@ -93,20 +93,22 @@ class TextEnvironment(Environment):  # type: ignore[misc, unused-ignore]
         self._episode: str | None = None
         self._open()
 
-    def reset(self, seed: Any = None, episode_id: Any = None, **asked: Any) -> TextObservation:
-        asked = _asked(asked)
-        split = asked.pop("split", None)
+    def reset(self, seed: Any = None, episode_id: Any = None, **request: Any) -> TextObservation:
+        task_request = _task_request(request)
+        split = task_request.pop("split", None)
         if split is not None and split != self._panel().split:
-            before = self._session
+            # The old environment is closed last: where there is no such split, it goes on.
+            session_before = self._session
             self._open({"split": split})
-            before.close()
-        self._session.reset(task_of(self._session, asked), seed_of({"seed": seed}))
+            session_before.close()
+
+        self._session.reset(task_of(self._session, task_request), seed_of({"seed": seed}))
         self._episode = None if episode_id is None else str(episode_id)[:200]
-        return self._shown()
+        return self._observation()
 
     def step(self, action: Any, timeout_s: Any = None, **_: Any) -> TextObservation:
         self._session.step(action.action)
-        return self._shown()
+        return self._observation()
 
     @property
     def state(self) -> TextState:
@@ -124,10 +126,11 @@ class TextEnvironment(Environment):  # type: ignore[misc, unused-ignore]
         )
 
     def get_metadata(self) -> Any:
-        about = (type(self._session.env.unwrapped).__doc__ or "").strip().partition("\n")[0]
+        docstring = type(self._session.env.unwrapped).__doc__ or ""
+        summary = docstring.strip().partition("\n")[0]
         return types.EnvironmentMetadata(
             name=self._session.env_id,
-            description=f"{about}\n\n{self._session.instructions}",
+            description=f"{summary}\n\n{self._session.instructions}",
             version=__version__,
         )
 
@@ -150,17 +153,18 @@ class TextEnvironment(Environment):  # type: ignore[misc, unused-ignore]
     def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[dict[str, Any]]:
-        listed = [{"id": name, "index": index} for index, name in enumerate(self._panel(split))]
-        return listed[start:stop]
+        tasks = [{"id": name, "index": index} for index, name in enumerate(self._panel(split))]
+        return tasks[start:stop]
 
-    def _open(self, asked: Mapping[str, Any] | None = None) -> None:
+    def _open(self, options: Mapping[str, Any] | None = None) -> None:
         offered = self._offered
-        made = offered.make(None, asked)
-        self._session = Session(offered.env_ids[0], made, seconds=offered.seconds)
+        env = offered.make(None, options)
+        self._session = Session(offered.env_ids[0], env, seconds=offered.seconds)
 
-    def _shown(self) -> TextObservation:
+    def _observation(self) -> TextObservation:
+        """Return what a policy may see: scores and facts are in the `state`, for orchestrators."""
         message = self._session.message()
-        return TextObservation(**{name: message[name] for name in _SHOWN})
+        return TextObservation(**{name: message[name] for name in _OBSERVED})
 
     def _panel(self, split: str | None = None) -> Panel:
         """Return the tasks of a split; of the present one for None."""
@@ -215,9 +219,10 @@ class TextClient(EnvClient):  # type: ignore[misc, unused-ignore]
         return {"action": action.action}
 
     def _parse_result(self, payload: dict[str, Any]) -> Any:
-        reward, done = payload["reward"], payload["done"]
-        observation = TextObservation(**payload["observation"], reward=reward, done=done)
-        return StepResult(observation=observation, reward=reward, done=done)
+        # OpenEnv's server sends both beside the observation, and not in it.
+        outcome = {"reward": payload["reward"], "done": payload["done"]}
+        observation = TextObservation(**payload["observation"], **outcome)
+        return StepResult(observation=observation, **outcome)
 
     def _parse_state(self, payload: dict[str, Any]) -> TextState:
         return TextState(**payload)
@@ -256,8 +261,10 @@ def openenv_app(
     )
 
     async def refuse(_: Any, error: Exception) -> Any:
-        status = next((code for kind, code in _STATUSES if isinstance(error, kind)), 500)
-        status = error.status if isinstance(error, Refused) else status
+        if isinstance(error, Refused):
+            status = error.status
+        else:
+            status = next((code for kind, code in _STATUSES if isinstance(error, kind)), 500)
         return JSONResponse({"error": str(error)}, status_code=status)
 
     app.add_exception_handler(CoMapError, refuse)
@@ -271,27 +278,30 @@ class _Sockets:
     """
 
     def __init__(self, app: Any, share: Share):
-        self._app, self._share = app, share
+        self._app = app
+        self._share = share
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        socket, client = scope["type"] == "websocket", CLIENT.get()
-        if socket:
+        client = CLIENT.get()
+        is_socket = scope["type"] == "websocket"
+        if is_socket:
             self._share.take(client)
         try:
             await self._app(scope, receive, send)
         finally:
-            if socket:
+            if is_socket:
                 self._share.give_back(client)
 
 
-def _asked(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return what a client said of the task, if it is known."""
-    for name in asked:
+def _task_request(request: dict[str, Any]) -> dict[str, Any]:
+    """Return what a client said of the task, with its ``index`` under comap's name for it."""
+    for name in request:
         if name not in ("task", "data_idx", "index", "split"):
             raise OptionError(f"expected task, index, data_idx or split, found {name[:80]!r}")
-    if "index" not in asked:
-        return dict(asked)
-    rest = {name: value for name, value in asked.items() if name != "index"}
-    if rest.get("data_idx") is not None:
+    if "index" not in request:
+        return dict(request)
+
+    task_request = {name: value for name, value in request.items() if name != "index"}
+    if task_request.get("data_idx") is not None:
         raise OptionError("expected one of 'index' and 'data_idx', found both")
-    return rest | {"data_idx": asked["index"]}
+    return task_request | {"data_idx": request["index"]}
