@@ -362,6 +362,7 @@ def score_depths(
     From `n` real states on, each prediction follows the model's own, as in an imagined episode; changes
     are those since the real state. Depths from `last` on count together.
     """
+    # All starts first, then a draw: each real state is as likely, however long its episode is.
     all_chains = []
     for trajectory in in_order(trajectories):
         for step_index, (query, _) in enumerate(transitions_of(trajectory)):
@@ -397,6 +398,7 @@ def score_depths(
 
 def gate_report(trajectories: Iterable[Trajectory]) -> GateReport:
     """Return how often and on what the gates of a CoMap agent's episodes opened, from the steps' notes."""
+    # Steps without a path were taken by another agent, which has no gates.
     steps: list[Step] = []
     for trajectory in trajectories:
         steps += [step for step in trajectory.steps if "path" in step.notes]
@@ -467,16 +469,23 @@ def _truthfulness(steps: Sequence[Step]) -> Truthfulness | None:
 
 def _counts(steps: Iterable[Step], note: str) -> dict[str, int]:
     """Return how often each text of a note occurs."""
-    counts = Counter(str(step.notes[note]) for step in steps if step.notes.get(note) is not None)
+    counts = Counter(map(str, _noted(steps, note)))
     return dict(sorted(counts.items()))
 
 
 def _numbers(steps: Iterable[Step], note: str) -> list[float]:
-    return [float(step.notes[note]) for step in steps if step.notes.get(note) is not None]
+    return list(map(float, _noted(steps, note)))
 
 
 def _flags(steps: Iterable[Step], note: str) -> list[bool]:
-    return [step.notes[note] is True for step in steps if step.notes.get(note) is not None]
+    return [flag is True for flag in _noted(steps, note)]
+
+
+def _noted(steps: Iterable[Step], note: str) -> Iterator[Any]:
+    """Yield what steps have under a name of their notes, without steps that have nothing there."""
+    for step in steps:
+        if step.notes.get(note) is not None:
+            yield step.notes[note]
 
 
 def _distribution(values: Sequence[float]) -> Distribution:

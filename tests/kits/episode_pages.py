@@ -41,13 +41,13 @@ def step(
     t: int, before: State, after: State, action: str = "", seen: str = "", **more: Any
 ) -> Step:
     usual = {"reward": 0.0, "terminated": False, "truncated": False, "imagined": False}
-    given: dict[str, Any] = {**usual, **more, "facts": after, "delta": diff(before, after)}
-    return Step(t, action or f"act {t}", seen or f"seen {t}", **given)
+    fields: dict[str, Any] = {**usual, **more, "facts": after, "delta": diff(before, after)}
+    return Step(t, action or f"act {t}", seen or f"seen {t}", **fields)
 
 
 def trajectory(*steps: Step, text: str = "text", **more: Any) -> Trajectory:
-    given: dict[str, Any] = {"facts": START} | more
-    return Trajectory(*[text] * 6, steps=steps, **given)
+    fields: dict[str, Any] = {"facts": START} | more
+    return Trajectory(*[text] * 6, steps=steps, **fields)
 
 
 def compared() -> Episode:
@@ -68,8 +68,8 @@ def compared() -> Episode:
 def predicted(t: int, before: State, after: State, guess: State | None = None) -> Step:
     """Return a step whose outcome was predicted; by default rightly."""
     guess = after if guess is None else guess
-    said = Predicted("It opens.", guess, diff(before, guess), "a model", 0.75)
-    return step(t, before, after, prediction=said)
+    prediction = Predicted("It opens.", guess, diff(before, guess), "a model", 0.75)
+    return step(t, before, after, prediction=prediction)
 
 
 def revision(t: int, before: State, after: State, action: str = "", seen: str = "") -> Step:
@@ -80,8 +80,8 @@ def revision(t: int, before: State, after: State, action: str = "", seen: str = 
 
 def foreseen() -> Episode:
     """An episode whose first step was predicted."""
-    said = Predicted("It opens.", OPENED, diff(START, OPENED), "a model", 0.75)
-    steps = (step(1, START, FILLED, prediction=said), step(2, FILLED, FILLED))
+    prediction = Predicted("It opens.", OPENED, diff(START, OPENED), "a model", 0.75)
+    steps = (step(1, START, FILLED, prediction=prediction), step(2, FILLED, FILLED))
     return Episode("foreseen", trajectory(*steps), None)
 
 
@@ -98,11 +98,16 @@ def thought_of() -> Trajectory:
         Call("generate", "by number", "go", 5, 2, token_ids=(31, 32), logprobs=(-0.1, -0.2)),
     )
     foretold = "You open the safe 1. It is empty."
-    said = Predicted(foretold, OPENED, diff(START, OPENED), "a model", 0.75)
-    seen = "You open the safe 1. In it, you see a pen 1."
+    prediction = Predicted(foretold, OPENED, diff(START, OPENED), "a model", 0.75)
+    observation = "You open the safe 1. In it, you see a pen 1."
     end: dict[str, Any] = {"success": True, "score": 1.0, "terminated": True}
     steps = (
-        step(1, START, FILLED, "open safe 1", seen, prediction=said, calls=calls, notes=GATES),
+        step(
+            *(1, START, FILLED, "open safe 1", observation),
+            prediction=prediction,
+            calls=calls,
+            notes=GATES,
+        ),
         step(2, FILLED, FILLED, "sing", "Nothing happens.", invalid_action=True),
         step(3, FILLED, FILLED, "look", "You see a safe.", calls=calls[2:3] * 150, **end),
     )
@@ -116,9 +121,9 @@ def thought_of() -> Trajectory:
 
 
 def plain(i: int, agent: str = "react") -> Trajectory:
-    won: dict[str, Any] = {"success": i % 3 == 0, "score": float(i % 3 == 0)}
+    outcome: dict[str, Any] = {"success": i % 3 == 0, "score": float(i % 3 == 0)}
     steps = tuple(
-        step(t, START, START, f"go to place {t}", f"Episode {i}: you are at place {t}.", **won)
+        step(t, START, START, f"go to place {t}", f"Episode {i}: you are at place {t}.", **outcome)
         for t in range(1, 6)
     )
     return Trajectory(
@@ -130,7 +135,7 @@ def plain(i: int, agent: str = "react") -> Trajectory:
 
 def evil_of() -> Trajectory:
     after = State(frozenset({(EVIL, EVIL), (EVIL,)}), parsed=False)
-    said = Predicted(EVIL, after, diff(START, after), EVIL, float("nan"))
+    prediction = Predicted(EVIL, after, diff(START, after), EVIL, float("nan"))
     tokens = {"logprobs": (-0.5,), "tokens": (EVIL,)}
     calls = tuple(
         Call(kind, EVIL, EVIL, 3, 2, ((EVIL, EVIL),), EVIL, finish=EVIL, adapter=EVIL, **tokens)
@@ -144,11 +149,11 @@ def evil_of() -> Trajectory:
         "p": 0.5,
     }
     notes |= {name: EVIL for name in GATES if isinstance(GATES[name], str)}
-    more: dict[str, Any] = {"prediction": said, "calls": calls, "notes": notes}
-    steps = (step(1, START, after, EVIL, EVIL, reward=float("inf"), **more),)
+    fields: dict[str, Any] = {"prediction": prediction, "calls": calls, "notes": notes}
+    steps = (step(1, START, after, EVIL, EVIL, reward=float("inf"), **fields),)
     settings = {EVIL: EVIL, "tau_p": EVIL}
-    about: dict[str, Any] = {"error": EVIL, "world_model": EVIL, "settings": settings}
-    return Trajectory(*[EVIL] * 6, START, steps, **about, review=calls, trial=2)
+    texts: dict[str, Any] = {"error": EVIL, "world_model": EVIL, "settings": settings}
+    return Trajectory(*[EVIL] * 6, START, steps, **texts, review=calls, trial=2)
 
 
 class Page(HTMLParser):
@@ -188,27 +193,38 @@ class Page(HTMLParser):
     def all(self, tag: str) -> list[tuple[dict[str, str | None], str]]:
         """Return attributes and texts of elements."""
         numbered = enumerate(self.elements)
-        return [(given, self.texts.get(i, "")) for i, (name, given) in numbered if name == tag]
+        return [
+            (attributes, self.texts.get(index, ""))
+            for index, (name, attributes) in numbered
+            if name == tag
+        ]
 
     def said(self, tag: str, name: str = "") -> list[tuple[dict[str, str | None], str]]:
         """Return attributes and texts of elements, of those with a class; spaces do not count."""
-        found = ((given, " ".join(text.split())) for given, text in self.all(tag))
-        return [one for one in found if not name or name in (one[0].get("class") or "").split()]
+        elements = []
+        for attributes, text in self.all(tag):
+            if not name or name in (attributes.get("class") or "").split():
+                elements.append((attributes, " ".join(text.split())))
+        return elements
 
     def rules(self) -> dict[str, str]:
         """Return the page's content security policy."""
         (policy,) = (
-            given["content"] or "" for given, _ in self.all("meta") if "http-equiv" in given
+            attributes["content"] or ""
+            for attributes, _ in self.all("meta")
+            if "http-equiv" in attributes
         )
         return dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
 
     def check_safe(self) -> None:
         """Check that no element but the page's own runs, styles or fetches anything."""
         assert not self.comments and "link" not in dict(self.elements)
-        for _, given in self.elements:
-            assert not [name for name in given if name.startswith("on") or name == "style"]
-            assert (given.get("src") or "data:image/svg+xml;").startswith("data:image/svg+xml;")
-            assert not (given.get("href") or "").lower().startswith(("javascript", "http", "//"))
+        for _, attributes in self.elements:
+            assert not [name for name in attributes if name.startswith("on") or name == "style"]
+            source = attributes.get("src") or "data:image/svg+xml;"
+            assert source.startswith("data:image/svg+xml;")
+            target = (attributes.get("href") or "").lower()
+            assert not target.startswith(("javascript", "http", "//"))
 
 
 def source_of(script: str) -> str:
@@ -224,14 +240,14 @@ def shown(browser: Any, page: Path, place: str = "") -> None:
 
 
 def text(browser: Any, selector: str) -> str:
-    found = browser.run("return document.querySelector(arguments[0])?.innerText", selector)
-    assert found is not None, f"nothing is {selector}"
-    return str(found)
+    text = browser.run("return document.querySelector(arguments[0])?.innerText", selector)
+    assert text is not None, f"nothing is {selector}"
+    return str(text)
 
 
 def texts(browser: Any, selector: str) -> list[str]:
     script = "return [...document.querySelectorAll(arguments[0])].map((one) => one.innerText)"
-    return [str(one) for one in browser.run(script, selector)]
+    return [str(text) for text in browser.run(script, selector)]
 
 
 def looked_for(browser: Any, words: str) -> str:

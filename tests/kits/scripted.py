@@ -119,22 +119,22 @@ def drive(
     """Drive any generator of requests (``review``, ``draft_action``) to its result."""
     talk = Talk()
     queue = None if callable(replies) else list(replies)
-    sent: Any = None
+    reply: Any = None
     fault: BaseException | None = None
     while True:
         try:
-            request = thinking.throw(fault) if fault else thinking.send(sent)
+            request = thinking.throw(fault) if fault else thinking.send(reply)
         except StopIteration as stop:
             assert not queue, f"the agent did not ask for {queue!r:.300}"
             talk.result = stop.value
             return talk
         fault = None
         parts = request if isinstance(request, list) else [request]
-        found = [_next(talk, part, replies, queue, facts or State()) for part in parts]
-        faults = [reply for reply in found if isinstance(reply, BaseException)]
+        answers = [_next(talk, part, replies, queue, facts or State()) for part in parts]
+        faults = [answer for answer in answers if isinstance(answer, BaseException)]
         if faults:
             fault = faults[0]
-        sent = found if isinstance(request, list) else found[0]
+        reply = answers if isinstance(request, list) else answers[0]
 
 
 def _next(talk: Talk, part: Any, replies: Any, queue: list[Any] | None, facts: State) -> Any:
@@ -146,44 +146,44 @@ def _next(talk: Talk, part: Any, replies: Any, queue: list[Any] | None, facts: S
     return reply
 
 
-def reply_to(request: Any, said: Any, facts: State) -> Any:
+def reply_to(request: Any, script: Any, facts: State) -> Any:
     """Return a scripted reply as what a backend or a world model would return."""
     whole = (Completion, Scores, WordProbabilities, Encoding, Imagined, BaseException)
-    if isinstance(said, whole):
-        return said
+    if isinstance(script, whole):
+        return script
     if isinstance(request, Imagine):
-        return imagined(said, request.action, facts)
+        return imagined(script, request.action, facts)
     if isinstance(request, Generate):
-        return _generated(request, said)
+        return _generated(request, script)
     if isinstance(request, Score):
-        each = tuple((float(n),) if isinstance(n, int | float) else tuple(n) for n in said)
-        assert len(each) == len(request.completions), f"{len(each)} scores for {request!r:.300}"
-        return Scores(each, 7)
+        scores = tuple((float(n),) if isinstance(n, int | float) else tuple(n) for n in script)
+        assert len(scores) == len(request.completions), f"{len(scores)} scores for {request!r:.300}"
+        return Scores(scores, 7)
     if isinstance(request, NextWord):
-        assert len(said) == len(request.words), f"{said!r} for {request!r:.300}"
-        return WordProbabilities(tuple(map(float, said)), 7)
+        assert len(script) == len(request.words), f"{script!r} for {request!r:.300}"
+        return WordProbabilities(tuple(map(float, script)), 7)
     assert isinstance(request, Encode), f"an unknown request: {request!r:.300}"
-    return Encoding(tuple(map(float, said)), 7)
+    return Encoding(tuple(map(float, script)), 7)
 
 
-def _generated(request: Generate, said: str) -> Completion:
-    assert isinstance(said, str), f"the reply {said!r} for {request!r:.600}"
+def _generated(request: Generate, text: str) -> Completion:
+    assert isinstance(text, str), f"the reply {text!r} for {request!r:.600}"
     if request.choices is not None:
-        found = [text for text in request.choices if said in (text, text.strip())]
-        assert found, f"{said!r} is none of {request.choices}"
-        said = found[0]
+        choices = [choice for choice in request.choices if text in (choice, choice.strip())]
+        assert choices, f"{text!r} is none of {request.choices}"
+        text = choices[0]
     else:
         for stop in request.sampling.stop:
-            said = said.partition(stop)[0]
-    count = len(said.split()) + 1
-    return Completion(said, tuple(range(count)), (-0.5,) * count, "stop", 7, count)
+            text = text.partition(stop)[0]
+    count = len(text.split()) + 1
+    return Completion(text, tuple(range(count)), (-0.5,) * count, "stop", 7, count)
 
 
 def imagined(text: str, action: str = "", facts: State | None = None) -> Imagined:
     """Return a prediction of this text that changes no fact."""
     state = facts or State()
-    said = Prediction(text, source="scripted")
-    return Imagined(text, state, Delta(), None, said, action, None)
+    prediction = Prediction(text, source="scripted")
+    return Imagined(text, state, Delta(), None, prediction, action, None)
 
 
 class HashedModel(BaseLanguageModel):
@@ -198,8 +198,8 @@ class HashedModel(BaseLanguageModel):
         self.usage = Usage()
         self.asked: list[Any] = []
 
-    def _draw(self, *said: Any) -> int:
-        return int.from_bytes(hashlib.sha256(repr(said).encode()).digest()[:6], "big")
+    def _draw(self, *parts: Any) -> int:
+        return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:6], "big")
 
     def _took(self, requests: Sequence[Any]) -> None:
         self.asked += requests
@@ -239,8 +239,8 @@ class HashedModel(BaseLanguageModel):
         return Scores(tuple((-draw / 977, -0.125) for draw in draws), 9)
 
     def _words(self, r: NextWord) -> WordProbabilities:
-        drawn = [self._draw(r.messages, word) % 97 + 1 for word in r.words]
-        return WordProbabilities(tuple(n / (sum(drawn) + 1) for n in drawn), 9)
+        weights = [self._draw(r.messages, word) % 97 + 1 for word in r.words]
+        return WordProbabilities(tuple(weight / (sum(weights) + 1) for weight in weights), 9)
 
     def _encoding(self, r: Encode) -> Encoding:
         return Encoding(
