@@ -67,6 +67,7 @@ class Verify(Command):
 
     def run(self) -> int:
         """Check it; return 1 where something differs."""
+        # What is built here has a manifest of its own, and is in no list of downloads.
         if self.data_set in ("searchqa", "webshop"):
             return self._built()
         from ..envs.data import verify
@@ -78,6 +79,7 @@ class Verify(Command):
         return 0 if report.ok else 1
 
     def _built(self) -> int:
+        """Check a catalog or an index by the manifest that was written with it."""
         if self.data_set == "searchqa":
             from ..envs.searchqa.index import check_index
             from ..envs.searchqa.tasks import index_home
@@ -202,31 +204,33 @@ def shown_progress() -> Iterator[Listener]:
 
     from ..benchmarks.tables import visible
 
+    # Bars are drawn with control characters, which `VisibleStream` would write out as text.
     terminal = getattr(sys.stderr, "unfiltered", sys.stderr)
     console = Console(file=terminal, soft_wrap=True, highlight=False, markup=False)
     with Bars(console=console, disable=not console.is_terminal) as bars:
         bar_of_stage: dict[str, TaskID] = {}
         last_milestone = ("", -1)
 
-        def show_line(stage: str, done: int, total: int | None) -> None:
+        # A log file shows no bars: it gets few lines, which a reader can follow with tail -f.
+        def show_line(stage: str, amount: int, total: int | None) -> None:
             """Print a line at each twentieth, or at each 32 MiB where the end is unknown."""
             nonlocal last_milestone
-            number = done >> 25 if total is None else 20 * done // max(total, 1)
+            number = amount >> 25 if total is None else 20 * amount // max(total, 1)
             if (stage, number) == last_milestone:
                 return
             last_milestone = (stage, number)
-            amount = f"{done:,}" if total is None else f"{5 * number} %"
-            console.print(f"{stage}: {amount}")
+            text = f"{amount:,}" if total is None else f"{5 * number} %"
+            console.print(f"{stage}: {text}")
 
         def show(progress: Progress) -> None:
-            stage, done, total, note = progress
+            stage, amount, total, note = progress
             if note:
                 console.print(visible(f"{stage}: {note}"))
             elif console.is_terminal:
                 if stage not in bar_of_stage:
                     bar_of_stage[stage] = bars.add_task(stage, total=total)
-                bars.update(bar_of_stage[stage], completed=done, total=total)
+                bars.update(bar_of_stage[stage], completed=amount, total=total)
             else:
-                show_line(stage, done, total)
+                show_line(stage, amount, total)
 
         yield show

@@ -94,6 +94,7 @@ class _Game:
             print("\n".join(lines) or "any text is an action here; there is no list")
         elif line == "undo":
             self.undo()
+        # A number may be an action itself, such as an answer: that comes first.
         elif line.isdecimal() and line not in actions and 1 <= int(line) <= len(actions):
             print(f"> {actions[int(line) - 1]}")
             self.step(actions[int(line) - 1])
@@ -101,6 +102,7 @@ class _Game:
             self.step(line)
 
     def step(self, action: str) -> None:
+        """Take an action, and print what is observed and which facts changed."""
         self.snapshots.append((snapshot(self.env), self.episode_return))
         observation, reward, terminated, truncated, self.info = self.env.step(action)
         self.episode_return += float(reward)
@@ -143,6 +145,7 @@ class Export(Command):
         if self.out.exists():
             raise OptionError(f"expected a new file as --out, found {self.out}; name another")
 
+        # An episode that failed before its first step has nothing to learn from.
         path = self.source / TRAJECTORIES if self.source.is_dir() else self.source
         episodes = [
             episode
@@ -165,6 +168,7 @@ class Export(Command):
                 with needs_extra("train", "a Parquet file"):
                     import pyarrow
                     from pyarrow import parquet
+                # Messages come as a data set of `datasets`, which holds a table already.
                 is_list = isinstance(rows, list)
                 table = pyarrow.Table.from_pylist(rows) if is_list else rows.data.table
                 parquet.write_table(table, file)

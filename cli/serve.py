@@ -33,17 +33,21 @@ class Address(Command):
     def secret(self) -> str | None:
         """Return the token; without one, an address that other machines reach is refused."""
         check_number("--port", self.port, 0, 65_535)
-        given = read_token(self.token_file)
-        token = (given or new_token()) if self.token else None
+        known_token = read_token(self.token_file)
+        token = None
+        if self.token:
+            token = known_token or new_token()
         check_exposure(self.host, token)
-        if token is not None and token != given:
+
+        # Whoever gave a token knows it: only a new one is printed.
+        if token is not None and token != known_token:
             print(f"token: {token} (clients send the header 'Authorization: Bearer {token}')")
         return token
 
-    def serve(self, app: Any, route: str, about: Sequence[str] = ()) -> int:
+    def serve(self, app: Any, route: str, lines: Sequence[str] = ()) -> int:
         """Serve an ASGI application until it is stopped, and return the exit status.
 
-        `about` are lines on what is served.
+        `lines` say what is served.
         """
         try:
             server = Server(app, self.host, self.port)
@@ -52,7 +56,9 @@ class Address(Command):
                 f"cannot listen on {self.host} port {self.port}: {error.strerror or error}; choose "
                 "another --port or --host"
             ) from error
-        print("\n".join([f"serving {server.base}{route}", *about]), flush=True)
+
+        # Flushed at once: programs that start a server wait for the first line, which has its port.
+        print("\n".join([f"serving {server.base}{route}", *lines]), flush=True)
         with stopped_by_ctrl_c():
             server.run()
         return 0
@@ -107,32 +113,42 @@ class Environments(Address):
         token = None if self.stdio else self.secret()
         if self.stdio and self.style != "mcp":
             raise OptionError("--stdio is for --style mcp alone")
+
         offered = Offered(self.env, self.env_option, self.allow, self.step_timeout)
-        about: list[str] = []
+        lines: list[str] = []
         for env_id in offered.env_ids:  # wrong options are told now, not to the first client
             with closing(offered.make(env_id)) as env:
                 tasks = env.get_wrapper_attr("tasks").ids
             number = tasks_in_words(len(tasks), sum(map(is_generated, tasks)))
-            about.append(f"{env_id}: {number}")
+            lines.append(f"{env_id}: {number}")
+
         if self.style == "agentgym":
             sessions = Sessions(offered, self.limit, self.idle, share=self.share)
-            return self.serve(agentgym_app(sessions, host=self.host, token=token), "", about)
+            return self.serve(agentgym_app(sessions, host=self.host, token=token), "", lines)
+
+        # The other protocols have no word for which environment a client wants.
         if len(offered.env_ids) > 1:
             raise OptionError(
                 f"--style {self.style} serves one environment, found {len(offered.env_ids)}; name one"
             )
         if self.stdio:
-            print("\n".join(about), file=sys.stderr, flush=True)  # standard output is the client's
+            print("\n".join(lines), file=sys.stderr, flush=True)  # standard output is the client's
             with stopped_by_ctrl_c():
                 serve_stdio(offered)
             return 0
-        shared: dict[str, Any] = {"limit": self.limit, "idle": self.idle, "share": self.share}
-        shared |= {"host": self.host, "token": token}
-        if self.style == "openenv":
-            from ..integrations.openenv import openenv_app
 
-            return self.serve(openenv_app(offered, **shared), "", about)
-        return self.serve(http_app(offered, **shared), "/mcp", about)
+        settings: dict[str, Any] = {
+            "limit": self.limit,
+            "idle": self.idle,
+            "share": self.share,
+            "host": self.host,
+            "token": token,
+        }
+        if self.style == "openenv":
+            from ..integrations.openenv import openenv_app  # needs an extra as it is imported
+
+            return self.serve(openenv_app(offered, **settings), "", lines)
+        return self.serve(http_app(offered, **settings), "/mcp", lines)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +173,8 @@ class Search(Address):
         from ..envs.searchqa.tasks import choose_retriever, index_home
 
         token = self.secret()
+
+        # Without an index anywhere, the generated encyclopedia's is built: a server to try out.
         generated = self.data_dir is None and not index_home().is_dir()
         retriever = choose_retriever(self.retriever, self.data_dir, generated)
         app = retrieval_app(retriever, self.max_topk, host=self.host, token=token)
