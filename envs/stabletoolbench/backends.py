@@ -165,16 +165,18 @@ class ResponseCache:
             stat = path.stat()
         except (OSError, ValueError):
             return None
-        entries, known = _read(path, stat.st_mtime_ns, stat.st_size)
-        found = entries.get(str(dict(request.arguments)))
-        if found is None:
-            key = known.get(same_arguments(request.arguments))
-            found = None if key is None else entries[key]
-        if found is None:
+        entries, keys_by_meaning = _read(path, stat.st_mtime_ns, stat.st_size)
+
+        # Upstream's keys are what `str` makes of a dictionary: order and types as in the first call.
+        entry = entries.get(str(dict(request.arguments)))
+        if entry is None:
+            key = keys_by_meaning.get(same_arguments(request.arguments))
+            entry = None if key is None else entries[key]
+        if entry is None:
             return None
-        if not isinstance(found, dict) or "response" not in found:
+        if not isinstance(entry, dict) or "response" not in entry:
             raise BackendFault(f"an entry of {path.name} has no response")
-        return hit_of(found, self.name)
+        return hit_of(entry, self.name)
 
     def path_of(self, request: Request) -> Path | None:
         """Return the file that would have the answer; None where a name may not be part of a path."""
@@ -185,13 +187,14 @@ class ResponseCache:
             return None
         path = self.folder.joinpath(*parts)
         try:
-            inside = path.resolve().is_relative_to(self._root)
+            is_inside = path.resolve().is_relative_to(self._root)  # a link may lead out
         except (OSError, ValueError, RuntimeError):
             return None
-        return path if inside else None
+        return path if is_inside else None
 
 
 def same_arguments(arguments: Mapping[str, Any]) -> str:
+    """Return a text that arguments with the same meaning share, whatever their order and types."""
     return canonical_json({str(name): _plain(value) for name, value in arguments.items()})
 
 
@@ -221,12 +224,12 @@ def _read(path: Path, modified: int, size: int) -> tuple[Mapping[str, Any], Mapp
         raise BackendFault(f"{path.name} is broken ({type(error).__name__})") from error
     if not isinstance(entries, dict):
         raise BackendFault(f"{path.name} is no dictionary")
-    known: dict[str, str] = {}
+    keys_by_meaning: dict[str, str] = {}
     for key in entries:
         arguments = _arguments(key)
         if arguments is not None:
-            known.setdefault(same_arguments(arguments), key)
-    return entries, known
+            keys_by_meaning.setdefault(same_arguments(arguments), key)
+    return entries, keys_by_meaning
 
 
 def _arguments(key: str) -> dict[str, Any] | None:
@@ -242,6 +245,7 @@ def _arguments(key: str) -> dict[str, Any] | None:
     return data if isinstance(data, dict) else None
 
 
+# Errors that another try may not have: they are answers of the moment, and not kept.
 _PASSING = frozenset(("rate", "timeout", "not_working", "unauthorized", "unsubscribed", "request"))
 
 
@@ -262,8 +266,8 @@ class Overlay:
                 self._calls.refresh()
             except (CoMapError, OSError) as error:
                 raise BackendFault(f"the overlay cannot be read ({type(error).__name__})") from None
-        found: Hit | None = self._calls.get(key)
-        return found
+        hit: Hit | None = self._calls.get(key)
+        return hit
 
     def keep(self, request: Request, hit: Hit) -> Hit:
         key = _key(request)
@@ -278,8 +282,8 @@ class Overlay:
             self._calls.add([json.loads(json.dumps(record, default=str))])
         except (CoMapError, OSError) as error:
             raise BackendFault(f"the overlay cannot be written ({type(error).__name__})") from None
-        kept: Hit = self._calls.get(key)
-        return kept
+        first_hit: Hit = self._calls.get(key)  # of another process, if that was faster
+        return first_hit
 
     def sha256(self) -> str:
         """Return the SHA-256 of the answers that are kept, in order of their keys."""
@@ -295,7 +299,8 @@ class Overlay:
 
 def _hit(record: Mapping[str, Any]) -> Hit:
     value = record["value"]
-    error, source = value["error"], value["source"]
+    error = value["error"]
+    source = value["source"]
     if not (isinstance(error, str) and isinstance(source, str)):
         raise TypeError("no answer")
     return Hit(error, value["response"], source)
@@ -305,7 +310,8 @@ class Recording:
     """A backend whose answers are kept."""
 
     def __init__(self, backend: Backend, overlay: Overlay):
-        self.backend, self.overlay = backend, overlay
+        self.backend = backend
+        self.overlay = overlay
         self.name = backend.name
 
     def answer(self, request: Request) -> Hit | None:
@@ -351,9 +357,13 @@ class Recalled:
         """Return the answer that the record shows to the present step; None where it shows none."""
         if self._now not in self.texts:
             return None
-        seen = read_observation(self.texts[self._now])
-        error, response, _ = ("", self.texts[self._now], True) if seen is None else seen
-        return Hit(error, response, self._sources[self._now])
+        text = self.texts[self._now]
+        source = self._sources[self._now]
+        parts = read_observation(text)
+        if parts is None:
+            return Hit("", text, source)
+        error, response, _ = parts
+        return Hit(error, response, source)
 
 
 class LiveServer:
@@ -363,7 +373,8 @@ class LiveServer:
 
     def __init__(self, url: str, timeout: float = 10.0, retries: int = 1):
         self.url = check_url("live_url", url).geturl()
-        self.timeout, self.retries = timeout, retries
+        self.timeout = timeout
+        self.retries = retries
 
     def answer(self, request: Request) -> Hit | None:
         body = {
@@ -374,27 +385,27 @@ class LiveServer:
             "strip": "",
             "toolbench_key": os.environ.get("TOOLBENCH_KEY", ""),
         }
-        data = self._asked(json.dumps(body).encode())
+        data = self._ask(json.dumps(body).encode())
         if not isinstance(data, dict) or not {"error", "response"} & data.keys():
             keys = f" with {sorted(data)[:5]!r:.80}" if isinstance(data, dict) else ""
-            found = f"{type(data).__name__}{keys}"
-            raise BackendFault(f"expected an object with error and response, found {found}")
+            actual = f"{type(data).__name__}{keys}"
+            raise BackendFault(f"expected an object with error and response, found {actual}")
         return hit_of(data, self.name)
 
-    def _asked(self, body: bytes) -> Any:
+    def _ask(self, body: bytes) -> Any:
         """Return the JSON that comes back, after as many tries as may help."""
-        left = self.retries
+        tries_left = self.retries
         while True:
             try:
                 return read_json_text(post_json(self.url, body, self.timeout).decode())
             except ExchangeFailure as failure:
-                if left <= 0 or not failure.again:
+                if tries_left <= 0 or not failure.again:
                     raise BackendFault(str(failure)) from None
             except (NotJSON, UnicodeDecodeError) as error:
                 raise BackendFault(
                     f"expected JSON, found {type(error).__name__}: {str(error)[:80]}"
                 ) from None
-            left -= 1
+            tries_left -= 1
 
 
 _TOKENS = 1024
@@ -416,14 +427,19 @@ class Simulator:
         self.model = model
 
     def answer(self, request: Request) -> Hit | None:
-        asked = Generate(_messages(request), Sampling(max_new_tokens=_TOKENS), purpose="simulate")
+        sampling = Sampling(max_new_tokens=_TOKENS)
         try:
-            (reply,) = self.model.generate([asked])
+            (reply,) = self.model.generate(
+                [Generate(_messages(request), sampling, purpose="simulate")]
+            )
         except LanguageModelError as error:
             raise BackendFault(f"{str(error)[:200]}") from None
         if isinstance(reply, LanguageModelError):
             raise BackendFault(f"{str(reply)[:200]}")
-        start, end = reply.text.find("{"), reply.text.rfind("}")
+
+        # Models write something before or after the object, whatever they are told.
+        start = reply.text.find("{")
+        end = reply.text.rfind("}")
         try:
             data = read_json_text(reply.text[start : end + 1])
         except NotJSON:
@@ -507,7 +523,7 @@ class VirtualTools:
             return {"error": request, "response": ""}
         hit = None
         if self._tools is not None:
-            with self._lock:
+            with self._lock:  # one state of the world for all clients
                 hit = self._tools.answer(request)
         if hit is None:
             hit, _ = self._chain.ask(request)
@@ -515,28 +531,35 @@ class VirtualTools:
 
 
 def _requested(body: Any) -> Request | str:
+    """Return the call that a client asks for, or what is wrong with it."""
     if not isinstance(body, Mapping):
         return "request invalid: expected an object"
     names = [body.get(name) for name in ("category", "tool_name", "api_name")]
     texts = [name for name in names if isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME]
     if len(texts) < len(names):
         return "request invalid: expected the texts category, tool_name and api_name"
-    said = body.get("tool_input")
-    if isinstance(said, str):
+
+    # Upstream's clients send the arguments as JSON in a text, other clients as they are.
+    arguments = body.get("tool_input")
+    if isinstance(arguments, str):
         try:
-            said = read_json_text(said) if said.strip() else {}
+            arguments = read_json_text(arguments) if arguments.strip() else {}
         except NotJSON:
             return "Tool input parse error: expected JSON"
-    said = {} if said is None else said
-    if not isinstance(said, dict):
+    if arguments is None:
+        arguments = {}
+    if not isinstance(arguments, dict):
         return "Tool input parse error: expected an object"
+
     category, tool, api = texts
     tool = tool.removesuffix(f"_for_{category}")
-    return Request(category, standard(tool), changed(standard(api)), said)
+    return Request(category, standard(tool), changed(standard(api)), arguments)
 
 
 def virtual_app(tools: VirtualTools, *, host: str = "127.0.0.1", token: str | None = None) -> Any:
-    def answered(method: str, path: str, asked: Any) -> Any:
-        return tools.answer(asked)
+    """Return the web application that answers ``POST /virtual`` as StableToolBench's server does."""
+
+    def answered(method: str, path: str, body: Any) -> Any:
+        return tools.answer(body)
 
     return json_app({"/virtual": ("POST",)}, answered, host=host, token=token)

@@ -100,7 +100,8 @@ def returned(turn: str, response: Any) -> set[Fact]:
     if isinstance(changed, list):
         for part in changed[:_MOST]:
             if isinstance(part, dict) and isinstance(part.get("set"), dict):
-                table, key = written(part.get("table")), written(part.get("id"))
+                table = written(part.get("table"))
+                key = written(part.get("id"))
                 for column, value in list(part["set"].items())[:_MOST]:
                     facts.add(("db", table, key, written(column), written(value)))
         response = {name: value for name, value in response.items() if name != "changed"}
@@ -153,14 +154,18 @@ def observation_of(error: str, response: Any, longest: int, compat: str = "stric
         return text
     if compat == "reference":
         return f"{text[:longest]}..."
+
+    # Cut so that it is still JSON: fewer items and shorter texts, in steps, and at last one text.
     for items, characters in _STEPS:
         text = _json(_cut(error, 1, longest // 2), _cut(response, items, characters), True)
         if len(text) <= longest:
             return text
-    said = response if isinstance(response, str) else json.dumps(response, ensure_ascii=False)
+    response_text = response
+    if not isinstance(response, str):
+        response_text = json.dumps(response, ensure_ascii=False)
     error = _cut(error, 1, max(longest // 4, 8))
     for characters in range(longest, 0, -3):
-        text = _json(error, _cut(said, 1, characters), True)
+        text = _json(error, _cut(response_text, 1, characters), True)
         if len(text) <= longest:
             return text
     return _json("", "", True)
@@ -177,8 +182,10 @@ def _cut(data: Any, items: int, characters: int, depth: int = 0) -> Any:
     if depth > 6:
         return "..."
     if isinstance(data, dict):
-        kept = list(data.items())[: 4 * items]
-        return {str(name)[:80]: _cut(value, items, characters, depth + 1) for name, value in kept}
+        members = list(data.items())[: 4 * items]
+        return {
+            str(name)[:80]: _cut(value, items, characters, depth + 1) for name, value in members
+        }
     if isinstance(data, list):
         return [_cut(value, items, characters, depth + 1) for value in data[:items]]
     return data
@@ -201,19 +208,26 @@ def first_observation(goal: str, offers: Sequence[Offer], budget: int, form: str
 
 def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None = None) -> str:
     """Return the task, the functions' parameters, the last calls with their answers, and what is left."""
-    parameters: dict[str, list[str]] = {f[1]: [] for f in state.facts if f[0] == "tool"}
+    parameters: dict[str, list[str]] = {fact[1]: [] for fact in state.facts if fact[0] == "tool"}
     for fact in sorted(state.facts):
         if fact[0] == "param" and len(fact) == 5 and fact[1] in parameters:
-            parameters[fact[1]].append(fact[2] + ("?" if fact[3] == "optional" else ""))
-    called = parse_call(action) if action is not None else None
-    chosen = [called.name.lower()] if called is not None else sorted(parameters)
+            mark = "?" if fact[3] == "optional" else ""
+            parameters[fact[1]].append(fact[2] + mark)
+
+    # For a prediction only the function that is called matters.
+    call = parse_call(action) if action is not None else None
+    function_names = sorted(parameters) if call is None else [call.name.lower()]
     lines = [f"goal: {goal}"]
-    lines += [f"{name}({', '.join(parameters[name])})" for name in chosen if name in parameters]
-    left = [fact[1] for fact in state.facts if fact[0] == "budget" and len(fact) == 2]
+    for name in function_names:
+        if name in parameters:
+            lines.append(f"{name}({', '.join(parameters[name])})")
     for turn in history[1:][-_LAST:]:
         lines.append(f"> {_short(turn.action or '')}")
         lines.append(_short(turn.observation))
-    return "\n".join([*lines, f"left: {left[0] if left else '?'}"])
+
+    budgets = [fact[1] for fact in state.facts if fact[0] == "budget" and len(fact) == 2]
+    lines.append(f"left: {budgets[0] if budgets else '?'}")
+    return "\n".join(lines)
 
 
 def _short(text: str) -> str:
@@ -262,30 +276,36 @@ class ToolCanonicalizer:
 
     def update(self, state: State, action: str, observation: str) -> State:
         """Return the belief after `action` was answered with `observation`."""
-        seen = read_observation(observation)
-        if seen is None:
+        answer = read_observation(observation)
+        if answer is None:
             return State(state.facts, parsed=False)
-        error, response, cut = seen
-        turn, left = _turn(state)
+        error, response, is_cut = answer
+        turn, calls_left = _turn(state)
         call = parse_call(action)
         added = _of_call(turn, call)
         removed: set[Fact] = set()
+
         kind = error_kind(error)
         added.add(("status", turn, f"error:{kind}" if kind else "ok"))
         if kind == "missing_arg":
             added.add(("arg_missing", turn, written(error.partition(":")[2])[:_LONGEST]))
-        if left is not None:
-            removed.add(("budget", str(left)))
-            added.add(("budget", str(max(left - 1, 0))))
-        if cut:
+        if calls_left is not None:
+            removed.add(("budget", str(calls_left)))
+            added.add(("budget", str(max(calls_left - 1, 0))))
+        if is_cut:
             added.add(("cut", turn))
+
+        # Answers stay, each under its turn; of a table's cell only the last value is true.
         if not kind and call is not None and call.name == FINISH:
             added |= _finished(call)
         elif not kind:
             added |= returned(turn, response)
-            if cells := {fact[1:4] for fact in added if fact[0] == "db"}:
-                known = {f for f in state.facts if f[0] == "db" and f[1:4] in cells}
-                removed |= known - added  # what is no longer true of tables
+            cells = {fact[1:4] for fact in added if fact[0] == "db"}
+            if cells:
+                values_before = {
+                    fact for fact in state.facts if fact[0] == "db" and fact[1:4] in cells
+                }
+                removed |= values_before - added
         return State((state.facts - removed) | added)
 
     def action(self, text: str) -> str:
@@ -315,30 +335,31 @@ class ToolCanonicalizer:
         parts = [goal, action]
         for turn in history:
             parts += [turn.action or "", turn.observation]
-        seen = " ".join(parts).lower()
+        texts = " ".join(parts).lower()
         values = {fact[-1] for fact in after.facts - before.facts if fact[0] in ("ret", "ret_word")}
-        return any(value not in seen for value in values)
+        return any(value not in texts for value in values)
 
 
 def calls_made(state: State) -> set[tuple[str, str]]:
     """Return function and hash of the calls that a belief knows to have gone well."""
-    well = {fact[1] for fact in state.facts if fact[0] == "status" and fact[2:] == ("ok",)}
+    turns = {fact[1] for fact in state.facts if fact[0] == "status" and fact[2:] == ("ok",)}
     return {
         (fact[2], fact[3])
         for fact in state.facts
-        if fact[0] == "call" and len(fact) == 4 and fact[1] in well
+        if fact[0] == "call" and len(fact) == 4 and fact[1] in turns
     }
 
 
 def _turn(state: State) -> tuple[str, int | None]:
-    left = None
-    made = 0
+    """Return the number of the next call, and how many are left; None where no fact says so."""
+    calls_left = None
+    call_count = 0
     for fact in state.facts:
         if fact[0] == "status":
-            made += 1
+            call_count += 1
         elif fact[0] == "budget" and len(fact) == 2 and fact[1].isdecimal():
-            left = int(fact[1])
-    return str(made + 1), left
+            calls_left = int(fact[1])
+    return str(call_count + 1), calls_left
 
 
 def _offered(line: str) -> set[Fact]:
@@ -358,7 +379,8 @@ def _offered(line: str) -> set[Fact]:
 def _offered_json(text: str) -> set[Fact]:
     try:
         data = read_json_text(text)
-        name, parameters = str(data["name"]).lower(), data["parameters"]
+        name = str(data["name"]).lower()
+        parameters = data["parameters"]
         facts: set[Fact] = {("tool", name)}
         for key, schema in parameters["properties"].items():
             need = "required" if key in parameters.get("required", ()) else "optional"
@@ -393,9 +415,10 @@ def _finished(call: Call) -> set[Fact]:
 
 
 def _error_of(kind: str, turn: str, new: frozenset[Fact]) -> str:
+    """Return an error's text from which its kind is read."""
     if kind == "not_found":
         return "not found"
-    start = next((text for text, known in ERROR_KINDS if known == kind), "failed")
+    start = next((text for text, kind_of_text in ERROR_KINDS if kind_of_text == kind), "failed")
     missing = [fact[2] for fact in new if fact[0] == "arg_missing" and fact[1] == turn]
     return f"{start}: {missing[0]}" if missing else start
 
@@ -410,21 +433,27 @@ def _response_of(turn: str, new: frozenset[Fact]) -> Any:
     values = [fact for fact in new if fact[0] == "ret" and fact[1] == turn and len(fact) == 4]
     words = sorted(fact[2] for fact in new if fact[0] == "ret_word" and fact[1] == turn)
     if words:
+        # A text of more characters than a value may have is read as words.
         return " ".join(words).ljust(_LONGEST + 1, ".")
+
+    # Outer lists first: what is in them needs its place.
     for _, _, path, number in sorted(lengths, key=lambda fact: (fact[2].count("."), fact[2])):
         if number.isdecimal() and int(number) < 10_000:
             _set(root, path, [""] * int(number))
     for _, _, path, value in sorted(values):
         _set(root, path, value)
     response = root.get("$", "")
+
     cells: dict[tuple[str, str], dict[str, str]] = {}
     for fact in sorted(new):
         if fact[0] == "db" and len(fact) == 5:
             cells.setdefault((fact[1], fact[2]), {})[fact[3]] = fact[4]
     if cells:
-        changed = [{"table": t, "id": key, "set": values} for (t, key), values in cells.items()]
-        base = response if isinstance(response, dict) else {}
-        response = base | {"changed": changed}
+        changed = [
+            {"table": table, "id": key, "set": columns} for (table, key), columns in cells.items()
+        ]
+        members = response if isinstance(response, dict) else {}
+        response = members | {"changed": changed}
     return response
 
 
@@ -433,22 +462,24 @@ def _set(root: dict[str, Any], path: str, value: Any) -> None:
     steps: list[str | int] = ["$"]
     for name, number in _STEP.findall(path[1:]):
         steps.append(int(number) if number else name)
-    here: Any = root
-    for step, following in zip(steps, [*steps[1:], None], strict=True):
+    container: Any = root
+    for step, next_step in zip(steps, [*steps[1:], None], strict=True):
         if isinstance(step, int):
-            if not isinstance(here, list) or step >= len(here):
+            if not isinstance(container, list) or step >= len(container):
                 return
-            there = here[step]
+            member = container[step]
         else:
-            if not isinstance(here, dict):
+            if not isinstance(container, dict):
                 return
-            there = here.get(step, "")
-        if following is None:
-            here[step] = value
+            member = container.get(step, "")
+
+        if next_step is None:
+            container[step] = value
             return
-        if there == "" or there is None:
-            there = here[step] = {} if isinstance(following, str) else []
-        here = there
+        if member == "" or member is None:
+            member = {} if isinstance(next_step, str) else []
+            container[step] = member
+        container = member
 
 
 _WORD = re.compile(r"[A-Za-z0-9][\w.:-]*[\w]|\d+")
@@ -471,6 +502,8 @@ def suggested(goal: str, offers: Sequence[Offer], state: State) -> tuple[str, ..
     for fact in sorted(state.facts):
         if fact[0] == "entity" and len(fact) == 3:
             entities.setdefault(fact[1], []).append(fact[2].upper())
+
+    # Every function with every value that fits a parameter, up to a few calls each.
     calls: list[str] = []
     for offer in offers:
         choices = [
@@ -479,9 +512,12 @@ def suggested(goal: str, offers: Sequence[Offer], state: State) -> tuple[str, ..
         ]
         for values in islice(product(*choices), _MOST_CALLS):
             calls.append(write_call(offer.name, dict(zip(offer.required, values, strict=True))))
+
+    last_value = "unknown"
     returns = [fact for fact in state.facts if fact[0] == "ret" and fact[1].isdecimal()]
-    last = max(returns, key=lambda fact: (int(fact[1]), fact))[-1] if returns else "unknown"
-    calls.append(write_call(FINISH, {"return_type": "give_answer", "final_answer": last}))
+    if returns:
+        last_value = max(returns, key=lambda fact: (int(fact[1]), fact))[-1]
+    calls.append(write_call(FINISH, {"return_type": "give_answer", "final_answer": last_value}))
     calls.append(write_call(FINISH, {"return_type": "give_up_and_restart"}))
     return tuple(dict.fromkeys(calls))
 
@@ -492,6 +528,7 @@ def _values(
     words: Sequence[str],
     entities: Mapping[str, Sequence[str]],
 ) -> list[Any]:
+    """Return values that a parameter may have, by its schema and its name; never none."""
     if schema.get("enum"):
         return list(schema["enum"])[:_MOST_VALUES]
     kind = str(schema.get("type"))
@@ -500,17 +537,31 @@ def _values(
         return numbers[:_MOST_VALUES] or [1]
     if kind in _OTHERS:
         return list(_OTHERS[kind])
+
     if "date" in name:
-        found = [word for word in words if _DATE.fullmatch(word)]
+        values = [word for word in words if _DATE.fullmatch(word)]
     elif name == "start":
-        found = [word for word in words if _TIME.fullmatch(word)]
+        values = [word for word in words if _TIME.fullmatch(word)]
     elif name in _OF_PEOPLE and any(" " in word for word in words):
-        found = [word for word in words if " " in word]
+        values = [word for word in words if " " in word]
     else:
-        stem = name.removesuffix("_id")
-        found = [*entities.get(stem, ())]
-        found += [word for word in words if word[0].isupper() and word not in found][1:]
-        coded = [word for word in found if "-" in word and any(c.isdecimal() for c in word)]
-        found = coded or found if name.endswith("_id") or stem in entities else found
+        values = _names_or_ids(name, words, entities)
     examples = [str(example) for example in schema.get("examples", [])[:1]]
-    return found[:_MOST_VALUES] or examples or [name]
+    return values[:_MOST_VALUES] or examples or [name]
+
+
+def _names_or_ids(
+    name: str, words: Sequence[str], entities: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Return the things that answers told of, and what the goal writes in capitals; ids where they fit."""
+    stem = name.removesuffix("_id")
+    values = [*entities.get(stem, ())]
+    values += [word for word in words if word[0].isupper() and word not in values][1:]
+    if not name.endswith("_id") and stem not in entities:
+        return values
+
+    ids = []
+    for word in values:
+        if "-" in word and any(character.isdecimal() for character in word):
+            ids.append(word)
+    return ids or values

@@ -152,8 +152,8 @@ def offers(query_record: Mapping[str, Any], compat: str = "strict") -> tuple[Off
             f"{type(query_record if listed is None else listed).__name__}; use records of the "
             "official test_instruction files"
         )
-    found: list[Offer] = []
-    taken: set[str] = {FINISH}
+    unique_offers: list[Offer] = []
+    names: set[str] = {FINISH}
     for api in listed:
         try:
             offer = _offer(api, compat)
@@ -162,49 +162,57 @@ def offers(query_record: Mapping[str, Any], compat: str = "strict") -> tuple[Off
                 f"expected an API of a query with names, description and parameters, found "
                 f"{api!r:.120} ({type(error).__name__}: {error}); is the file whole?"
             ) from error
-        name, number = offer.name, 2
-        while compat == "strict" and name in taken:
-            name = offer.name[: MAX_NAME - len(f"_{number}")] + f"_{number}"
+
+        # Upstream lets two functions have one name; a call could mean either.
+        name = offer.name
+        number = 2
+        while compat == "strict" and name in names:
+            suffix = f"_{number}"
+            name = offer.name[: MAX_NAME - len(suffix)] + suffix
             number += 1
-        taken.add(name)
-        found.append(replace(offer, name=name))
-    return tuple(found)
+        names.add(name)
+        unique_offers.append(replace(offer, name=name))
+    return tuple(unique_offers)
 
 
 def named(listed: Iterable[Offer], name: str, compat: str) -> Offer | None:
     """Return the function of a name; upstream takes any end of a name for it."""
-    found = next((offer for offer in listed if offer.name == name), None)
-    if found is None and compat == "reference":
-        found = next((offer for offer in listed if offer.name.endswith(name)), None)
-    return found
+    match = next((offer for offer in listed if offer.name == name), None)
+    if match is None and compat == "reference":
+        match = next((offer for offer in listed if offer.name.endswith(name)), None)
+    return match
 
 
 def _offer(api: Mapping[str, Any], compat: str) -> Offer:
-    tool, title = str(api["tool_name"]), str(api["api_name"])
+    """Return the function of an API, by ToolBench's rules: the end of a long name is what stays."""
+    tool = str(api["tool_name"])
+    title = str(api["api_name"])
     name = f"{changed(standard(title, compat))}_for_{standard(tool, compat)}"[-MAX_NAME:]
     if compat == "strict":  # upstream lets Chinese characters and "^" pass, which OpenAI refuses
         name = _NOT_OPENAI.sub("_", name)
-    about = str(api.get("api_description") or "").strip()
-    if about and title:
-        about = about.replace(title, name) if compat == "reference" else about
-    about = f"{tool}: {about[:_LONGEST]}" if about else f"{tool}: {title}"
+
+    description = str(api.get("api_description") or "").strip()
+    if description and title and compat == "reference":
+        description = description.replace(title, name)
+    description = description[:_LONGEST] or title
+
     required = list(api.get("required_parameters") or ())
     optional = list(api.get("optional_parameters") or ())
-    parameters = (_reference if compat == "reference" else _strict)(required, optional)
+    parameters_of = _reference if compat == "reference" else _strict
     return Offer(
-        name,
-        str(api["category_name"]),
-        standard(tool, compat),
-        changed(standard(title, compat)),
-        about,
-        parameters,
-        tool,
+        name=name,
+        category=str(api["category_name"]),
+        tool=standard(tool, compat),
+        api=changed(standard(title, compat)),
+        about=f"{tool}: {description}",
+        parameters=parameters_of(required, optional),
+        tool_title=tool,
     )
 
 
 def _strict(required: Sequence[Any], optional: Sequence[Any]) -> dict[str, Any]:
     properties: dict[str, Any] = {}
-    needed: list[str] = []
+    required_names: list[str] = []
     for index, parameter in enumerate((*required, *optional)):
         name = changed(standard(str(parameter["name"]))) or f"parameter_{index + 1}"
         if name in properties:
@@ -218,11 +226,12 @@ def _strict(required: Sequence[Any], optional: Sequence[Any]) -> dict[str, Any]:
         if options := parameter.get("enum"):
             properties[name]["enum"] = list(options)
         if index < len(required):
-            needed.append(name)
-    return {"type": "object", "properties": properties, "required": needed}
+            required_names.append(name)
+    return {"type": "object", "properties": properties, "required": required_names}
 
 
 def _reference(required: Sequence[Any], optional: Sequence[Any]) -> dict[str, Any]:
+    """Return parameters with upstream's defects, as `functions` lists them."""
     properties: dict[str, Any] = {}
     names: dict[str, list[str]] = {"required": [""], "optional": [""]}
     for kind, listed in (("required", required), ("optional", optional if required else ())):
@@ -243,9 +252,10 @@ def signature(offer: Offer) -> str:
     parts = []
     for name, schema in offer.parameters["properties"].items():
         kind = "|".join(map(str, schema["enum"])) if schema.get("enum") else schema["type"]
-        parts.append(f"{name}{'' if name in offer.required else '?'}: {kind}")
-    about = " ".join(offer.about.split())
-    return f"{offer.name}({', '.join(parts)}): {about}"
+        mark = "" if name in offer.required else "?"
+        parts.append(f"{name}{mark}: {kind}")
+    description = " ".join(offer.about.split())
+    return f"{offer.name}({', '.join(parts)}): {description}"
 
 
 def problem_of(offer: Offer, arguments: Mapping[str, Any]) -> str:
@@ -253,11 +263,11 @@ def problem_of(offer: Offer, arguments: Mapping[str, Any]) -> str:
     missing = [name for name in offer.required if name not in arguments]
     if missing:
         return f"Missing required parameter: {missing[0]}"
-    known = offer.parameters["properties"]
+    schemas = offer.parameters["properties"]
     for name in arguments:
-        if name not in known:
+        if name not in schemas:
             return f"Unknown parameter: {name[:64]}"
-    for name, schema in known.items():
+    for name, schema in schemas.items():
         if name not in arguments or _fits(arguments[name], schema):
             continue
         expected = f"type {schema['type']}"
@@ -279,22 +289,26 @@ _JSON_TYPES: dict[str, tuple[type, ...]] = {
 
 def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
     """Return whether a value is valid by a parameter's schema, which has a type and perhaps an enum."""
+    # JSON has one kind of number: 3.0 is a whole one. To Python True is one too; to JSON it is not.
     kind = schema["type"]
-    whole = kind == "integer" and isinstance(value, float) and value.is_integer()
+    is_whole = kind == "integer" and isinstance(value, float) and value.is_integer()
     if isinstance(value, bool) and kind != "boolean":
         return False
-    if not (whole or isinstance(value, _JSON_TYPES[kind])):
+    if not (is_whole or isinstance(value, _JSON_TYPES[kind])):
         return False
     return "enum" not in schema or value in schema["enum"]
 
 
 def coerced(offer: Offer, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments with texts for numbers and numbers for texts brought into their type."""
-    known = offer.parameters.get("properties", {})
-    return {
-        name: _coerced(value, known[name].get("type")) if name in known else value
-        for name, value in arguments.items()
-    }
+    # Models write "5" for 5 and 5 for "5": what is meant is clear, and no call is lost to it.
+    schemas = offer.parameters.get("properties", {})
+    coerced_arguments = {}
+    for name, value in arguments.items():
+        if name in schemas:
+            value = _coerced(value, schemas[name].get("type"))
+        coerced_arguments[name] = value
+    return coerced_arguments
 
 
 def _coerced(value: Any, kind: str | None) -> Any:
@@ -311,9 +325,9 @@ def _coerced(value: Any, kind: str | None) -> Any:
     expected = {"integer": (int,), "number": (int, float), "array": (list,), "object": (dict,)}
     if kind in expected:
         try:
-            found = read_json_text(value)
+            data = read_json_text(value)
         except NotJSON:
             return value
-        if isinstance(found, expected[kind]) and not isinstance(found, bool):
-            return found
+        if isinstance(data, expected[kind]) and not isinstance(data, bool):
+            return data
     return value

@@ -55,30 +55,42 @@ def attempt_of(trajectory: Trajectory) -> Attempt:
     finish = answer = ""
     for step in trajectory.steps:
         call = parse_call(step.action)
-        seen = read_observation(step.observation)
-        kind = "" if seen is None else error_kind(seen[0])
+        parts = read_observation(step.observation)
+        kind = "" if parts is None else error_kind(parts[0])
         if call is not None and call.name == FINISH and not kind:
             finish = str(call.arguments.get("return_type", ""))
-            said = call.arguments.get("final_answer", "")
-            answer = said if isinstance(said, str) else json.dumps(said)
+            final_answer = call.arguments.get("final_answer", "")
+            answer = final_answer if isinstance(final_answer, str) else json.dumps(final_answer)
             continue
-        name, arguments = ("", step.action) if call is None else (call.name, call.arguments)
+
+        # What is no call is counted as one, under no name: it cost a step.
+        name = "" if call is None else call.name
+        arguments = step.action if call is None else call.arguments
         calls.append(Made(name, arguments, step.observation, kind or "ok"))
         sources.append(str(step.env_info.get("tool_source", "")))
-    key = trajectory.task.rpartition("/")[2]
-    return Attempt(key, trajectory.goal, tuple(calls), finish, answer, tuple(sources))
+    query_id = trajectory.task.rpartition("/")[2]
+    return Attempt(query_id, trajectory.goal, tuple(calls), finish, answer, tuple(sources))
 
 
 def read_attempts(path: str | os.PathLike[str]) -> dict[str, Attempt]:
     """Return the attempts of a reference pipeline, by query."""
     path = Path(path)
-    files = sorted(path.glob("*.json")) if path.is_dir() else [path] if path.is_file() else []
+    files: list[Path] = []
+    if path.is_dir():
+        files = sorted(path.glob("*.json"))
+    elif path.is_file():
+        files = [path]
     if not files:
         raise DataNotFound(
             f"expected converted answers, or a folder of answer files (<query_id>_<method>.json), at "
             f"{path}, found none"
         )
-    return {attempt.query_id: attempt for file in files for attempt in _of_file(file)}
+
+    attempts = {}
+    for file in files:
+        for attempt in _of_file(file):
+            attempts[attempt.query_id] = attempt
+    return attempts
 
 
 def _of_file(path: Path) -> Iterator[Attempt]:
@@ -103,16 +115,20 @@ def _of_file(path: Path) -> Iterator[Attempt]:
 
 
 def _raw(key: str, data: Mapping[str, Any]) -> Attempt:
+    """Return the attempt in an answer file as upstream's inference writes it."""
+    # Of a search in a tree the calls are those that lead to the last answer; without one, all.
     generation = data["answer_generation"]
-    if "tree" in data:  # the nodes that lead to the last answer; all, where there is none
+    if "tree" in data:
         paths = list(_paths(data["tree"]["tree"], []))
-        answered = [path for path in paths if path[-1].get("observation_code") == _ANSWERED]
-        nodes = answered[-1] if answered else [path[-1] for path in paths]
+        paths_to_answers = [path for path in paths if path[-1].get("observation_code") == _ANSWERED]
+        nodes = paths_to_answers[-1] if paths_to_answers else [path[-1] for path in paths]
     else:
         nodes = list(data["trys"][-1]["chain"]) if data.get("trys") else []
+
+    # A call is two nodes: an action, then its input with what was observed.
     calls: list[Made] = []
     name = ""
-    for node in nodes:  # an action, then its input with what was observed
+    for node in nodes:
         if node.get("node_type") == "Action":
             name = str(node["description"])
         elif node.get("node_type") == "Action Input" and name and name != FINISH:
@@ -130,12 +146,13 @@ def _paths(
 
 
 def _made(name: str, arguments: Any, response: str) -> Made:
-    seen = read_observation(response)
-    kind = "failed" if seen is None else error_kind(seen[0])
+    parts = read_observation(response)
+    kind = "failed" if parts is None else error_kind(parts[0])
     return Made(name, arguments, response, kind or "ok")
 
 
 def _converted(key: str, entry: Mapping[str, Any]) -> Attempt:
+    """Return the attempt in an entry of converted answers, which upstream's evaluation reads."""
     answer = entry["answer"]
     calls: list[Made] = []
     for node in _steps(answer["answer_details"]):
@@ -158,7 +175,8 @@ def _attempt(key: str, data: Mapping[str, Any], calls: Sequence[Made]) -> Attemp
         call = parse_call(json.dumps({"name": FINISH, "arguments": final}))
         arguments = {} if call is None else call.arguments
         if arguments.get("return_type") in ("give_answer", "give_up_and_restart"):
-            finish, answer = arguments["return_type"], str(arguments.get("final_answer", ""))
+            finish = arguments["return_type"]
+            answer = str(arguments.get("final_answer", ""))
     return Attempt(key, str(data["query"]), tuple(calls), finish, answer)
 
 
@@ -194,13 +212,14 @@ class Judge:
     def verdicts_of(
         self, pairs: Sequence[tuple[Attempt, int]]
     ) -> list[Verdict | LanguageModelError]:
-        found: list[Verdict | LanguageModelError] = []
+        """Return the verdicts on attempts, each in a run; an error in the place of one that failed."""
+        verdicts: list[Verdict | LanguageModelError] = []
         for attempt, run in pairs:
             try:
-                found.append(self.verdict(attempt, run))
+                verdicts.append(self.verdict(attempt, run))
             except LanguageModelError as error:
-                found.append(error)
-        return found
+                verdicts.append(error)
+        return verdicts
 
 
 class CallableJudge(Judge):
@@ -218,7 +237,8 @@ class LMJudge(Judge):
     """A language model as judge: first of the answer alone, where that does not tell of the calls too."""
 
     def __init__(self, model: LanguageModel, temperature: float = 0.0):
-        self.model, self._temperature = model, temperature
+        self.model = model
+        self._temperature = temperature
         self.name = str(getattr(model, "name", type(model).__name__))
         self._prompts: dict[str, str] = data_file("judge")
         prompts = json.dumps(self._prompts, sort_keys=True)
@@ -228,19 +248,20 @@ class LMJudge(Judge):
         self, pairs: Sequence[tuple[Attempt, int]]
     ) -> list[Verdict | LanguageModelError]:
         """Ask for all verdicts together, and again, with the steps, where the answer does not tell."""
-        found = self._ask("answer", pairs)
-        unsure = [index for index, said in enumerate(found) if said == "unsure"]
-        again = self._ask("steps", [pairs[index] for index in unsure])
-        for index, said in zip(unsure, again, strict=True):
-            found[index] = said
-        return found
+        verdicts = self._ask("answer", pairs)
+        unsure_indices = [index for index, verdict in enumerate(verdicts) if verdict == "unsure"]
+        second_verdicts = self._ask("steps", [pairs[index] for index in unsure_indices])
+        for index, verdict in zip(unsure_indices, second_verdicts, strict=True):
+            verdicts[index] = verdict
+        return verdicts
 
     def better(self, first: Attempt, second: Attempt, number: int) -> int:
         """Return which of two attempts the model prefers, 1 or 2; odd rounds show them in reverse."""
-        swapped = number % 2 == 1
-        one, two = (second, first) if swapped else (first, second)
+        # Models may prefer what stands first: each attempt does so in some of the rounds.
+        is_reversed = number % 2 == 1
+        attempts = (second, first) if is_reversed else (first, second)
         slots = {"query": first.query}
-        for position, attempt in enumerate((one, two), 1):
+        for position, attempt in enumerate(attempts, 1):
             slots[f"answer_{position}"] = attempt.answer
             slots[f"steps_{position}"] = _written_calls(attempt)
         (reply,) = self._replies([(_filled(self._prompts["compare"], slots), number)])
@@ -251,8 +272,8 @@ class LMJudge(Judge):
             raise LanguageModelError(
                 f"expected 1 or 2 of the judge {self.name}, found {reply!r:.80}"
             )
-        chosen = int(digit[0])
-        return 3 - chosen if swapped else chosen
+        position = int(digit[0])
+        return 3 - position if is_reversed else position
 
     def _ask(
         self, prompt: str, pairs: Sequence[tuple[Attempt, int]]
@@ -285,8 +306,9 @@ class LMJudge(Judge):
             )
             for text, seed in texts
         ]
+
         replies = self.model.generate(requests)
-        return [one if isinstance(one, LanguageModelError) else one.text for one in replies]
+        return [reply if isinstance(reply, LanguageModelError) else reply.text for reply in replies]
 
 
 def _filled(template: str, slots: Mapping[str, str]) -> str:
@@ -297,9 +319,11 @@ def _filled(template: str, slots: Mapping[str, str]) -> str:
 def _written_calls(attempt: Attempt) -> str:
     lines = []
     for number, made in enumerate(attempt.calls, 1):
-        given = made.arguments
-        text = given if isinstance(given, str) else json.dumps(given, default=str)
-        lines.append(f"{number}. {made.name} {' '.join(text.split())} -> {made.response[:1024]}")
+        arguments = made.arguments
+        if not isinstance(arguments, str):
+            arguments = json.dumps(arguments, default=str)
+        line = " ".join(arguments.split())
+        lines.append(f"{number}. {made.name} {line} -> {made.response[:1024]}")
     return "\n".join(lines) or "(none)"
 
 
@@ -310,7 +334,8 @@ class RecordedJudge(Judge):
         path = Path(path)
         if not path.is_file():
             raise DataNotFound(f"expected a result of a reference evaluation at {path}, found none")
-        self.name, self.prompt_sha256 = f"recorded: {path.name}", ""
+        self.name = f"recorded: {path.name}"
+        self.prompt_sha256 = ""
         try:
             self.verdicts = self._of_json(path)
         except _UNREADABLE as error:
@@ -324,31 +349,39 @@ class RecordedJudge(Judge):
         return max((max(row, default=-1) + 1 for row in self.verdicts.values()), default=0)
 
     def verdict(self, attempt: Attempt, run: int) -> Verdict:
+        # Upstream's ids are without the split that ours begin with.
         key = attempt.query_id
-        known = self.verdicts.get(key) or self.verdicts.get(key.rpartition("/")[2], {})
-        if run not in known:
+        verdicts = self.verdicts.get(key) or self.verdicts.get(key.rpartition("/")[2], {})
+        if run not in verdicts:
             raise LanguageModelError(f"{self.name} has no verdict on {key}, run {run}")
-        return known[run]
+        return verdicts[run]
 
     def _of_json(self, path: Path) -> dict[str, dict[int, Verdict]]:
         data = json.loads(path.read_bytes())
         if not isinstance(data.get("sopr"), Mapping):
             return {str(key): _runs(entry["is_solved"]) for key, entry in data.items()}
         sopr = data["sopr"]
-        self.name, self.prompt_sha256 = str(sopr["judge"]), str(sopr["prompt_sha256"])
-        return {
-            str(key): _runs({run: said for run, said in enumerate(row) if said is not None})
-            for key, row in sopr["verdicts"].items()
-        }
+
+        # A result of ours says itself who judged; a run in which the judge failed has null.
+        self.name = str(sopr["judge"])
+        self.prompt_sha256 = str(sopr["prompt_sha256"])
+        verdicts = {}
+        for key, row in sopr["verdicts"].items():
+            runs = {run: verdict for run, verdict in enumerate(row) if verdict is not None}
+            verdicts[str(key)] = _runs(runs)
+        return verdicts
 
 
-def _runs(written: Mapping[Any, str]) -> dict[int, Verdict]:
-    found = {int(run): str(said).rpartition(".")[2].lower() for run, said in written.items()}
-    if strange := [run for run in found if not 0 <= run < _MOST_RUNS]:
+def _runs(recorded: Mapping[Any, str]) -> dict[int, Verdict]:
+    """Return verdicts by run; upstream writes them as ``AnswerStatus.Solved``."""
+    verdicts = {
+        int(run): str(verdict).rpartition(".")[2].lower() for run, verdict in recorded.items()
+    }
+    if strange := [run for run in verdicts if not 0 <= run < _MOST_RUNS]:
         raise ValueError(f"run {strange[0]!r:.12}, which is none from 0 to {_MOST_RUNS - 1}")
-    if unknown := set(found.values()) - VERDICTS.keys():
+    if unknown := set(verdicts.values()) - VERDICTS.keys():
         raise ValueError(f"verdict {sorted(unknown)[0]!r:.40}")
-    return found
+    return verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +399,8 @@ class PassReport:
 
     @property
     def interval(self) -> Rate:
-        judged = sum(any(said is not None for said in row) for row in self.verdicts.values())
+        rows = self.verdicts.values()
+        judged = sum(any(verdict is not None for verdict in row) for row in rows)
         return wilson(min(self.mean, 1.0), judged)
 
 
@@ -375,44 +409,51 @@ def pass_rate(attempts: Mapping[str, Attempt], judge: Judge, runs: int = 3) -> P
         raise OptionError(
             f"expected attempts and at least one run, found {len(attempts)} and {runs!r}"
         )
-    judged = [
+
+    # Without a final answer a query is unsolved: no judge is asked. All others are asked about at once.
+    answered_keys = [
         key
         for key, attempt in attempts.items()
         if attempt.finish == "give_answer" and attempt.answer.strip()
     ]
-    replies = iter(
-        judge.verdicts_of([(attempts[key], run) for key in judged for run in range(runs)])
-    )
+    pairs = []
+    for key in answered_keys:
+        pairs += [(attempts[key], run) for run in range(runs)]
+    replies = iter(judge.verdicts_of(pairs))
     verdicts: dict[str, tuple[Verdict | None, ...]] = dict.fromkeys(attempts, ("unsolved",) * runs)
-    for key in judged:
+    for key in answered_keys:
         verdicts[key] = tuple(_checked(next(replies), judge) for _ in range(runs))
+
+    # The mean and the spread are over runs, as upstream's; a run in which all failed has none.
     means = []
+    failures = 0
     for run in range(runs):
-        values = [VERDICTS[said] for row in verdicts.values() if (said := row[run]) is not None]
+        row = [verdicts_of_query[run] for verdicts_of_query in verdicts.values()]
+        values = [VERDICTS[verdict] for verdict in row if verdict is not None]
+        failures += len(row) - len(values)
         if values:
             means.append(statistics.fmean(values))
-    failures = sum(said is None for row in verdicts.values() for said in row)
     return PassReport(
-        statistics.fmean(means) if means else 0.0,
-        statistics.pstdev(means) if means else 0.0,
-        tuple(means),
-        verdicts,
-        failures,
-        judge.name,
-        judge.prompt_sha256,
-        len(attempts),
+        mean=statistics.fmean(means) if means else 0.0,
+        std=statistics.pstdev(means) if means else 0.0,
+        runs=tuple(means),
+        verdicts=verdicts,
+        failures=failures,
+        judge=judge.name,
+        prompt_sha256=judge.prompt_sha256,
+        n=len(attempts),
     )
 
 
-def _checked(said: Verdict | LanguageModelError, judge: Judge) -> Verdict | None:
+def _checked(verdict: Verdict | LanguageModelError, judge: Judge) -> Verdict | None:
     """Return a verdict; None where the judge failed."""
-    if isinstance(said, LanguageModelError):
+    if isinstance(verdict, LanguageModelError):
         return None
-    if said not in VERDICTS:
+    if verdict not in VERDICTS:
         raise OptionError(
-            f"expected {', '.join(VERDICTS)} of the judge {judge.name}, found {said!r:.80}"
+            f"expected {', '.join(VERDICTS)} of the judge {judge.name}, found {verdict!r:.80}"
         )
-    return said
+    return verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,39 +493,48 @@ def win_rate(
         raise OptionError(
             f"expected shared queries and a round, found {len(shared)} and {rounds!r}"
         )
-    found: Counter[str] = Counter()
+
+    counts: Counter[str] = Counter()
     for key in shared:
-        ours, theirs = _majority(verdicts, key), _majority(reference_verdicts, key)
-        if {ours, theirs} == {"solved", "unsolved"}:
-            found["by_verdict"] += 1
-            found["wins" if ours == "solved" else "losses"] += 1
+        verdict = _majority(verdicts, key)
+        reference_verdict = _majority(reference_verdicts, key)
+        if {verdict, reference_verdict} == {"solved", "unsolved"}:
+            counts["by_verdict"] += 1
+            counts["wins" if verdict == "solved" else "losses"] += 1
             continue
+
         balance = 0
         for number in range(rounds):
             try:
                 better = compare(attempts[key], reference[key], number)
             except LanguageModelError:
-                found["failures"] += 1
+                counts["failures"] += 1
                 continue
             balance += {1: 1, 2: -1}.get(better, 0)
-        found["wins" if balance > 0 else "losses" if balance else "ties"] += 1
-    rate = (found["wins"] + found["ties"] / 2) / len(shared)
+        if balance > 0:
+            counts["wins"] += 1
+        elif balance < 0:
+            counts["losses"] += 1
+        else:
+            counts["ties"] += 1
+
     return WinReport(
-        rate,
-        found["wins"],
-        found["ties"],
-        found["losses"],
-        found["by_verdict"],
-        found["failures"],
-        len(shared),
+        rate=(counts["wins"] + counts["ties"] / 2) / len(shared),
+        wins=counts["wins"],
+        ties=counts["ties"],
+        losses=counts["losses"],
+        by_verdict=counts["by_verdict"],
+        failures=counts["failures"],
+        n=len(shared),
     )
 
 
 def _majority(verdicts: Mapping[str, Sequence[Verdict | None]] | None, key: str) -> Verdict | None:
-    said = [one for one in (verdicts or {}).get(key, ()) if one is not None]
-    if not said:
+    """Return the verdict of most runs; None where two have as many, or no run has one."""
+    row = [verdict for verdict in (verdicts or {}).get(key, ()) if verdict is not None]
+    if not row:
         return None
-    (first, count), *rest = Counter(said).most_common()
+    (first, count), *rest = Counter(row).most_common()
     return None if rest and rest[0][1] == count else first
 
 
@@ -493,15 +543,25 @@ def process_report(attempts: Mapping[str, Attempt]) -> dict[str, Any]:
 
     Cache misses are calls that no source could answer; a reference pipeline does not tell of them.
     """
-    every = list(attempts.values())
-    statuses = [made.status for attempt in every for made in attempt.calls]
-    missed = statuses.count("cache_miss")
-    tells = missed or any(source for attempt in every for source in attempt.sources)
+    listed = list(attempts.values())
+    statuses: list[str] = []
+    sources: Counter[str] = Counter()
+    for attempt in listed:
+        statuses += [made.status for made in attempt.calls]
+        sources.update(source for source in attempt.sources if source)
+
+    errors = None
+    cache_misses = None
+    if statuses:
+        errors = statistics.fmean(status != "ok" for status in statuses)
+        miss_count = statuses.count("cache_miss")
+        if miss_count or sources:
+            cache_misses = miss_count / len(statuses)
     return {
-        "errors": statistics.fmean(status != "ok" for status in statuses) if statuses else None,
-        "cache_misses": missed / len(statuses) if statuses and tells else None,
-        "finished": statistics.fmean(bool(attempt.finish) for attempt in every),
-        "answered": statistics.fmean(attempt.finish == "give_answer" for attempt in every),
-        "calls": len(statuses) / len(every),
-        "sources": Counter(source for attempt in every for source in attempt.sources if source),
+        "errors": errors,
+        "cache_misses": cache_misses,
+        "finished": statistics.fmean(bool(attempt.finish) for attempt in listed),
+        "answered": statistics.fmean(attempt.finish == "give_answer" for attempt in listed),
+        "calls": len(statuses) / len(listed),
+        "sources": sources,
     }

@@ -59,33 +59,40 @@ class GeneratedTask:
 
 @lru_cache(maxsize=256)
 def generated_task(split: str, number: int, seed: int = 0) -> GeneratedTask:
+    """Return a generated task: the same for the same numbers, in any process."""
+    # Each split has worlds of its own: what is learned of one in training is of no use in a test.
     rng = random.Random(f"comap tasks {seed} {split} {number}")
-    at = list(SIZES).index(split)
-    world = world_of((seed * len(SIZES) + at) * _WORLDS + number % _WORLDS)
+    split_index = list(SIZES).index(split)
+    world = world_of((seed * len(SIZES) + split_index) * _WORLDS + number % _WORLDS)
     kind = rng.choice(("G1", "G1", "G2", "G3")) if split == "train" else split[:2]
     jobs = _jobs(world, rng, split, kind)
-    text, answer = _asked(jobs, rng, split.endswith("_instruction"))
+    text, answer = _query_of(jobs, rng, split.endswith("_instruction"))
     calls = [call for job in jobs for call in job.calls]
-    needed = list(dict.fromkeys(name for name, _ in calls))
-    listed = _listed(rng, kind, needed)
+    needed_functions = list(dict.fromkeys(name for name, _ in calls))
+    api_list = _api_list(rng, kind, needed_functions)
+
+    # The record has upstream's form, so that both kinds of tasks are offered by the same code.
+    relevant = [
+        [api["tool_name"], api["api_name"]] for api in api_list if api_key(api) in needed_functions
+    ]
     record = {
         "query_id": number,
         "query": text,
-        "api_list": listed,
-        "relevant APIs": [
-            [api["tool_name"], api["api_name"]] for api in listed if api_key(api) in needed
-        ],
+        "api_list": api_list,
+        "relevant APIs": relevant,
     }
-    made = offers(record)
-    names = {f"{offer.tool}.{offer.api}": offer.name for offer in made}
+    offers_of_task = offers(record)
+    names = {f"{offer.tool}.{offer.api}": offer.name for offer in offers_of_task}
     plan = tuple((names[name], dict(arguments)) for name, arguments in calls)
+
+    # The plan is played once: what it changes is what the task wants changed.
     ledger = world.ledger()
     for name, arguments in calls:
         tool = answering(*name.split("."))
         assert tool is not None
         tool(ledger, arguments)
         ledger.clock += 1
-    return GeneratedTask(split, record, made, world, plan, answer, cells(ledger))
+    return GeneratedTask(split, record, offers_of_task, world, plan, answer, cells(ledger))
 
 
 def _jobs(world: World, rng: random.Random, split: str, kind: str) -> list[Job]:
@@ -98,8 +105,8 @@ def _jobs(world: World, rng: random.Random, split: str, kind: str) -> list[Job]:
             by_category: dict[str, list[str]] = {}
             for app in apps:
                 by_category.setdefault(category_of(app), []).append(app)
-            several = [group for group in by_category.values() if len(group) > 1]
-            jobs = [_job(world, rng, app) for app in rng.sample(rng.choice(several), 2)]
+            groups = [group for group in by_category.values() if len(group) > 1]
+            jobs = [_job(world, rng, app) for app in rng.sample(rng.choice(groups), 2)]
         else:
             jobs = _over_categories(world, rng, apps, split != "train")
         if sum(len(job.calls) for job in jobs) <= _MOST_CALLS:
@@ -107,11 +114,12 @@ def _jobs(world: World, rng: random.Random, split: str, kind: str) -> list[Job]:
 
 
 def _apps(split: str) -> list[str]:
+    """Return the apps of a split: its name says whether tools or categories are new, as upstream's."""
     if split.endswith("_tool"):
         return sorted(_UNSEEN_TOOLS)
-    unseen = split.endswith("_category")
-    named = [app for app in APPS if (category_of(app) == _UNSEEN_CATEGORY) == unseen]
-    return [app for app in named if app not in _UNSEEN_TOOLS]
+    is_unseen = split.endswith("_category")
+    apps = [app for app in APPS if (category_of(app) == _UNSEEN_CATEGORY) == is_unseen]
+    return [app for app in apps if app not in _UNSEEN_TOOLS]
 
 
 def _job(world: World, rng: random.Random, app: str) -> Job:
@@ -124,49 +132,65 @@ def _over_categories(
 ) -> list[Job]:
     """Draw a job over several apps, with weather or not, or else jobs of several categories."""
     if rng.random() < 0.5:
-        allowed = [name for name in TOGETHER if nature or "weather" not in name]
-        return [TOGETHER[rng.choice(allowed)](world, rng)]
-    chosen = rng.sample(sorted(set(map(category_of, apps))), rng.choice((2, 2, 3)))
-    return [
-        _job(world, rng, rng.choice([app for app in apps if category_of(app) == category]))
-        for category in chosen
-    ]
+        names = [name for name in TOGETHER if nature or "weather" not in name]
+        return [TOGETHER[rng.choice(names)](world, rng)]
+
+    jobs = []
+    for category in rng.sample(sorted(set(map(category_of, apps))), rng.choice((2, 2, 3))):
+        apps_of_category = [app for app in apps if category_of(app) == category]
+        jobs.append(_job(world, rng, rng.choice(apps_of_category)))
+    return jobs
 
 
-def _asked(jobs: Sequence[Job], rng: random.Random, unseen: bool) -> tuple[str, dict[str, Any]]:
-    sentences, answer = [], dict[str, Any]()
+def _query_of(
+    jobs: Sequence[Job], rng: random.Random, is_unseen: bool
+) -> tuple[str, dict[str, Any]]:
+    """Return the text that asks for jobs, and the answer that they have together."""
+    # The last wording of each job is for tests of unseen instructions alone.
+    sentences = []
+    answer: dict[str, Any] = {}
     for job in jobs:
         wordings = data_file("queries")[job.wording]
-        chosen = wordings[-1] if unseen else rng.choice(wordings[:2])
-        sentences.append(chosen.format(**job.slots))
+        wording = wordings[-1] if is_unseen else rng.choice(wordings[:2])
+        sentences.append(wording.format(**job.slots))
+
+        # Two jobs may ask for a field of the same name: the second one gets a number.
         for name, value in job.answer.items():
             number = 2
             field = name
             while field in answer:
-                field, number = f"{name}_{number}", number + 1
+                field = f"{name}_{number}"
+                number += 1
             answer[field] = value
-    fields = ", ".join(answer)
-    wanted = f"the field{'s' * (len(answer) > 1)} {fields}"
-    return f"{' '.join(sentences)} Give the final answer as JSON with {wanted}.", answer
+
+    noun = "fields" if len(answer) > 1 else "field"
+    ending = f"Give the final answer as JSON with the {noun} {', '.join(answer)}."
+    return f"{' '.join(sentences)} {ending}", answer
 
 
-def _listed(rng: random.Random, kind: str, needed: Sequence[str]) -> list[dict[str, Any]]:
+def _api_list(
+    rng: random.Random, kind: str, needed_functions: Sequence[str]
+) -> list[dict[str, Any]]:
     """Return the functions that are needed among others: of the same tools, categories, or any."""
-    tools = list(dict.fromkeys(name.split(".")[0] for name in needed))
-    offered = [record for tool in tools for record in api_records(tool)]
-    others = [app for app in APPS if app not in tools]
+    tools = list(dict.fromkeys(name.split(".")[0] for name in needed_functions))
+    records_of_tools = [record for tool in tools for record in api_records(tool)]
+
+    # What may mislead comes from where upstream's group has it: G1 has one tool, G2 one category.
+    other_apps = [app for app in APPS if app not in tools]
     if kind == "G2":
         categories = set(map(category_of, tools))
-        others = [app for app in others if category_of(app) in categories]
-    more = [] if kind == "G1" else [record for app in others for record in api_records(app)]
-    spare = [record for record in offered if api_key(record) not in needed] + rng.sample(
-        more, min(3, len(more))
-    )
-    kept = [record for record in offered if api_key(record) in needed]
-    room = max(_MOST_OFFERS - len(kept), 0)
-    kept += rng.sample(spare, min(room, len(spare)))
-    rng.shuffle(kept)
-    return kept
+        other_apps = [app for app in other_apps if category_of(app) in categories]
+    other_records = []
+    if kind != "G1":
+        other_records = [record for app in other_apps for record in api_records(app)]
+
+    needed = [record for record in records_of_tools if api_key(record) in needed_functions]
+    spare = [record for record in records_of_tools if api_key(record) not in needed_functions]
+    spare += rng.sample(other_records, min(3, len(other_records)))
+    room = max(_MOST_OFFERS - len(needed), 0)
+    api_list = needed + rng.sample(spare, min(room, len(spare)))
+    rng.shuffle(api_list)
+    return api_list
 
 
 def cells(ledger: Ledger) -> dict[tuple[str, str, str], str]:
@@ -200,18 +224,23 @@ class Tasks:
         groups: tuple[str, ...] = (self.split,)
         if self.folder is None:
             groups = GROUPS if self.split == "all" else groups
-            ids = [f"generated/{group}/{n}" for group in groups for n in range(SIZES[group])]
+            ids = []
+            for group in groups:
+                ids += [f"generated/{group}/{number}" for number in range(SIZES[group])]
             return Panel.of(ids, self.split, SPLITS)
-        if self.split == "all":
+
+        if self.split == "all":  # of the files that are there
             groups = tuple(group for group in GROUPS if _file_of(self.folder, group).is_file())
-        named = [f"{group}/{key}" for group in groups for key in self._queries(group)]
-        return Panel.of(named, self.split, SPLITS)
+        ids = []
+        for group in groups:
+            ids += [f"{group}/{key}" for key in self._queries(group)]
+        return Panel.of(ids, self.split, SPLITS)
 
     def generated(self, task: str) -> GeneratedTask:
         prefix, _, rest = task.partition("/")
         group, _, number = rest.partition("/")
-        known = prefix == "generated" and group in SIZES and _PLAIN.fullmatch(number)
-        if known and int(number) < SIZES[group]:
+        is_id = prefix == "generated" and group in SIZES and _PLAIN.fullmatch(number)
+        if is_id and int(number) < SIZES[group]:
             return generated_task(group, int(number), self.seed)
         raise self.panel.missing(task[:80])
 
@@ -220,13 +249,13 @@ class Tasks:
         group, _, key = task.partition("/")
         if group not in GROUPS:
             raise self.panel.missing(task[:80])
-        found = self._queries(group).get(key)
-        if found is None:
+        query = self._queries(group).get(key)
+        if query is None:
             raise TaskNotFound(
                 f"expected a query of {group}, such as {group}/{next(iter(self._queries(group)), 1)}, "
                 f"found {task!r:.80}; env.unwrapped.tasks.ids lists those of the split"
             )
-        return group, found
+        return group, query
 
     def _queries(self, group: str) -> Mapping[str, Mapping[str, Any]]:
         assert self.folder is not None
@@ -251,20 +280,20 @@ def read_queries(path: str | os.PathLike[str]) -> Mapping[str, Mapping[str, Any]
 @lru_cache(maxsize=8)
 def _read(path: Path, changed: int, size: int) -> dict[str, dict[str, Any]]:
     """Read a file of queries; a file that was changed is read anew."""
-    again = "get the file again from THUNLP-MT/StableToolBench"
+    remedy = "get the file again from THUNLP-MT/StableToolBench"
     if size > _MOST_BYTES:
-        raise DataCorrupt(f"expected queries in {path}, found {size:,} bytes; {again}")
+        raise DataCorrupt(f"expected queries in {path}, found {size:,} bytes; {remedy}")
     try:
         data = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise DataCorrupt(f"expected JSON in {path}, found {error}; {again}") from error
+        raise DataCorrupt(f"expected JSON in {path}, found {error}; {remedy}") from error
     if not isinstance(data, list):
-        raise DataCorrupt(f"expected a list in {path}, found {type(data).__name__}; {again}")
+        raise DataCorrupt(f"expected a list in {path}, found {type(data).__name__}; {remedy}")
     queries: dict[str, dict[str, Any]] = {}
     for index, record in enumerate(data):
         if problem := _problem(record):
             raise DataCorrupt(
-                f"expected a query at place {index} of {path}, found {problem}; {again}"
+                f"expected a query at place {index} of {path}, found {problem}; {remedy}"
             )
         queries[str(record["query_id"])] = record
     return queries
@@ -296,17 +325,20 @@ def open_tasks(
     if source == "generated" and data_dir is not None:
         raise OptionError("source='generated' reads no data, found data_dir as well; leave one out")
     folder = comap_home() / "stabletoolbench" if data_dir is None else named_folder(data_dir)
-    there = (folder / _FOLDER).is_dir()
-    if (source in ("official", "mixed") and not there) or (data_dir is not None and not there):
+    has_queries = (folder / _FOLDER).is_dir()
+    if not has_queries and (source in ("official", "mixed") or data_dir is not None):
         raise DataNotFound(
             f"expected StableToolBench's queries in {folder / _FOLDER}, found no such folder; put "
             "the official test_instruction/ there, or name its parent with data_dir"
         )
-    if source == "auto" and not there:
+    if source == "auto" and not has_queries:
         remedy = f"put {_FOLDER}/ into {folder}, or name its parent by data_dir"
         warn_of_generated("comap/StableToolBench-v0", remedy)
-    if source == "generated" or not there:
+    if source == "generated" or not has_queries:
         return Tasks(split, None, generator_seed)
+
+    # All official queries are tests: whoever trains gets generated tasks, unless only official
+    # ones were asked for, which is a mistake.
     if split == "train":
         if source == "mixed" or (source == "auto" and data_dir is None):
             return Tasks(split, None, generator_seed)
