@@ -60,12 +60,13 @@ class Calendar(App):
 
     def _api_add(self, ledger: Ledger, title: str, date: str, start: str, minutes: int) -> Any:
         self._api_day(ledger, date)
-        begins = _minute(start)
+        start_minute = _minute(start)
         if not 1 <= minutes <= 600:
             raise ToolError(f"Bad value of minutes: expected 1 to 600, found {minutes}")
         for key, row in _planned(ledger, date):
-            other = _minute(row["start"])
-            if begins < other + row["minutes"] and other < begins + minutes:
+            other_start = _minute(row["start"])
+            begins_before_its_end = start_minute < other_start + row["minutes"]
+            if begins_before_its_end and other_start < start_minute + minutes:
                 raise ToolError(f"Conflict: event {key} is at {row['start']}")
         key = f"E-{30 + len(ledger.rows('event'))}"
         event = {"title": title, "date": date, "start": start, "minutes": minutes}
@@ -97,8 +98,8 @@ def _minute(time: str) -> int:
 
 
 def _planned(ledger: Ledger, date: str) -> Rows:
-    found = ledger.where("event", date=date, state="planned")
-    return sorted(found, key=lambda item: (item[1]["start"], item[0]))
+    events = ledger.where("event", date=date, state="planned")
+    return sorted(events, key=lambda item: (item[1]["start"], item[0]))
 
 
 def free_start(world: World, rng: random.Random, date: str, minutes: int) -> str:
@@ -107,7 +108,10 @@ def free_start(world: World, rng: random.Random, date: str, minutes: int) -> str
     free = [
         start
         for start in range(6 * 60, 22 * 60, 15)
-        if all(start >= other + long or other >= start + minutes for other, long in busy)
+        if all(
+            start >= busy_start + busy_minutes or busy_start >= start + minutes
+            for busy_start, busy_minutes in busy
+        )
     ]
     start = rng.choice(free)
     return f"{start // 60:02}:{start % 60:02}"
@@ -131,11 +135,14 @@ class Contacts(App):
         return {"contact": numbered("P", 10, contacts)}
 
     def _api_find(self, ledger: Ledger, word: str) -> Any:
-        wanted, rows = set(word.lower().split()), ledger.rows("contact")
-        found = [item for item in rows if wanted <= set(item[1]["name"].lower().split())]
-        if not (wanted and found):
+        words = set(word.lower().split())
+        contacts = []
+        for key, row in ledger.rows("contact"):
+            if words <= set(row["name"].lower().split()):
+                contacts.append((key, row))
+        if not (words and contacts):  # no words would be every contact
             raise not_found("contact", word)
-        return {"contacts": listed(found, "id name")}
+        return {"contacts": listed(contacts, "id name")}
 
     def _api_set_phone(self, ledger: Ledger, contact_id: str, phone: str) -> Any:
         ledger.row("contact", contact_id)
@@ -184,7 +191,7 @@ class Files(App):
 
     def _api_move(self, ledger: Ledger, file_id: str, folder: str) -> Any:
         name = ledger.row("file", file_id)["name"]
-        if any(other["name"] == name for _, other in self._in_folder(ledger, folder)):
+        if any(row["name"] == name for _, row in self._in_folder(ledger, folder)):
             raise ToolError(f"Conflict: {folder} has a file {name} already")
         return {"file_id": file_id, "changed": ledger.put("file", file_id, folder=folder)}
 
@@ -200,8 +207,8 @@ class Files(App):
         return key, files[key]
 
     def finding(self, world: World, key: str, row: Row) -> list[ToolCall]:
-        found = self._in_folder(world.ledger(), row["folder"])
-        return self.pages("list", index_of(key, found), folder=row["folder"])
+        files = self._in_folder(world.ledger(), row["folder"])
+        return self.pages("list", index_of(key, files), folder=row["folder"])
 
     def _job_move(self, world: World, rng: random.Random) -> Job:
         key, row = self.draw(world, rng, "file")
@@ -254,13 +261,14 @@ class Weather(App):
 
     def _job_windier(self, world: World, rng: random.Random) -> Job:
         (first, second), day = self._drawn(world, rng)
-        calls, row = forecasting(world, first, day)
-        more, other = forecasting(world, second, day)
-        best, wind = (
-            (first, row["wind"]) if row["wind"] >= other["wind"] else (second, other["wind"])
-        )
+        first_calls, first_row = forecasting(world, first, day)
+        second_calls, second_row = forecasting(world, second, day)
+        if first_row["wind"] >= second_row["wind"]:
+            answer = {"city": first, "wind": first_row["wind"]}
+        else:
+            answer = {"city": second, "wind": second_row["wind"]}
         slots = {"first": first, "second": second, "date": day}
-        return Job("weather.windier", slots, (*calls, *more), {"city": best, "wind": wind})
+        return Job("weather.windier", slots, (*first_calls, *second_calls), answer)
 
     def _job_alert(self, world: World, rng: random.Random) -> Job:
         (city, _), day = self._drawn(world, rng)
@@ -306,8 +314,8 @@ class Geography(App):
         return self._finding(world, row["country"], [key])
 
     def _finding(self, world: World, country: str, keys: list[str]) -> list[ToolCall]:
-        found = matching(world.ledger(), "city", "country", country)
-        return self.pages("cities", max(index_of(key, found) for key in keys), country=country)
+        cities = matching(world.ledger(), "city", "country", country)
+        return self.pages("cities", max(index_of(key, cities) for key in keys), country=country)
 
     def _two(
         self, world: World, rng: random.Random
@@ -374,7 +382,7 @@ class Music(App):
         if playlist not in data_file("words")["playlists"]:
             raise not_found("playlist", playlist)
         key = f"{playlist} {track_id}"
-        if any(found == key for found, _ in ledger.rows("playlist")):
+        if any(playlist_key == key for playlist_key, _ in ledger.rows("playlist")):
             raise ToolError(f"Conflict: {track_id} is on {playlist} already")
         changed = ledger.put("playlist", key, playlist=playlist, track=track_id)
         return {"playlist": playlist, "changed": changed}
@@ -425,11 +433,13 @@ class Library(App):
         return {"book": numbered("K", 80, books), "hold": {}}
 
     def _with_word(self, ledger: Ledger, word: str) -> Rows:
-        wanted, rows = word.strip().lower(), ledger.rows("book")
-        found = [item for item in rows if wanted in item[1]["title"].lower().split()]
-        if not found:
+        plain_word = word.strip().lower()
+        books = [
+            item for item in ledger.rows("book") if plain_word in item[1]["title"].lower().split()
+        ]
+        if not books:
             raise not_found("title with", word, ": search for one word")
-        return found
+        return books
 
     def _api_search(self, ledger: Ledger, word: str, page: int = 1) -> Any:
         return self.page("books", self._with_word(ledger, word), "id title", page)

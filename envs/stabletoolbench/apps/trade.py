@@ -54,14 +54,14 @@ class Flights(App):
 
     def _of_route(self, ledger: Ledger, origin: str, destination: str, date: str) -> Rows:
         ends = {"origin": origin.upper(), "destination": destination.upper()}
-        found = ledger.where("flight", **ends, date=date)
-        return sorted(found, key=lambda item: item[1]["departure"])
+        flights = ledger.where("flight", **ends, date=date)
+        return sorted(flights, key=lambda item: item[1]["departure"])
 
     def _api_search(
         self, ledger: Ledger, origin: str, destination: str, date: str, page: int = 1
     ) -> Any:
-        found = self._of_route(ledger, origin, destination, date)
-        return self.page("flights", found, "id departure price", page)
+        flights = self._of_route(ledger, origin, destination, date)
+        return self.page("flights", flights, "id departure price", page)
 
     def _api_book(self, ledger: Ledger, flight_id: str, seats: int) -> Any:
         free = ledger.row("flight", flight_id)["seats"]
@@ -78,12 +78,13 @@ class Flights(App):
         row = world.pick(rng, "flight")[1]
         cities = {city["airport"]: city["name"] for city in world.common.cities.values()}
         route = {name: row[name] for name in ("origin", "destination", "date")}
-        found = self._of_route(world.ledger(), **route)
-        best, cheapest = min(found, key=lambda item: int(item[1]["price"]))
+        flights = self._of_route(world.ledger(), **route)
+        cheapest_key, cheapest = min(flights, key=lambda item: int(item[1]["price"]))
         ends = {name: cities[row[name]] for name in ("origin", "destination")}
         airports = [call("flights.airports", city=city) for city in ends.values()]
-        calls = (*airports, *self.pages("search", min(len(found) - 1, 5), **route))
-        answer = {"flight": best, "price": cheapest["price"]}
+        # Two pages at most: jobs have to fit into the calls of a task.
+        calls = (*airports, *self.pages("search", min(len(flights) - 1, 5), **route))
+        answer = {"flight": cheapest_key, "price": cheapest["price"]}
         return Job("flights.cheapest", {**ends, "date": row["date"]}, calls, answer)
 
     def _job_book(self, world: World, rng: random.Random) -> Job:
@@ -127,8 +128,8 @@ class Hotels(App):
         return {"reservation_id": key, "total_cents": nights * hotel["cents"], "changed": changed}
 
     def finding(self, world: World, key: str, row: Row) -> list[ToolCall]:
-        found = matching(world.ledger(), "hotel", "city", row["city"])
-        return self.pages("list", index_of(key, found), city=row["city"])
+        hotels = matching(world.ledger(), "hotel", "city", row["city"])
+        return self.pages("list", index_of(key, hotels), city=row["city"])
 
     def _job_best(self, world: World, rng: random.Random) -> Job:
         hotels = world.tables["hotel"]
@@ -224,11 +225,11 @@ class Inventory(App):
         return {"article": numbered("A", 70, articles)}
 
     def _api_find(self, ledger: Ledger, word: str) -> Any:
-        wanted = word.strip().lower()
-        found = [item for item in ledger.rows("article") if wanted in item[1]["name"].split()]
-        if not found:
-            raise not_found("article", wanted, ": search for one word")
-        return {"articles": listed(found, "sku=id name"), "total": len(found)}
+        word = word.strip().lower()
+        articles = [item for item in ledger.rows("article") if word in item[1]["name"].split()]
+        if not articles:
+            raise not_found("article", word, ": search for one word")
+        return {"articles": listed(articles, "sku=id name"), "total": len(articles)}
 
     def _api_stock(self, ledger: Ledger, sku: str, warehouse: str | None = None) -> Any:
         row = ledger.row("article", sku)
@@ -320,8 +321,9 @@ def rate_of(tables: Mapping[str, Table], base: str, quote: str) -> float:
 
 
 def conversion(world: World, base: str, quote: str, amount: float) -> tuple[ToolCall, float]:
-    asked = call("currency.convert", is_from=base, to=quote, amount=amount)
-    return asked, round(rate_of(world.tables, base, quote) * amount, 2)
+    """Return the call that converts an amount, and what it answers."""
+    convert = call("currency.convert", is_from=base, to=quote, amount=amount)
+    return convert, round(rate_of(world.tables, base, quote) * amount, 2)
 
 
 class Bank(App):
@@ -365,10 +367,11 @@ class Bank(App):
 
     def _job_largest(self, world: World, rng: random.Random) -> Job:
         key = world.pick(rng, "account")[0]
-        found = world.ledger().where("payment", account=key)[::-1]
-        _, best = max(found, key=lambda item: int(item[1]["cents"]))
-        calls = tuple(self.pages("payments", len(found) - 1, account_id=key))
-        answer = {"payee": best["payee"], "amount": best["cents"] / 100}
+        # The newest first, as the API lists them: of equal amounts that one counts.
+        payments = world.ledger().where("payment", account=key)[::-1]
+        _, largest = max(payments, key=lambda item: int(item[1]["cents"]))
+        calls = tuple(self.pages("payments", len(payments) - 1, account_id=key))
+        answer = {"payee": largest["payee"], "amount": largest["cents"] / 100}
         return Job("bank.largest", {"account": key}, calls, answer)
 
     def _job_transfer(self, world: World, rng: random.Random) -> Job:

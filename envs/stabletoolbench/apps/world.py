@@ -41,10 +41,10 @@ class Ledger:
         self._uses: dict[str, tuple[int, ...]] = {}
 
     def row(self, table: str, key: str) -> Row:
-        found = self.changes.get((table, key)) or self.tables[table].get(key)
-        if found is None:
+        row = self.changes.get((table, key)) or self.tables[table].get(key)
+        if row is None:
             raise not_found(table, key)
-        return found
+        return row
 
     def rows(self, table: str) -> Rows:
         base = self.tables[table]
@@ -57,8 +57,8 @@ class Ledger:
         return rows + new
 
     def where(self, table: str, **values: Any) -> Rows:
-        wanted = values.items()
-        return [item for item in self.rows(table) if wanted <= item[1].items()]
+        columns = values.items()
+        return [item for item in self.rows(table) if columns <= item[1].items()]
 
     def put(self, table: str, key: str, **values: Any) -> list[dict[str, Any]]:
         """Set columns of a row, new or not, and return what a tool tells of that."""
@@ -150,15 +150,19 @@ class App:
 
     def __init__(self) -> None:
         self.name = type(self).__name__.lower()
-        about = data_file("apps")[self.name]
+        description = data_file("apps")[self.name]
         self.answers: dict[str, Answering] = {}
-        for api in about["apis"]:
+        for api in description["apis"]:
             name = api["name"].replace(" ", "_")
             self.answers[name] = self._answering(name, api)
-        self.jobs: dict[str, Making] = {
-            name: partial(self._job, name, said) if said else getattr(self, f"_job_{name}")
-            for name, said in about["jobs"].items()
-        }
+
+        # What is not described is code: it computes, or has rules that a table cannot have.
+        self.jobs: dict[str, Making] = {}
+        for name, job_description in description["jobs"].items():
+            if job_description:
+                self.jobs[name] = partial(self._job, name, job_description)
+            else:
+                self.jobs[name] = getattr(self, f"_job_{name}")
 
     def _answering(self, name: str, api: Mapping[str, Any]) -> Answering:
         if "answers" not in api:
@@ -172,30 +176,37 @@ class App:
         return answer
 
     def _answer(
-        self, said: Mapping[str, Any], ledger: Ledger, value: str, arguments: Mapping[str, Any]
+        self, form: Mapping[str, Any], ledger: Ledger, value: str, arguments: Mapping[str, Any]
     ) -> Any:
-        if "row" in said:
-            return fields_of(value, ledger.row(said["row"], value), said["fields"])
-        found = matching(ledger, said["rows"], said["column"], value, said.get("called", ""))
-        if "first" in said:
-            return {said["first"]: found[0][0]}
-        if said.get("paged"):
-            return self.page(said["name"], found, said["fields"], arguments.get("page", 1))
-        return {said["name"]: listed(found, said["fields"])}
+        """Return an answer of a form that ``data/apps.json`` describes: of a row, an id, or rows."""
+        if "row" in form:
+            return fields_of(value, ledger.row(form["row"], value), form["fields"])
+        rows = matching(ledger, form["rows"], form["column"], value, form.get("called", ""))
+        if "first" in form:
+            return {form["first"]: rows[0][0]}
+        if form.get("paged"):
+            return self.page(form["name"], rows, form["fields"], arguments.get("page", 1))
+        return {form["name"]: listed(rows, form["fields"])}
 
-    def _job(self, name: str, said: Mapping[str, Any], world: World, rng: random.Random) -> Job:
+    def _job(
+        self, name: str, description: Mapping[str, Any], world: World, rng: random.Random
+    ) -> Job:
         """Draw a job about one row; ``[column, divisor]`` is a column in another unit."""
-        key, row = self.draw(world, rng, said["row"])
+        key, row = self.draw(world, rng, description["row"])
         values = {"id": key, **row}
         calls = self.finding(world, key, row)
-        for api, arguments in said["calls"].items():
-            chosen = {argument: values[column] for argument, column in arguments.items()}
-            calls.append(call(f"{self.name}.{api}", **chosen))
-        answer = {
-            field: round(values[of[0]] / of[1], 2) if isinstance(of, list) else values[of]
-            for field, of in said["answer"].items()
-        }
-        slots = {slot: values[column] for slot, column in said["slots"].items()}
+        for api, columns in description["calls"].items():
+            arguments = {argument: values[column] for argument, column in columns.items()}
+            calls.append(call(f"{self.name}.{api}", **arguments))
+
+        answer = {}
+        for field, source in description["answer"].items():
+            if isinstance(source, list):
+                column, divisor = source
+                answer[field] = round(values[column] / divisor, 2)
+            else:
+                answer[field] = values[source]
+        slots = {slot: values[column] for slot, column in description["slots"].items()}
         return Job(f"{self.name}.{name}", slots, tuple(calls), answer)
 
     def draw(self, world: World, rng: random.Random, table: str) -> tuple[str, Row]:
@@ -212,13 +223,17 @@ class App:
         pages = max((len(rows) + size - 1) // size, 1)
         if not 1 <= page <= pages:
             raise ToolError(f"page {page} not found: there are {pages}")
-        shown = listed(rows[(page - 1) * size : page * size], fields)
-        return {name: shown, "page": page, "pages": pages, "total": len(rows)}
+        rows_of_page = listed(rows[(page - 1) * size : page * size], fields)
+        return {name: rows_of_page, "page": page, "pages": pages, "total": len(rows)}
 
-    def pages(self, api: str, index: int, **asked: Any) -> list[ToolCall]:
+    def pages(self, api: str, index: int, **arguments: Any) -> list[ToolCall]:
         """Return the calls of an API that tell its pages as far as the item at an index."""
-        more = [{"page": page} for page in range(2, index // self.page_size + 2)]
-        return [call(f"{self.name}.{api}", **asked, **page) for page in ({}, *more)]
+        # The first page is what a call without a page gets.
+        name = f"{self.name}.{api}"
+        calls = [call(name, **arguments)]
+        for page in range(2, index // self.page_size + 2):
+            calls.append(call(name, **arguments, page=page))
+        return calls
 
 
 def data_file(name: str) -> Any:
@@ -238,8 +253,8 @@ def common_of(rng: random.Random) -> Common:
         }
         for number, (start, end) in enumerate(zip(starts, ends, strict=True), 20)
     }
-    firsts, lasts = rng.sample(words["first_names"], 10), words["last_names"]
-    people = tuple(f"{first} {rng.choice(lasts)}" for first in firsts)
+    first_names = rng.sample(words["first_names"], 10)
+    people = tuple(f"{first} {rng.choice(words['last_names'])}" for first in first_names)
     month = rng.randrange(1, 10)
     days = tuple(f"2031-{month:02}-{day:02}" for day in sorted(rng.sample(range(1, 29), 5)))
     return Common(cities, people, days, tuple(rng.sample(words["currencies"], 5)))
@@ -267,19 +282,19 @@ def listed(rows: Rows, fields: str) -> list[dict[str, Any]]:
     return [fields_of(key, row, fields) for key, row in rows]
 
 
-def matching(ledger: Ledger, table: str, column: str, text: str, what: str = "") -> Rows:
+def matching(ledger: Ledger, table: str, column: str, text: str, kind: str = "") -> Rows:
     """Return the rows with a text in a column, in any case, or refuse where there are none."""
-    wanted = " ".join(text.lower().split())
-    found = [item for item in ledger.rows(table) if item[1][column].lower() == wanted]
-    if not found:
-        raise not_found(what or column, text)
-    return found
+    plain_text = " ".join(text.lower().split())
+    rows = [item for item in ledger.rows(table) if item[1][column].lower() == plain_text]
+    if not rows:
+        raise not_found(kind or column, text)
+    return rows
 
 
-def not_found(what: str, text: str, advice: str = "") -> ToolError:
+def not_found(kind: str, text: str, advice: str = "") -> ToolError:
     """Return the refusal of a call about something that is not there."""
-    return ToolError(f"{what} {text[:64]!r} not found{advice}")
+    return ToolError(f"{kind} {text[:64]!r} not found{advice}")
 
 
 def index_of(key: str, rows: Rows) -> int:
-    return [found for found, _ in rows].index(key)
+    return [row_key for row_key, _ in rows].index(key)
