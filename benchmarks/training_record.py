@@ -114,13 +114,13 @@ class TrainingRecord:
 
     def gates_of_rollouts(self) -> list[tuple[int, GateReport]]:
         """Return what the gates did in rollouts, by round."""
-        reports = [(number, result.evaluation.gates) for number, result in self.rollouts()]
+        reports = [(number, result.gates) for number, result in self.rollouts()]
         return [(number, report) for number, report in reports if report is not None]
 
     def gates(self) -> list[tuple[str, GateReport]]:
         """Return the name of each stage in which gates were asked, and what they did."""
-        gates_of_stages = [(name, result.evaluation.gates) for name, result in self.done()]
-        return [(name, gates) for name, gates in gates_of_stages if gates is not None]
+        reports = [(name, result.gates) for name, result in self.done()]
+        return [(name, report) for name, report in reports if report is not None]
 
     def learned(self) -> list[tuple[str, Fit]]:
         """Return the name of each stage in which a model learned, and what came out."""

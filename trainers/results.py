@@ -437,8 +437,10 @@ class StageResult:
     """What a model learned."""
     labeling: Labeling = field(metadata=_IN_PLACE)
     """What was labeled."""
+    gates: GateReport | None
+    """What the gates did in rollouts or in an evaluation."""
     evaluation: RoundEvaluation = field(metadata=_IN_PLACE)
-    """What was evaluated, with the gates of rollouts."""
+    """What was evaluated."""
 
 
 def to_json(result: object) -> Any:

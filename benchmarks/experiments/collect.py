@@ -330,8 +330,7 @@ def _rounds(training: TrainingRecord) -> Iterator[Measure]:
         yield from _points(_evaluation(evaluation), "round", x)
 
     for x, rollouts in training.rollouts():
-        gates = rollouts.evaluation.gates
-        adoption = {} if gates is None else gates.adoption
+        adoption = {} if rollouts.gates is None else rollouts.gates.adoption
         for tau, share in adoption.items():
             if share is not None:
                 steps = _known(rollouts.played.steps, "the steps of rollouts")

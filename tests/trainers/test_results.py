@@ -48,7 +48,7 @@ def test_a_stage_has_all_parts_side_by_side():
         4,
     )
     assert stage.fit.log == ({"step": 1, "loss": 0.5},) and stage.evaluation.revisions is None
-    gates = stage.evaluation.gates
+    gates = stage.gates
     assert gates is not None and gates.steps == 9 and gates.opened is None and gates.paths == {}
     assert gates.truth is not None and gates.truth.student_f1.n == 1
     assert gates.truth.teacher_f1.mean is None
