@@ -18,6 +18,7 @@ Head = TypeVar("Head")
 
 
 def _state(hidden: Sequence[float], size: int) -> NDArray[np.float64]:
+    """Return a hidden state as an array; raise where it is not of this size, or not finite."""
     state = np.asarray(hidden, dtype=np.float64)
     if state.shape != (size,):
         raise LanguageModelError(
@@ -33,6 +34,7 @@ def _save(path: str | Path, weight: NDArray[Any], bias: NDArray[Any]) -> Path:
     """Write a head so that a reader finds the old file or the new one, whole."""
     with needs_extra("local", "saving a head"):
         from safetensors.numpy import save_file
+
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = draft_of(path)
@@ -42,11 +44,13 @@ def _save(path: str | Path, weight: NDArray[Any], bias: NDArray[Any]) -> Path:
 
 
 def _load(path: str | Path, kind: str, make: Callable[[Any, Any], Head]) -> Head:
+    """Return the head in a file, made by `make` of its weight and bias."""
     if not Path(path).is_file():
         raise DataNotFound(f"expected a {kind} at {path}, found no file")
     with needs_extra("local", f"loading a {kind}"):
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
+
     try:
         tensors = load_file(path)
         return make(tensors["weight"], tensors["bias"])
@@ -86,6 +90,8 @@ class RefinementHead:
             )
         if not math.isfinite(self.bias):
             raise OptionError(f"expected a finite bias, found {self.bias!r}")
+
+        # Single precision also where it was made from a list: what is saved is what was used.
         object.__setattr__(self, "weight", weight)
         object.__setattr__(self, "bias", float(self.bias))
 
@@ -103,6 +109,8 @@ class RefinementHead:
         """Return the probability of revising, 0 to 1."""
         state = _state(hidden, self.size)
         logit = float(self.weight.astype(np.float64) @ state) + self.bias
+
+        # The exponential of a large number overflows, so its argument is never positive.
         if logit >= 0:
             return 1 / (1 + math.exp(-logit))
         return math.exp(logit) / (1 + math.exp(logit))
@@ -126,8 +134,9 @@ def pseudo_label_k(log_probs: Sequence[float], cost: float = 0.2) -> int:
         raise OptionError(
             f"expected a log-probability for each depth from 0 up, found {list(log_probs)!r:.200}"
         )
-    gains = [value - cost * depth for depth, value in enumerate(log_probs)]
-    return max(range(len(gains)), key=lambda depth: (gains[depth], -depth))
+
+    gains = [log_prob - cost * depth for depth, log_prob in enumerate(log_probs)]
+    return max(range(len(gains)), key=lambda depth: (gains[depth], -depth))  # the first of equals
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,7 +168,8 @@ class KHead:
             )
         if not (np.isfinite(rows).all() and np.isfinite(shifts).all()):
             raise OptionError("expected finite weights and biases, found infinite ones or NaN")
-        object.__setattr__(self, "weight", rows)
+
+        object.__setattr__(self, "weight", rows)  # the class is frozen
         object.__setattr__(self, "bias", shifts)
 
     @property
