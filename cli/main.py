@@ -226,7 +226,7 @@ def _start(words: Sequence[str], exit_status: Callable[..., int]) -> int:
         from .options import completion
 
         shell = words[1] if words[1:] else ""
-        commands = {name: (load(name), about) for name, (_, about) in COMMANDS.items()}
+        commands = {name: (load(name), help_text) for name, (_, help_text) in COMMANDS.items()}
         print(completion(commands, shell))
         return 0
 
@@ -240,6 +240,7 @@ def _start(words: Sequence[str], exit_status: Callable[..., int]) -> int:
 
         from ..benchmarks.record import journal
 
+        # The status is worked out within the journal, which records it whatever ended the command.
         with journal(words, Path(command.folder)) as session:
             session.exit = exit_status(command.run, resume_hint=partial(_resume_hint, command))
         return session.exit
@@ -259,6 +260,7 @@ def understood(words: Sequence[str]) -> Command:
     Raises:
         SystemExit: Help was asked for and printed, or a mistake was reported.
     """
+    # "data build webshop" has three words, and begins as a command of two could.
     longest_first = [" ".join(words[:number]) for number in (3, 2, 1)]
     name = next((name for name in longest_first if name in COMMANDS), None)
     if name is None:
@@ -271,6 +273,7 @@ def understood(words: Sequence[str]) -> Command:
 
 def load(name: str) -> type[Command]:
     """Import and return the class of a command."""
+    # Only this command's module is imported: a command must not wait for what others need.
     _register()
     module_name, _, class_name = COMMANDS[name][0].partition(":")
     module = import_module(f".{module_name}", __package__)
@@ -287,7 +290,7 @@ def _exit_status(
     """Call ``run`` and return the exit status of the process, whatever is raised."""
     try:
         status = run()
-        sys.stdout.flush()
+        sys.stdout.flush()  # a pipe that is closed shows itself here, where it is caught
         return status
     except SystemExit as stop:  # help, or a mistake that was reported
         return int(stop.code or 0)

@@ -45,8 +45,9 @@ def write_scaffold(scaffold: str, out: Path, words: Mapping[str, str]) -> None:
     check_new(out)
     source = Path(__file__).parent / "scaffolds" / scaffold
     for path in source.rglob("*.txt"):
-        written = path.relative_to(source).as_posix().removesuffix(".txt")
-        target = out / written.replace("NAME", words["name"])
+        # As texts they are no Python to linters, to pytest and to the wheel.
+        file_name = path.relative_to(source).as_posix().removesuffix(".txt")
+        target = out / file_name.replace("NAME", words["name"])
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(Template(path.read_text("utf-8")).substitute(words), "utf-8")
 
@@ -73,6 +74,7 @@ class _Init(Command):
                 f"expected a name of its own, found {name!r}, which Python or comap has"
             )
 
+        # The class is named in CapWords after the module: my_lamps has MyLamps.
         words = {"name": name, "Name": name.title().replace("_", "")}
         write_scaffold(self.scaffold, out, words)
         print(f"{out}: a package that works; now change {name}.py\n\n  cd {out}")
@@ -155,6 +157,7 @@ class InitOpenEnv(Command):
 
         is_scienceworld = env_id == _SCIENCEWORLD
         extra = ",scienceworld" if is_scienceworld else ""
+        # Pinned: an image that is built next year must hold the protocol that this package speaks.
         requirements = [f"{DISTRIBUTION}[openenv{extra}]=={__version__}", "openenv>=0.10,<0.11"]
         if module:
             requirements += packages_distributions().get(module, [module])[:1]
@@ -205,6 +208,7 @@ class Validate(EnvOptions):
             file.write_text(_TEST.format(env=self.env, kwargs=self.env_options()), "utf-8")
             printer = _OutcomePrinter()
             os.environ.pop("PYTEST_ADDOPTS", None)  # meant for the tests of the user's project
+            # No configuration of the folder that the user happens to be in changes these tests.
             quiet = ("-p", "no:terminal", "-p", "no:cacheprovider", f"--rootdir={folder}")
             status = int(pytest.main([*quiet, "-c", "/dev/null", str(file)], plugins=[printer]))
 
@@ -225,6 +229,7 @@ class _OutcomePrinter:
         self.outcomes: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: Any) -> None:
+        # A test's setup and teardown are told only where they fail; its call always.
         if report.when != "call" and report.passed:
             return
 
@@ -234,6 +239,7 @@ class _OutcomePrinter:
         print(f"{outcome:<8}{name}", flush=True)
 
         if report.failed:
+            # pytest's whole report shows code of comap: the message alone says what is wrong.
             crash = getattr(report.longrepr, "reprcrash", None)
             reason = crash.message if crash else str(report.longrepr)
             lines = [line for line in reason.splitlines() if line.strip()][:4]
