@@ -86,6 +86,7 @@ class Probe:
 
 
 def _as_no_facts(text: str) -> State:
+    """Return the belief of a text that no canonicalizer reads."""
     return State(parsed=False)
 
 
@@ -128,16 +129,16 @@ class ProbeResult:
         """Return what ``env.step(action)`` answered, as an answer to `Probe`."""
         observation, reward, terminated, truncated, info = answer
         return cls(
-            observation,
-            info["facts"],
-            info["delta"],
-            float(reward),
-            bool(terminated),
-            bool(truncated),
-            info["success"],
-            info["invalid_action"],
-            reads,
-            refuses,
+            observation=observation,
+            facts=info["facts"],
+            delta=info["delta"],
+            reward=float(reward),  # numpy's, of some environments
+            terminated=bool(terminated),
+            truncated=bool(truncated),
+            success=info["success"],
+            invalid_action=info["invalid_action"],
+            reads=reads,
+            refuses=refuses,
         )
 
 
@@ -184,8 +185,10 @@ class Agent(Protocol):
 
 def asks_world_model(agent: object) -> bool | None:
     """Return whether an agent asks a world model; None where it does not say so."""
-    says = getattr(agent, "asks_world_model", None)
-    return says if isinstance(says, bool) else None
+    asks = getattr(agent, "asks_world_model", None)
+    return (
+        asks if isinstance(asks, bool) else None
+    )  # an own agent may lack it, or have a method so named
 
 
 @runtime_checkable
