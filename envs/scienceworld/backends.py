@@ -149,8 +149,8 @@ class Simulator:
 
     def _make(self, cls: str, *arguments: Any) -> _Reference:
         parts = "".join(map(_part, arguments))
-        made: _Reference = _value(self._ask(f"i\n{cls}\n{parts}e\n"))
-        return made
+        reference: _Reference = _value(self._ask(f"i\n{cls}\n{parts}e\n"))
+        return reference
 
     def _guarded(self, target: _Reference | str, method: str, *arguments: Any) -> Any:
         """Call a method; after any failure this simulator is not to be asked again."""
@@ -172,17 +172,17 @@ class Simulator:
             # Spares long answers 40 ms: the JVM sends their end only when their beginning has arrived.
             if hasattr(socket, "TCP_QUICKACK"):
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-            more = self._socket.recv(1 << 16)
-            if not more:
+            received = self._socket.recv(1 << 16)
+            if not received:
                 raise ConnectionError("the JVM closed the connection")
-            self._rest += more
+            self._rest += received
         answer = self._rest[:end].decode("utf-8")
         del self._rest[: end + 1]
         if not answer.startswith("!y"):
             raise RuntimeError(f"the JVM answered {answer!r:.500}")
         return answer[2:]
 
-    def _failed(self, what: str, error: Exception) -> str:
+    def _failed(self, aim: str, error: Exception) -> str:
         """Return what to say of a failure: the JVM's exit and last words, where there are any."""
         try:
             code = self._jvm.wait(0.2)
@@ -191,9 +191,11 @@ class Simulator:
             state = "it is still running"
         self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, self._errors.tell() - 500))
-        words = self._errors.read().decode("utf-8", "replace").strip()
-        found = f"{type(error).__name__}: {error}; {state}{'; it said: ' * bool(words)}{words}"
-        return f"expected the simulator's JVM {what}, found {found}"
+        last_words = self._errors.read().decode("utf-8", "replace").strip()
+        failure = f"{type(error).__name__}: {error}; {state}"
+        if last_words:
+            failure += f"; it said: {last_words}"
+        return f"expected the simulator's JVM {aim}, found {failure}"
 
 
 class _Reference:
@@ -262,10 +264,13 @@ def _part(value: Any) -> str:
 
 
 def _value(answer: str) -> Any:
-    kind, text = answer[:1], answer[1:]
+    """Return what an answer in py4j's form says: a letter for the type, then the value."""
+    kind = answer[:1]
+    text = answer[1:]
     if kind == "s":
         if "\\" not in text:
             return text
+        # A backslash is escaped as two: split there, so that an escaped one before "n" is no line end.
         parts = text.split("\\\\")
         return "\\".join(part.replace("\\n", "\n").replace("\\r", "\r") for part in parts)
     if kind in "rl" and text:
@@ -294,7 +299,7 @@ if hasattr(os, "register_at_fork"):
 
 
 _idle: list[tuple[str | None, Simulator]] = []
-_kept = 0
+_idle_limit = 0
 
 
 def make_simulator(java: str | None = None) -> Simulator:
@@ -332,18 +337,20 @@ def keep_idle(number: int) -> int:
         >>> keep_idle(before)
         2
     """
-    global _kept
+    global _idle_limit
     if type(number) is not int or number < 0:
         raise OptionError(f"expected a number of simulators, 0 or more, found {number!r}")
-    before, _kept = _kept, number
+    limit_before = _idle_limit
+    _idle_limit = number
     _shrink()
-    return before
+    return limit_before
 
 
 def _shrink() -> None:
     """Close what is too much, and what cannot be used: the oldest first."""
-    usable = [it for it in _idle if it[1].usable]
-    kept = usable[max(0, len(usable) - _kept) :]
-    for one in [it for it in _idle if it not in kept]:
-        _idle.remove(one)
-        one[1].close()
+    usable = [entry for entry in _idle if entry[1].usable]
+    staying = usable[max(0, len(usable) - _idle_limit) :]
+    for entry in [entry for entry in _idle if entry not in staying]:
+        _idle.remove(entry)
+        _, simulator = entry
+        simulator.close()

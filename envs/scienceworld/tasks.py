@@ -83,13 +83,13 @@ def check_task_names(names: str | Sequence[str] | None) -> tuple[str, ...]:
     if names is None:
         return ()
     listed = names.split(",") if isinstance(names, str) else list(names)
-    known = tuple(task_table())
+    all_names = tuple(task_table())
     for name in listed:
-        if name not in known:
-            raise OptionError(f"ScienceWorld has no task {name!r}; {suggest(str(name), known)}")
+        if name not in all_names:
+            raise OptionError(f"ScienceWorld has no task {name!r}; {suggest(str(name), all_names)}")
     if not listed:
         raise OptionError("task_names must name a task; leave it out to play all")
-    return tuple(name for name in known if name in listed)
+    return tuple(name for name in all_names if name in listed)
 
 
 def open_source(
@@ -99,6 +99,7 @@ def open_source(
     simplification: str = "easy",
     names: tuple[str, ...] = (),
 ) -> Source:
+    """Return the tasks of a split, upstream's or those of ETO's lists, and their step limits."""
     check_choice("splits", splits, _SETS)
     check_choice("ScienceWorld's split", split, SPLITS)
     electrical = _WITHOUT_ELECTRICITY not in simplification.split(",")
@@ -110,6 +111,7 @@ def open_source(
         home = comap_home() / "scienceworld"
         folder = home if data_dir is None else named_folder(data_dir)
         source = _eto(split, folder, electrical)
+
     if not names:
         return source
     ids = [task for task in source.panel.ids if task.rpartition("/")[0] in names]
@@ -124,31 +126,39 @@ def open_source(
 
 @lru_cache(maxsize=8)
 def _upstream(split: str, electrical: bool) -> Source:
-    ids, limits = [], {}
+    """Return the tasks of a split by the simulator's own rule."""
+    ids: list[str] = []
+    limits: dict[str, int] = {}
+    split_index = SPLITS.index(split)
     for name, row in task_table().items():
         quarter = row["variations"] // 4  # two of them are train, one is dev, the rest is test
         ends = (0, 2 * quarter, 3 * quarter, row["variations"])
-        at = SPLITS.index(split)
         if electrical or not _is_electrical(name):
-            ids += [f"{name}/{number}" for number in range(ends[at], ends[at + 1])]
+            numbers = range(ends[split_index], ends[split_index + 1])
+            ids += [f"{name}/{number}" for number in numbers]
             limits[name] = row["limit"]
     return _source(ids, split, "upstream", limits)
 
 
 def _eto(split: str, folder: Path, electrical: bool) -> Source:
     """Read ETO's list of a split, and its step limits."""
-    table, ids, limits = task_table(), [], {}
-    for given, number in _read(folder / "max_steps.json", dict).items():
-        name = _plain_name(given)
-        if name not in table or type(number) is not int or number < 1:
-            raise _corrupt(folder / "max_steps.json", f"{given!r}: {number!r}")
-        limits[name] = number
+    table = task_table()
+    limits: dict[str, int] = {}
+    for eto_name, limit in _read(folder / "max_steps.json", dict).items():
+        name = _plain_name(eto_name)
+        if name not in table or type(limit) is not int or limit < 1:
+            raise _corrupt(folder / "max_steps.json", f"{eto_name!r}: {limit!r}")
+        limits[name] = limit
+
+    # An entry is a task's name and the number of a variation.
+    ids = []
     path = folder / f"{split}_indices.json"
     for entry in _read(path, list):
-        given, number = entry if isinstance(entry, list) and len(entry) == 2 else (None, None)
-        name = _plain_name(given)
-        known = name in limits and type(number) is int
-        if not known or number not in range(table[name]["variations"]):
+        is_pair = isinstance(entry, list) and len(entry) == 2
+        eto_name, number = entry if is_pair else (None, None)
+        name = _plain_name(eto_name)
+        is_known = name in limits and type(number) is int
+        if not is_known or number not in range(table[name]["variations"]):
             raise _corrupt(path, repr(entry))
         if electrical or not _is_electrical(name):
             ids.append(f"{name}/{number}")
@@ -163,9 +173,10 @@ def _is_electrical(name: str) -> bool:
     return any(word in name for word in _ELECTRICAL)
 
 
-def _plain_name(given: object) -> str:
+def _plain_name(eto_name: object) -> str:
     """Return the simulator's name of a task for the one in ETO's files."""
-    name = given if isinstance(given, str) else ""
+    # ETO's names have the number of the task before them, and older spellings.
+    name = eto_name if isinstance(eto_name, str) else ""
     return re.sub(r"^task-\d+[ab]?-|[()]", "", name).replace("mendellian", "mendelian")
 
 
@@ -187,7 +198,7 @@ def _read(path: Path, kind: type) -> Any:
     return content
 
 
-def _corrupt(path: Path, found: str) -> DataCorrupt:
+def _corrupt(path: Path, actual: str) -> DataCorrupt:
     return DataCorrupt(
-        f"expected ETO's task names and variations in {path}, found {found:.200}; get the file again"
+        f"expected ETO's task names and variations in {path}, found {actual:.200}; get the file again"
     )

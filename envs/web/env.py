@@ -455,7 +455,7 @@ class WebEnv(_MadeByBenchmark, TextEnv, Generic[AnyTask]):
     def _score_before(self, move: Move) -> None:
         """Score what counts on the page before an action is taken; nothing, but for tasks of files."""
 
-    def _followed(self, named: str, changed: bool) -> Progress:
+    def _followed(self, action_by_name: str, changed: bool) -> Progress:
         """Return the progress with where the expert's plan stands; without a plan, as it is."""
         return self._progress
 
@@ -485,7 +485,7 @@ class WebEnv(_MadeByBenchmark, TextEnv, Generic[AnyTask]):
             return self._outcome_now(False)
 
         # What the action's line is called, and what may change, are asked while the page is there.
-        named = self._named(move)
+        action_by_name = self._by_name(move)
         states_before = self._engine.states
         page_before = self._page
         focus_after = self._focus_after(move)
@@ -501,7 +501,7 @@ class WebEnv(_MadeByBenchmark, TextEnv, Generic[AnyTask]):
         # replace the states of the sites whenever a request changes them, so identity is enough.
         is_other = states_before is not self._engine.states or page_before != self._page
         changed = is_other and not effect.refused and move.verb != "scroll"
-        self._progress = self._followed(named, changed)
+        self._progress = self._followed(action_by_name, changed)
         return outcome
 
     def _read(self, action: str) -> tuple[Move | None, str]:
@@ -563,7 +563,7 @@ class WebEnv(_MadeByBenchmark, TextEnv, Generic[AnyTask]):
             self._tab = "" if root is None else root.name
         return REFUSED if invalid else self._tree().text
 
-    def _named(self, move: Move) -> str:
+    def _by_name(self, move: Move) -> str:
         """Return an action's canonical form with the name of its line in the place of the number."""
         if move.target.number:
             line, _ = line_of(self._page, move.target)

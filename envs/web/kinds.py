@@ -92,19 +92,19 @@ class GeneratedWebEnv(WebEnv[Task], benchmarks=("embedded",)):
         solved = task.solved(self._engine.states, self._progress.met, answer)
         return Outcome(observation, float(solved), 1.0 if solved else score, solved, True)
 
-    def _followed(self, named: str, changed: bool) -> Progress:
+    def _followed(self, action_by_name: str, changed: bool) -> Progress:
         """Return where the expert's plan stands after an action."""
         task = self.wanted
         progress = self._progress
         if progress.astray:
             # Only a page that is loaded again has nothing typed on it, wherever links lead.
             fresh = task.fresh[progress.next]
-            is_loaded = named.startswith(("goto", "restart"))
+            is_loaded = action_by_name.startswith(("goto", "restart"))
             if is_loaded and self._engine.url == task.urls[fresh]:
                 return progress._replace(next=fresh, astray=False)
             return progress
 
-        if named == canonical(task.plan[progress.next]):
+        if action_by_name == canonical(task.plan[progress.next]):
             return progress._replace(next=progress.next + 1) if changed else progress
         return progress._replace(astray=changed)
 
