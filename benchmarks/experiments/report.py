@@ -174,6 +174,8 @@ def picture(section: ExperimentSection, panel_index: int) -> str:
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~#&$@]|:(?=\S)|(?<=www)\.)")
 # What begins a list or a quote at the start of a line, or underlines a heading.
 _STARTS = re.compile(r"^([-+=>])")
+# What begins a numbered list. Markdown has no escaped digits: the mark after the number is escaped.
+_NUMBERED = re.compile(r"^(\d{1,9})([.)])(?= |$)")
 _EVERY = ("method", "column", "mean ± sd", "95 % interval", "n", "seeds")
 
 
@@ -197,7 +199,8 @@ def markdown(results: Results) -> str:
 def escape(text: str) -> str:
     r"""Return text so that Markdown and HTML show it as it is, on one line."""
     line = _SPECIAL.sub(r"\\\1", one_line(text, 2000))
-    return _STARTS.sub(r"\\\1", line)
+    line = _STARTS.sub(r"\\\1", line)
+    return _NUMBERED.sub(r"\1\\\2", line)
 
 
 def _anchor(title: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import shutil
@@ -11,8 +12,9 @@ from itertools import accumulate
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
-from comap.benchmarks.experiments.report import print_results
+from comap.benchmarks.experiments.report import escape, print_results
 from kits.episode_pages import Page, source_of
 from kits.reports import (
     AW,
@@ -68,6 +70,16 @@ def test_hostile_text_stays_text_in_markdown(hostile):
     assert not re.search(r"(?<!\\)\]\((?!#|figures/)", found)  # no link but ours
     titles = [line for line in found.splitlines() if line.startswith("#")]
     assert len(titles) == 1 + len(EXPERIMENTS)
+
+
+@pytest.mark.parametrize("start", ["1.", "12)", "-", "+", ">", "=", "#", "1.5", "1.a"])
+@pytest.mark.parametrize("rest", ["", " a sentence"])
+def test_no_text_begins_a_list_a_quote_or_a_heading(start, rest):
+    """A definition's words are a paragraph of the report, and its footnotes the items of a list."""
+    text = start + rest
+    markdown = MarkdownIt()
+    assert markdown.render(escape(text)) == f"<p>{html.escape(text)}</p>\n"
+    assert markdown.render(f"- {escape(text)}") == f"<ul>\n<li>{html.escape(text)}</li>\n</ul>\n"
 
 
 def test_pictures_are_svg_without_scripts(folder, hostile):
