@@ -480,14 +480,17 @@ def _failures(result: StageResult) -> Iterator[_Failure]:
     """Yield what may have failed in a stage beside episodes."""
     revisions = result.evaluation.revisions
     if revisions is not None:
-        # Its n counts those that could be played; of branches, the failed ones are in it.
+        # Its n counts only the decisions that could be played.
         failed = revisions.failed or 0
         yield _Failure("decisions whose branches failed", failed, (revisions.n or 0) + failed)
 
     labeling = result.labeling
     if labeling.branches is not None:
+        # Of all states in which a draft was asked for: those with a label and those left out. The number
+        # of branches says nothing of states, which have two or more, or none where both actions are one.
         failed = labeling.counts.get("failed", 0)
-        yield _Failure("states whose branches failed", failed, labeling.branches)
+        states = (labeling.labels or 0) + sum(labeling.counts.values())
+        yield _Failure("states whose branches failed", failed, states)
 
     for name, label in _SETS.items():
         report = result.evaluation.world_model.get(name)

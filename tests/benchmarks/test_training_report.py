@@ -301,6 +301,15 @@ def test_cost_and_faults_are_told(comap):
     assert ("wmsd", "false", "true") in settings and ("distillation / eta", "0.5", "") in settings
 
 
+def test_failed_states_are_counted_among_states(tmp_path):
+    """Six of nine states have a label. Four have two branches each, the others none."""
+    labeling = {"branches": 8, "labels": 6, "counts": {"unparsed": 2, "failed": 1}}
+    with RunFolder(tmp_path).open({"config": {}}, {}) as run:
+        run.stage(1, "reflection-labels").finish(labeling, 1.0)
+    (fault,) = fault_table(read_training(tmp_path)).rows
+    assert fault[1:4] == ("states whose branches failed", 1, 9)
+
+
 def test_tables_of_a_paw_training(paw):
     record = read_training(paw)
     table = results_table(record)
