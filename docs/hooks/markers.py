@@ -21,6 +21,7 @@ from importlib import import_module
 from apis import resolved
 from commands import commands_text
 from entries import entry
+
 from settings import preset_table, settings_table
 
 __all__ = ["END", "fill"]

@@ -34,7 +34,7 @@ def test_a_table_has_every_setting(hooks: dict[str, ModuleType]) -> None:
     table = hooks["settings"].settings_table(CoMapTraining, inherited=True)
     rows = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
     assert sorted(rows) == sorted(part.name for part in fields(CoMapTraining))
-    assert "| `tau_wm` | `float` | `0.6` | Threshold of the" in table
+    assert "| `tau_wm` | `float` from 0 to 1 | `0.6` | Threshold of the" in table
 
 
 def test_a_setting_without_a_docstring_is_refused(hooks: dict[str, ModuleType]) -> None:

@@ -61,7 +61,7 @@ def test_one_door_makes_the_kind_that_plays_a_benchmark(tmp_path: Path, browser:
         copied = pickle.loads(pickle.dumps(env))
         assert type(copied) is kind and copied.fingerprint() == env.fingerprint()
         env.close()
-    with pytest.raises(OptionError, match="known: .miniwob."):
+    with pytest.raises(OptionError, match=r"known: .miniwob."):
         MiniWobEnv(benchmark="embedded")
 
 
