@@ -113,7 +113,7 @@ class Training(EnvOptions):
         # Where several processes train together, the first one alone writes and prints.
         report = None
         with pool, training_progress() as progress:
-            tell = progress.show
+            tell: Tell = progress.show
             if is_first():
                 tell = _reporting(self.out, progress.show, write_report)
             base = self.train(environments, progress, tell)
