@@ -213,6 +213,28 @@ def _layer_class() -> Any:
     return SlotLayer
 
 
+def _reused(spare: dict[int, Any], kind: int, example: Any, size: int) -> Any:
+    """Return memory for so many numbers: that of the call before, where it is enough.
+
+    On a CPU fresh pages are slow.
+    """
+    memory = spare.get(kind)
+    if memory is None or memory.numel() < size or memory.dtype != example.dtype:
+        # A quarter more, since the next call's prompts are mostly a little longer.
+        memory = spare[kind] = example.new_empty(size + size // 4)
+    return memory
+
+
+def _compacted(numbers: Sequence[int]) -> list[int]:
+    """Return which row each place gets: those that stay in front keep theirs, the others fill the gaps."""
+    count = len(numbers)
+    order = list(range(count))
+    later_numbers = (number for number in numbers if number >= count)
+    for free in sorted(set(order).difference(numbers)):
+        order[free] = next(later_numbers)
+    return order
+
+
 @lru_cache(maxsize=1)
 def cache_class() -> Any:
     """Return the class of a batch's cache, which transformers' models write and read."""
@@ -250,19 +272,13 @@ def cache_class() -> Any:
 
             It has zeros, but for slots that will be filled: a slot that is not seen may hold no NaN, which
             times a weight of zero is NaN.
-
-            On a CPU it is the memory of the call before, if that is little: fresh pages are slow.
             """
             shape = (len(self.layers), self.rows, heads, self.room, features)
             size = math.prod(shape)
             if example.device.type != "cpu" or size * example.element_size() > _SPARE:
                 return example.new_zeros(shape)
 
-            # A quarter more, since the next call's prompts are mostly a little longer.
-            spare = self.spare.get(kind)
-            if spare is None or spare.numel() < size or spare.dtype != example.dtype:
-                spare = self.spare[kind] = example.new_empty(size + size // 4)
-            room = spare[:size].view(shape)
+            room = _reused(self.spare, kind, example, size)[:size].view(shape)
             room[:, :, :, self.filled :] = 0
             return room
 
@@ -292,16 +308,12 @@ def cache_class() -> Any:
 
             Rows move to where others leave: a copy of all would be slower than the model.
             """
-            count = len(numbers)
-            order = list(range(count))
-
-            # Rows that stay in front keep their places; the others fill the gaps.
-            later_numbers = (number for number in numbers if number >= count)
-            for free in sorted(set(order).difference(numbers)):
-                order[free] = next(later_numbers)
-                for room in self.rooms:
-                    room[:, free] = room[:, order[free]]
-            self.rooms = [room[:, :count] for room in self.rooms]
+            order = _compacted(numbers)
+            for place, number in enumerate(order):
+                if number != place:
+                    for room in self.rooms:
+                        room[:, place] = room[:, number]
+            self.rooms = [room[:, : len(order)] for room in self.rooms]
             return order
 
     return RowCache
