@@ -270,8 +270,7 @@ def cache_class() -> Any:
         def new_room(self, kind: int, example: Any, heads: int, features: int) -> Any:
             """Return room for all keys (kind 0) or values (1), of the type and on the device of an example.
 
-            It has zeros, but for slots that will be filled: a slot that is not seen may hold no NaN, which
-            times a weight of zero is NaN.
+            It has zeros, where nothing will be filled in: an unseen NaN times a weight of zero is NaN.
             """
             shape = (len(self.layers), self.rows, heads, self.room, features)
             size = math.prod(shape)
