@@ -155,7 +155,7 @@ class CoEvolution(StagedTraining):
         if config.label_states != "policy":
             yield Stage.REFLECTION_DRAFTS, self.draft_in_expert_states
         if config.label_states != "expert":
-            yield Stage.REFLECTION_PLAY, self.draft_in_own_states
+            yield Stage.REFLECTION_PLAY, self.draft_in_policy_states
         yield Stage.REFLECTION_SUFFIXES, self.label_drafts
         yield Stage.REFLECTION_INIT, self.initialize_reflection
 
@@ -386,7 +386,7 @@ class CoEvolution(StagedTraining):
         )
         return {"episodes": len(episodes), "states": sum(map(len, steps.values()))}
 
-    def draft_in_own_states(self, stage: StageFolder) -> EvaluationResult:
+    def draft_in_policy_states(self, stage: StageFolder) -> EvaluationResult:
         """Let the policy play other tasks, and note in each state what an expert would do there (ours)."""
         config = self.config
         # Both sorts of states are labeled together: a task in both would count twice.
@@ -601,10 +601,10 @@ class CoEvolution(StagedTraining):
 
     def _buffered(self, number: int) -> list[Trajectory]:
         """Return the rollouts that a round learns from: its own, or those of all rounds so far."""
-        first = 1 if self.config.buffer == "all" else number
+        first_round = 1 if self.config.buffer == "all" else number
         episodes: list[Trajectory] = []
-        for earlier in range(first, number + 1):
-            episodes += self.episodes(round_stage(earlier, RoundPart.ROLLOUTS))
+        for round_number in range(first_round, number + 1):
+            episodes += self.episodes(round_stage(round_number, RoundPart.ROLLOUTS))
         return episodes
 
     def _reading(

@@ -282,13 +282,13 @@ def _differing_spans(previous: str, text: str) -> list[tuple[int, int]]:
 
     # By words, not characters, and no word counts as noise however frequent it is.
     matcher = difflib.SequenceMatcher(None, previous_words, words, autojunk=False)
-    runs = []
-    for tag, _, _, first, end in matcher.get_opcodes():
+    runs = []  # of words
+    for tag, _, _, start, end in matcher.get_opcodes():
         if tag in ("insert", "replace"):
-            runs.append((first, end))
+            runs.append((start, end))
     if len(matches) > _MOST_WORDS:
         runs.append((_MOST_WORDS, len(matches)))
-    return [(matches[first].start(), matches[end - 1].end()) for first, end in runs]
+    return [(matches[start].start(), matches[end - 1].end()) for start, end in runs]
 
 
 def change_token_nll(

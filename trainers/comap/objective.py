@@ -207,7 +207,7 @@ def chunked_divergences(
 
     # The logits of a vocabulary of 150,000 are the largest tensors of all: each chunk's are computed anew
     # in the backward pass.
-    parts = [
+    divergences = [
         recomputed(
             divergences_of_chunk,
             student_hidden[start : start + chunk],
@@ -215,7 +215,7 @@ def chunked_divergences(
         )
         for start in range(0, len(student_hidden), chunk)
     ]
-    return torch.cat(parts) if parts else precise(student_hidden)[0].sum(-1)
+    return torch.cat(divergences) if divergences else precise(student_hidden)[0].sum(-1)
 
 
 def ema_update(teacher: Sequence[Tensor], student: Sequence[Tensor], mu: float) -> None:

@@ -308,7 +308,7 @@ class DraftedState:
     after_draft: str | None
     """The observation that followed the draft, where it was taken."""
     useless: bool = False
-    """Whether the draft was taken and changed no fact."""
+    """Whether the draft was taken, changed no fact, and did not solve the task."""
 
     def branches(self, suffixes: int) -> list[tuple[Branch, Branch]]:
         """Return the draft's and the expert's branches to be played; none where both are the same."""
@@ -331,19 +331,23 @@ def drafted_states(trajectories: Iterable[Trajectory]) -> Iterator[DraftedState]
     """
     for trajectory in trajectories:
         actions = tuple(step.action for step in trajectory.steps)
-        earlier: set[tuple[State, str]] = set()
+        decisions_before: set[tuple[State, str]] = set()
         for step_index, (belief, step) in enumerate(trajectory.transitions()):
+            # Without a plan the step took the draft, and its notes have the expert's action; with a plan
+            # the step took the expert's action.
             notes = step.notes
-            is_own = "expert_action" in notes
+            is_policy_state = "expert_action" in notes
+            expert_action = notes["expert_action"] if is_policy_state else step.action
 
             # A policy that goes in circles would fill the samples with one state.
-            expert_action = notes.get("expert_action", step.action)
-            is_repeated = is_own and (belief, step.action) in earlier
-            earlier.add((belief, step.action))
+            decision = (belief, step.action)
+            is_repeated = is_policy_state and decision in decisions_before
+            decisions_before.add(decision)
             if "draft_parsed" not in notes or expert_action is None or is_repeated:
                 continue
 
             is_same = same_action(trajectory.env_id, notes["draft_action"], expert_action)
+            was_draft_taken = is_policy_state or is_same
             yield DraftedState(
                 task=trajectory.task,
                 prefix=actions[:step_index],
@@ -352,10 +356,11 @@ def drafted_states(trajectories: Iterable[Trajectory]) -> Iterator[DraftedState]
                 parsed=notes["draft_parsed"],
                 predicted=notes["predicted_next_state"],
                 expert_action=expert_action,
+                # The fault that ends an episode cuts its last step.
                 failed=trajectory.error is not None and step.truncated,
                 same=is_same,
-                after_draft=step.observation if is_own or is_same else None,
-                useless=is_own and not step.delta and not step.success,
+                after_draft=step.observation if was_draft_taken else None,
+                useless=was_draft_taken and not step.delta and not step.success,
             )
 
 
@@ -446,7 +451,7 @@ def label_states(
             after_draft = draft_outcomes[0].observation
         future, source = _future(state, after_draft, context, seed)
         verdict = _judge(draft_outcomes, expert_outcomes, delta)
-        if not suffixes:
+        if not suffixes:  # nothing was played out: the draft's own effect decides
             verdict["y"] = int(state.useless and not state.same)
 
         labels.append(
@@ -467,9 +472,10 @@ def label_states(
 
 
 def _judge(drafts: Sequence[Outcome], experts: Sequence[Outcome], delta: float) -> dict[str, Any]:
-    """Return a label's success rates and mean returns of both actions, and y.
+    """Return five fields of a `SuffixLabel`: both actions' success rates and mean returns, and y.
 
-    Without rollouts there are no rates, and the draft is kept.
+    `drafts` and `experts` are the outcomes after the draft and after the expert's action. Where there are
+    none, because both are one action or nothing is played out, the rates are None and the draft is kept.
     """
     if not drafts:
         rates = dict.fromkeys(("succ_draft", "succ_exp", "ret_draft", "ret_exp"))
@@ -482,8 +488,9 @@ def _judge(drafts: Sequence[Outcome], experts: Sequence[Outcome], delta: float) 
     ret_draft = math.fsum(outcome.ret for outcome in drafts) / count
     ret_exp = math.fsum(outcome.ret for outcome in experts) / count
 
-    is_larger = ret_exp - ret_draft > delta + _ROUNDING
-    revise = succ_exp > succ_draft or (succ_exp == succ_draft and is_larger)
+    # Returns decide only between actions that succeed equally often.
+    expert_returns_more = ret_exp - ret_draft > delta + _ROUNDING
+    revise = succ_exp > succ_draft or (succ_exp == succ_draft and expert_returns_more)
     return {
         "succ_draft": succ_draft,
         "succ_exp": succ_exp,

@@ -134,7 +134,7 @@ class CoMapTrainer(RowTrainer):
         y = logps.new_zeros(len(rows))
         labeled = logps.new_zeros(len(rows))
         if positions.labels:
-            labeled_rows = [position.row for position in positions.labels]
+            labeled_rows = [position.row_index for position in positions.labels]
             labels = [position.label for position in positions.labels]
             p[labeled_rows] = self._label_logits(positions, hidden, head).sigmoid().to(p)
             y[labeled_rows] = p.new_tensor(labels)
@@ -160,7 +160,7 @@ class CoMapTrainer(RowTrainer):
 
     def _answer_logps(self, positions: TokenPositions, hidden: Any, head: Any) -> Tensor:
         """Return the log-probability of each scored token of the replies, (N,)."""
-        sequence_indices = [position.sequence for position in positions.answers]
+        sequence_indices = [position.sequence_index for position in positions.answers]
         token_positions = [position.position for position in positions.answers]
         token_ids = [position.token_id for position in positions.answers]
 
@@ -169,7 +169,7 @@ class CoMapTrainer(RowTrainer):
 
     def _label_logits(self, positions: TokenPositions, hidden: Any, head: Any) -> Any:
         """Return the logits of p: the head's, or REVISE's logit minus KEEP's."""
-        sequence_indices = [position.sequence for position in positions.labels]
+        sequence_indices = [position.sequence_index for position in positions.labels]
         token_positions = [position.position for position in positions.labels]
         states = hidden[sequence_indices, token_positions]
         if self.head is not None:
@@ -191,7 +191,7 @@ class CoMapTrainer(RowTrainer):
         head: Any,
     ) -> Tensor:
         """Return how far the student is from the teacher at each distilled token, (N,)."""
-        sequence_indices = [position.sequence for position in positions.distilled]
+        sequence_indices = [position.sequence_index for position in positions.distilled]
         token_positions = [position.position for position in positions.distilled]
         return chunked_divergences(
             hidden[sequence_indices, token_positions],
@@ -211,7 +211,7 @@ class CoMapTrainer(RowTrainer):
             base = self.roles.base(role).base_model
             hidden = base(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
 
-        sequence_indices = [position.sequence for position in positions.teacher]
+        sequence_indices = [position.sequence_index for position in positions.teacher]
         token_positions = [position.position for position in positions.teacher]
         return hidden[sequence_indices, token_positions]
 
@@ -241,18 +241,18 @@ class CoMapTrainer(RowTrainer):
 class AnswerPosition(NamedTuple):
     """Where the model predicts a scored token of a row's reply."""
 
-    row: int
-    token: int  # the token's index in the reply
-    sequence: int
-    position: int  # the token before it: its hidden state predicts the token
+    row_index: int
+    token_index: int  # in the reply
+    sequence_index: int
+    position: int  # of the token before it in the sequence, whose hidden state predicts it
     token_id: int
 
 
 class LabelPosition(NamedTuple):
     """Where a row's p is read, and its label."""
 
-    row: int
-    sequence: int
+    row_index: int
+    sequence_index: int
     position: int
     label: float
     revise_id: int  # both ids are 0 where a head is read
@@ -262,16 +262,16 @@ class LabelPosition(NamedTuple):
 class DistilledPosition(NamedTuple):
     """Where the student predicts a token that it is compared with the teacher on."""
 
-    row: int
-    token: int  # the token's index in the rollout
-    sequence: int
+    row_index: int
+    token_index: int  # in the rollout
+    sequence_index: int
     position: int
 
 
 class TeacherPosition(NamedTuple):
     """Where the teacher predicts the token of a `DistilledPosition`, in its own sequences."""
 
-    sequence: int
+    sequence_index: int
     position: int
 
 
@@ -308,60 +308,71 @@ class TokenPositions:
 
     def _add_answer(self, row: Example, row_index: int) -> None:
         """Add the scored tokens and the label of a row whose reply is the last sequence."""
-        sequence = len(self.sequences) - 1
+        sequence_index = len(self.sequences) - 1
         prompt_end = len(row.prompt) - 1  # this token's hidden state predicts the reply's first
-        for token, is_scored in enumerate(row.scored):
+        for token_index, is_scored in enumerate(row.scored):
             if is_scored:
+                position = prompt_end + token_index
+                token_id = row.answer[token_index]
                 self.answers.append(
-                    AnswerPosition(
-                        row_index, token, sequence, prompt_end + token, row.answer[token]
-                    )
+                    AnswerPosition(row_index, token_index, sequence_index, position, token_id)
                 )
 
         if row.label is None:
             return
         if self.has_head:
-            self.labels.append(LabelPosition(row_index, sequence, prompt_end, row.label, 0, 0))
-        elif row.decision is not None:
-            token, revise_id, keep_id = row.decision
-            position = prompt_end + token
             self.labels.append(
-                LabelPosition(row_index, sequence, position, row.label, revise_id, keep_id)
+                LabelPosition(row_index, sequence_index, prompt_end, row.label, 0, 0)
+            )
+        elif row.decision is not None:
+            token_index, revise_id, keep_id = row.decision
+            position = prompt_end + token_index
+            self.labels.append(
+                LabelPosition(row_index, sequence_index, position, row.label, revise_id, keep_id)
             )
 
     def _add_rollout(
         self, row: Example, row_index: int, rollout: tuple[int, ...], has_loss: bool
     ) -> None:
-        """Add the tokens that a row is distilled on, in the student's and the teacher's sequences."""
-        first = len(row.prompt)  # where the rollout begins
-        if has_loss and rollout == row.answer:
-            pass  # the reply's own sequence has these tokens
-        elif has_loss and self.shares_prompts:
-            # A second branch of the same prompt, which is then read once.
-            self.sequences[-1] += rollout
-            first += len(row.answer)
-        else:
+        """Add the tokens that a row is distilled on, in the student's and the teacher's sequences.
+
+        Where the row's reply has a loss, it is the last of the student's sequences.
+        """
+        rollout_start = len(row.prompt)
+        if not has_loss:
             self._add_sequence(row.prompt, rollout)
+        elif rollout != row.answer:  # else the reply's sequence has these very tokens
+            if self.shares_prompts:
+                # A second branch behind the reply, so that the model reads their prompt once.
+                self.sequences[-1] += rollout
+                rollout_start += len(row.answer)
+            else:
+                self._add_sequence(row.prompt, rollout)
 
-        # The prompt's last token predicts the rollout's first; in a second branch, too.
-        sequence = len(self.sequences) - 1
-        positions = [len(row.prompt) - 1, *range(first, first + len(rollout) - 1)]
-        for token, position in enumerate(positions):
-            self.distilled.append(DistilledPosition(row_index, token, sequence, position))
+        # Each token is predicted where the one before it stands: the first at the prompt's end, in a
+        # second branch too.
+        sequence_index = len(self.sequences) - 1
+        rollout_end = rollout_start + len(rollout)
+        positions = [len(row.prompt) - 1, *range(rollout_start, rollout_end - 1)]
+        for token_index, position in enumerate(positions):
+            self.distilled.append(
+                DistilledPosition(row_index, token_index, sequence_index, position)
+            )
 
-        teacher_sequence = len(self.teacher_sequences)
-        teacher_prompt_end = len(row.teacher) - 1
-        for token in range(len(rollout)):
-            self.teacher.append(TeacherPosition(teacher_sequence, teacher_prompt_end + token))
+        # The teacher reads the same rollout behind a prompt of its own.
+        teacher_index = len(self.teacher_sequences)
         self.teacher_sequences.append(row.teacher + rollout)
+        teacher_prompt_end = len(row.teacher) - 1
+        for token_index in range(len(rollout)):
+            self.teacher.append(TeacherPosition(teacher_index, teacher_prompt_end + token_index))
 
 
 def in_rows(
     values: Tensor, positions: Sequence[AnswerPosition | DistilledPosition], row_count: int
 ) -> tuple[Tensor, Tensor]:
     """Return values (N,) at their tokens of their rows, (row_count, T), and a mask of where they are."""
-    row_indices = [position.row for position in positions]
-    token_indices = [position.token for position in positions]
+    row_indices = [position.row_index for position in positions]
+    token_indices = [position.token_index for position in positions]
     width = max(token_indices, default=-1) + 1
 
     values_of_rows = values.new_zeros(row_count, width)

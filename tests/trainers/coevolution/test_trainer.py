@@ -324,7 +324,8 @@ def test_a_shared_prompt_changes_no_loss_and_no_gradient(model):
         hidden = reader.base_model(**told, use_cache=False).last_hidden_state
         predicted = [*places.answers, *places.distilled]
         seen = hidden[
-            [place.sequence for place in predicted], [place.position for place in predicted]
+            [place.sequence_index for place in predicted],
+            [place.position for place in predicted],
         ]
         (seen**3).sum().backward()
         grads = torch.cat([weight.grad.reshape(-1) for weight in reader.parameters()])
