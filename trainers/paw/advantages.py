@@ -209,7 +209,8 @@ def _within(
     """Return each group's deviation of rows from their trajectories' means, pooled and unbiased."""
     size = np.bincount(rows)
     degrees_of_freedom = np.maximum(size - np.bincount(units, minlength=len(size)), 1)
-    squares = [math.fsum(part**2) for part in _parts(residuals, rows, size)]
+    residuals_by_group = _by_label(residuals, rows, size)
+    squares = [math.fsum(group_residuals**2) for group_residuals in residuals_by_group]
     deviations: NDArray[np.float64] = np.sqrt(np.array(squares) / degrees_of_freedom)
     return deviations
 
@@ -221,15 +222,15 @@ def _moments(
     size = np.bincount(labels).astype(np.int64)
     mean = np.zeros(len(size))
     deviation = np.ones(len(size))
-    for label, part in enumerate(_parts(values, labels, size)):
-        mean[label] = math.fsum(part) / len(part)
-        if len(part) > 1:
-            square = math.fsum((part - mean[label]) ** 2)
-            deviation[label] = math.sqrt(square / (len(part) - 1))
+    for label, label_values in enumerate(_by_label(values, labels, size)):
+        mean[label] = math.fsum(label_values) / len(label_values)
+        if len(label_values) > 1:
+            square = math.fsum((label_values - mean[label]) ** 2)
+            deviation[label] = math.sqrt(square / (len(label_values) - 1))
     return mean, deviation, size
 
 
-def _parts(
+def _by_label(
     values: NDArray[np.float64], labels: NDArray[np.int64], size: NDArray[np.int64]
 ) -> list[NDArray[np.float64]]:
     """Return the values of each label, in their order."""

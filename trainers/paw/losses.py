@@ -187,19 +187,24 @@ def row_entropies(
     `logps`, `entropies` (needed for ``full`` alone) and `mask` are (B, T); see PaW, before eq. 4.
     """
     in_action = mask.bool()
-    values = entropies if mode == "full" else logps
-    assert values is not None
-    values = _at_least_single(values.detach().masked_fill(~in_action, 0.0))
 
-    if mode == "sampled_plogp":
+    def action_values(values: Tensor) -> Tensor:
+        return _at_least_single(values.detach().masked_fill(~in_action, 0.0))
+
+    # All three are 0 outside of the action.
+    if mode == "full":
+        assert entropies is not None
+        token_entropies = action_values(entropies)
+    elif mode == "sampled_plogp":
         # A probability of 0 has the entropy 0; 0 times its infinite logarithm would be no number.
-        values = -(values.exp() * values.clamp(min=-1e4))
-    elif mode == "neg_logp":
-        values = -values
+        action_logps = action_values(logps)
+        token_entropies = -(action_logps.exp() * action_logps.clamp(min=-1e4))
+    else:
+        token_entropies = -action_values(logps)
 
-    count = in_action.sum(-1)
-    mean = values.masked_fill(~in_action, 0.0).sum(-1) / count.clamp(min=1)
-    return mean.masked_fill(count == 0, -math.inf)
+    token_counts = in_action.sum(-1)
+    mean_entropies = token_entropies.sum(-1) / token_counts.clamp(min=1)
+    return mean_entropies.masked_fill(token_counts == 0, -math.inf)
 
 
 def _at_least_single(values: Tensor) -> Tensor:
@@ -257,16 +262,22 @@ def adaptive_coefficients(
     enabled: bool = True,
     count: int | None = None,
 ) -> NDArray[np.float64]:
-    """Return each group's lambda, ``1 - mean return / r_max``, from 0 to 1 (PaW, eq. 10)."""
+    """Return each group's lambda, ``1 - mean return / r_max``, from 0 to 1 (PaW, eq. 10).
+
+    There are `count` groups, or as many as the highest number says. A group without trajectories has
+    lambda 0. Where lambda is not `enabled`, all others have 1.
+    """
     returns = np.asarray(returns_by_trajectory, np.float64)
     groups = np.asarray(groups_by_trajectory).astype(np.int64)
     sizes = np.bincount(groups, minlength=count or 0)
+    has_trajectory = sizes > 0
     if not enabled:
-        return np.where(sizes > 0, 1.0, 0.0)
+        return np.where(has_trajectory, 1.0, 0.0)
 
-    sums = np.bincount(groups, weights=returns, minlength=len(sizes))
-    lambdas = np.clip(1 - sums / np.maximum(sizes, 1) / r_max, 0.0, 1.0)
-    return np.where(sizes > 0, lambdas, 0.0)
+    return_sums = np.bincount(groups, weights=returns, minlength=len(sizes))
+    mean_returns = return_sums / np.maximum(sizes, 1)
+    lambdas = np.clip(1 - mean_returns / r_max, 0.0, 1.0)
+    return np.where(has_trajectory, lambdas, 0.0)
 
 
 def row_weights(

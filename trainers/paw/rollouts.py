@@ -72,10 +72,12 @@ def groups_of(
 
     order = list(tasks)
     random.Random(f"groups {seed}").shuffle(order)  # a text: the seed of no other draw
-    first = update * groups
-    return [
-        Group(number, order[(first + number) % len(order)], members) for number in range(groups)
-    ]
+    groups_before = update * groups
+    update_groups = []
+    for number in range(groups):
+        task = order[(groups_before + number) % len(order)]
+        update_groups.append(Group(number, task, members))
+    return update_groups
 
 
 def play_groups(
@@ -191,16 +193,17 @@ def shuffled(rows: Sequence[PaWRow], seed: int, update: int) -> list[PaWRow]:
     return shuffled_rows
 
 
-def rollout_metrics(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return an update's metrics from the sums of all processes; shares of nothing are 0."""
-    metrics = {name: sum(part[name] for part in parts) for name in parts[0]}
+def rollout_metrics(process_sums: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return an update's metrics from the `Rollouts.sums` of all processes; shares of nothing are 0."""
+    metrics = {name: sum(sums[name] for sums in process_sums) for name in process_sums[0]}
     for name in ("success", "return", "steps"):
         metrics[name] /= max(metrics["episodes"], 1)
     metrics["invalid"] /= max(metrics["rows"], 1)
     metrics["solved"] /= max(metrics.pop("groups"), 1)
 
     # Processes play at the same time: the slowest one says how long it took.
-    return metrics | {"seconds_rollout": max(part["seconds_rollout"] for part in parts)}
+    metrics["seconds_rollout"] = max(sums["seconds_rollout"] for sums in process_sums)
+    return metrics
 
 
 def roll_out(

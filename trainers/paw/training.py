@@ -450,17 +450,18 @@ class Policy:
         source = source_of(model)
         self.tokenizer = load_tokenizer(source, None)
 
-        # What is trained has single precision at least: half is for weights under an adapter.
+        # What is trained has single precision at least: half is for the frozen weights under an adapter.
         torch_device = device_of(own_device() if device == "auto" else device)
-        on_gpu = config.precision == "auto" and torch_device.type == "cuda"
+        is_auto_on_gpu = config.precision == "auto" and torch_device.type == "cuda"
+        computes_in_half = config.precision == "bfloat16" or is_auto_on_gpu
         dtype = "float64" if config.precision == "float64" else "float32"
-        if config.weights == "lora" and (config.precision == "bfloat16" or on_gpu):
+        if config.weights == "lora" and computes_in_half:
             dtype = "bfloat16"
         self.model = load_model(source, None, torch_device, dtype)
         self.ends = ends_of(self.model)
 
-        self._accelerator: Any = None
-        self._lm: LanguageModel | None = None
+        self._accelerator: Any = None  # a trainer's, from `follow` on
+        self._lm: LanguageModel | None = None  # made when it is asked for, and anew after `follow`
 
     def agent(self, temperature: float | None = None) -> PaWAgent:
         """Return the agent that acts with this policy, as in rollouts or at another temperature."""

@@ -145,42 +145,43 @@ def conversation_rows(
 ) -> Iterator[Row]:
     """Yield a row for each step of demonstrations that is to be copied: the agent's prompt, its reply.
 
-    In search QA replies have tags. Where the context is concat, a row is a whole episode with all of
-    its replies; of a share of the episodes all tokens are learned, `observations` too.
+    Where the context is concat, a row is a whole episode, of which the replies of those steps are
+    learned; in a share `observations` of the episodes, all tokens are.
     """
     from ...lm.load import load_tokenizer
 
     agent = PaWAgent(config)
     chat = ChatTokenizer(load_tokenizer(Path(model), None), (), template)
     for demonstration in demonstrations:
-        memory: dict[str, Any] = {}
+        memory: dict[str, Any] = {}  # the agent's: one for all steps of an episode
         row = None
-        length = 0
+        length = 0  # of that row, in tokens
         reply_spans: list[tuple[int, int]] = []
 
         for view, _, step in views_of(demonstration, chat.count):
-            deciding = agent.decide(replace(view, memory=memory))
-            request: Any = _first_request(deciding, demonstration, config)
-            text = _reply_text(step, config)
+            # The agent itself writes the prompt, as it will when it acts.
+            decision = agent.decide(replace(view, memory=memory))
+            request: Any = _first_request(decision, demonstration, config)
+            reply = _reply_text(step, config)
             (prompt,) = chat.prompts([request])
             if isinstance(prompt, LanguageModelError):
                 raise prompt
 
-            # The agent takes the expert's reply for its own, so that its next prompt goes on from it.
-            (tokens,) = chat.tokens([text])
+            # It is given the expert's reply as its own, so that its next prompt goes on from that; with
+            # this reply its decision ends.
+            (tokens,) = chat.tokens([reply])
             reply_ids = (*tokens, chat.end)
-            length = len(prompt) + len(reply_ids)
+            completion = Completion(
+                reply,
+                reply_ids,
+                prompt_tokens=len(prompt),
+                completion_tokens=len(reply_ids),
+            )
             with suppress(StopIteration):
-                deciding.send(
-                    Completion(
-                        text,
-                        reply_ids,
-                        prompt_tokens=len(prompt),
-                        completion_tokens=len(reply_ids),
-                    )
-                )
+                decision.send(completion)
 
-            row = Row(request.messages, text, request.reply_ids, thinking=request.thinking)
+            row = Row(request.messages, reply, request.reply_ids, thinking=request.thinking)
+            length = len(prompt) + len(reply_ids)
             if is_shown(step):
                 reply_spans.append((len(prompt), length))
                 if config.context != "concat":
@@ -190,15 +191,16 @@ def conversation_rows(
         if config.context == "concat" and row is not None and reply_spans:
             generator = random.Random(f"observations\n{demonstration.task}")
             learns_all = generator.random() < observations
-            yield row._replace(spans=((1, length),) if learns_all else tuple(reply_spans))
+            all_tokens = ((1, length),)  # nothing predicts the first
+            yield row._replace(spans=all_tokens if learns_all else tuple(reply_spans))
 
 
 def _first_request(
-    deciding: Generator[Request, Reply, Decision], demonstration: Trajectory, config: PaWConfig
+    decision: Generator[Request, Reply, Decision], demonstration: Trajectory, config: PaWConfig
 ) -> Request:
     """Return an agent's request for its action; an agent whose prompt is too long makes none."""
     try:
-        return next(deciding)
+        return next(decision)
     except StopIteration:
         raise DataCorrupt(
             f"expected a demonstration that fits into {config.max_length} tokens, found a "
@@ -207,7 +209,10 @@ def _first_request(
 
 
 def _reply_text(step: Step, config: PaWConfig) -> str:
-    """Return the reply that has a step's action, in the form that the agent's prompts ask for."""
+    """Return the reply that has a step's action, in the form that the agent's prompts ask for.
+
+    Brief prompts ask for the action alone, those of search QA for a thought and a move in tags.
+    """
     if config.prompts == "brief":
         return f"Action: {step.action}"
 

@@ -139,8 +139,8 @@ class TwoModels(BaseLanguageModel):
 
     def _answer(self, requests: Sequence[LMRequest]) -> list[Any]:
         simulated = [request for request in requests if request.purpose == PURPOSE]
-        others = [request for request in requests if request.purpose != PURPOSE]
-        replies = iter(answer(self.policy, others) if others else [])
+        from_agent = [request for request in requests if request.purpose != PURPOSE]
+        replies = iter(answer(self.policy, from_agent) if from_agent else [])
         try:
             documents = iter(answer(self.simulator, simulated) if simulated else [])
         except Exception as error:  # it ends the episodes that searched, and no others

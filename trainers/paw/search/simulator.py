@@ -92,18 +92,18 @@ class SimulatedSearch:
 
 def read_documents(text: str) -> list[Hit]:
     """Return the documents of a simulator's reply; text before the first is one too."""
-    parts: list[list[str]] = []
+    lines_of_documents: list[list[str]] = []
     for line in text.splitlines():
         heading = _DOCUMENT.match(line)
         if heading is not None:
-            parts.append([heading[1]])
+            lines_of_documents.append([heading[1]])
         elif line.strip():
-            if not parts:
-                parts.append([])
-            parts[-1].append(line.strip())
+            if not lines_of_documents:
+                lines_of_documents.append([])
+            lines_of_documents[-1].append(line.strip())
 
     documents = []
-    for rank, lines in enumerate(parts, 1):
+    for rank, lines in enumerate(lines_of_documents, 1):
         whole = " ".join(lines).strip()
         titled = _TITLED.match(whole)
         if titled is None:
