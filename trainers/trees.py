@@ -82,7 +82,7 @@ class Forest:
     """A micro-batch of sequences as trees, in tensors."""
 
     inputs: dict[str, Tensor]  # input_ids, position_ids and attention_mask
-    wanted: Tensor  # of each log-probability (5, M): tree, token before it, token, row, column
+    scored: Tensor  # of each scored token, (5, M): tree, token before it, token, row, column
     shape: tuple[int, int]  # the result's rows and columns
 
 
@@ -113,7 +113,7 @@ def plant(
     size = max(1, *map(len, planted))
 
     ids, position_ids = np.zeros((2, len(planted), size), np.int64)
-    wanted: list[NDArray[np.int64]] = [np.zeros((5, 0), np.int64)]
+    scored_by_row: list[NDArray[np.int64]] = [np.zeros((5, 0), np.int64)]
     for tree_index, (tree, rows) in enumerate(zip(planted, trees, strict=False)):
         ids[tree_index, : len(tree)] = tree.ids
         position_ids[tree_index, : len(tree)] = tree.depths
@@ -123,11 +123,13 @@ def plant(
             tree_of_each = np.full_like(positions, tree_index)
             row_of_each = np.full_like(positions, row)
             token_before = path[positions - 1]
-            wanted.append(np.stack([tree_of_each, token_before, tokens, row_of_each, columns]))
+            scored_by_row.append(
+                np.stack([tree_of_each, token_before, tokens, row_of_each, columns])
+            )
 
     if needs_full_mask:
-        seen = torch.from_numpy(_seen(planted, size)).to(device)
-        mask: Any = additive(seen, model.dtype)
+        visible = torch.from_numpy(_visible(planted, size)).to(device)
+        mask: Any = additive(visible, model.dtype)
     else:
         padding = [Limb(0, 1, np.arange(0))]  # it is read too, so that all weights take part
         mask = TreeMask.of([tree.limbs or padding for tree in planted], size, device)
@@ -136,19 +138,19 @@ def plant(
         "position_ids": torch.from_numpy(position_ids).to(device),
         "attention_mask": mask,
     }
-    wanted_of_all = torch.from_numpy(np.concatenate(wanted, axis=1)).to(device)
-    return Forest(inputs, wanted_of_all, (max(len(sequences), 1), width))
+    all_scored = torch.from_numpy(np.concatenate(scored_by_row, axis=1)).to(device)
+    return Forest(inputs, all_scored, (max(len(sequences), 1), width))
 
 
-def _seen(trees: Sequence[Tree], size: int) -> NDArray[np.bool_]:
+def _visible(trees: Sequence[Tree], size: int) -> NDArray[np.bool_]:
     """Return which tokens each one sees, ``(trees, 1, size, size)``; padding sees itself."""
-    seen = np.zeros((len(trees), 1, size, size), np.bool_)
-    seen[:, :, range(size), range(size)] = True
-    for seen_in_tree, tree in zip(seen[:, 0], trees, strict=True):
+    visible = np.zeros((len(trees), 1, size, size), np.bool_)
+    visible[:, :, range(size), range(size)] = True
+    for visible_in_tree, tree in zip(visible[:, 0], trees, strict=True):
         for start, end, path in tree.limbs:
-            seen_in_tree[start:end, path] = True
-            seen_in_tree[start:end, start:end] = np.tri(end - start, dtype=np.bool_)
-    return seen
+            visible_in_tree[start:end, path] = True
+            visible_in_tree[start:end, start:end] = np.tri(end - start, dtype=np.bool_)
+    return visible
 
 
 class TreeMask(torch.Tensor):  # type: ignore[misc]
@@ -159,7 +161,7 @@ class TreeMask(torch.Tensor):  # type: ignore[misc]
     limb costs a fraction of the whole square.
     """
 
-    seen: Tensor  # the tokens that each limb sees, one limb after the other
+    visible: Tensor  # the tokens that each limb sees, one limb after the other
     tokens: Tensor  # the tokens of each limb, one limb after the other
     limbs: list[tuple[int, int, Tensor | None]]  # how many each of these has, and its mask
 
@@ -168,7 +170,7 @@ class TreeMask(torch.Tensor):  # type: ignore[misc]
         """Return the mask of trees, each given by its limbs, that are padded on the right to a size."""
         zeros = torch.zeros(1, device=device).expand(len(trees), 1, size, size)
         mask: TreeMask = zeros.as_subclass(cls)
-        seen = []
+        visible = []
         tokens = []
         mask.limbs = []
         for tree_index, limbs in enumerate(trees):
@@ -179,9 +181,9 @@ class TreeMask(torch.Tensor):  # type: ignore[misc]
                     continue
 
                 # Trees lie one after the other: all tokens have numbers of their own.
-                seen_by_limb = np.r_[path, start:end] + tree_index * size
-                seen.append(seen_by_limb)
-                tokens.append(seen_by_limb[path_length:])
+                visible_to_limb = np.r_[path, start:end] + tree_index * size
+                visible.append(visible_to_limb)
+                tokens.append(visible_to_limb[path_length:])
 
                 # A limb without a path has no mask: the fastest kernels have a causal one built in.
                 limb_mask = None
@@ -191,7 +193,7 @@ class TreeMask(torch.Tensor):  # type: ignore[misc]
                     limb_mask = limb_mask.tril(path_length)
                 mask.limbs.append((path_length + length, length, limb_mask))
 
-        mask.seen = torch.from_numpy(np.concatenate(seen)).to(device)
+        mask.visible = torch.from_numpy(np.concatenate(visible)).to(device)
         mask.tokens = torch.from_numpy(np.concatenate(tokens)).to(device)
         return mask
 
@@ -206,7 +208,7 @@ def _by_limbs(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: TreeMask, **options: Any
 ) -> Tensor:
     """Return scaled dot-product attention, (trees, heads, size, features)."""
-    seen_counts, token_counts, masks = zip(*attn_mask.limbs, strict=True)
+    visible_counts, token_counts, masks = zip(*attn_mask.limbs, strict=True)
     trees, _, size, _ = query.shape
     is_padded = len(attn_mask.tokens) < trees * size
 
@@ -218,8 +220,8 @@ def _by_limbs(
         return [limb_states.transpose(0, 1)[None] for limb_states in flat_states.split(counts)]
 
     queries = of_limbs(query, attn_mask.tokens if is_padded else None, token_counts)
-    keys = of_limbs(key, attn_mask.seen, seen_counts)
-    values = of_limbs(value, attn_mask.seen, seen_counts)
+    keys = of_limbs(key, attn_mask.visible, visible_counts)
+    values = of_limbs(value, attn_mask.visible, visible_counts)
 
     outputs = []
     for q, k, v, mask in zip(queries, keys, values, masks, strict=True):
@@ -250,7 +252,7 @@ def token_scores(
         return torch.stack([token_logps, entropies])
 
     def scores(hidden: Any, head: Any) -> tuple[Tensor, Tensor]:
-        tree, token_before, tokens, row, column = forest.wanted
+        tree, token_before, tokens, row, column = forest.scored
         states = hidden[tree, token_before]
         chunk_scores = partial(scores_of_chunk, head=head)
         chunks = []

@@ -115,7 +115,7 @@ class _Candidate(NamedTuple):
     group: int
     entropy: float
     is_eligible: bool  # whether it has an observation
-    other_entropy: float  # by another definition
+    compared_entropy: float  # by another definition
 
 
 class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
@@ -553,39 +553,43 @@ def select(
     config: PaWTraining,
     update: Update,
     entropies: NDArray[np.float64],
-    others: NDArray[np.float64] | None = None,
+    comparison: NDArray[np.float64] | None = None,
     *,
     choose: Select | None = None,
 ) -> dict[str, float | None]:
     """Select an update's observations by their actions' entropy, weight them, and return metrics.
 
-    PaW, eq. 4, 10 and 11. `others` are the entropies by another definition, to compare; `choose` selects
-    in place of eq. 4.
+    PaW, eq. 4, 10 and 11. `comparison` has the entropies by another definition, whose selection is
+    compared with this; `choose` selects in place of eq. 4.
     """
     loss = config.loss
     rows = update.rows
-    compared = entropies if others is None else others
+    compared_entropies = entropies if comparison is None else comparison
 
     # Selection is over the rows of all processes, in one order whoever played them.
     own_candidates = [
         _Candidate(
-            int(position), row.group, float(entropy), bool(row.observation_ids), float(other)
+            int(position),
+            row.group,
+            float(entropy),
+            bool(row.observation_ids),
+            float(compared_entropy),
         )
-        for position, row, entropy, other in zip(
-            update.positions, rows, entropies, compared, strict=True
+        for position, row, entropy, compared_entropy in zip(
+            update.positions, rows, entropies, compared_entropies, strict=True
         )
     ]
     candidates = sorted(gathered(own_candidates))
     groups = [candidate.group for candidate in candidates]
-    known_entropies = np.array([candidate.entropy for candidate in candidates], np.float64)
-    other_entropies = [candidate.other_entropy for candidate in candidates]
+    all_entropies = np.array([candidate.entropy for candidate in candidates], np.float64)
+    all_compared_entropies = [candidate.compared_entropy for candidate in candidates]
     eligible = np.array([candidate.is_eligible for candidate in candidates], np.bool_)
 
     if choose is None:
         seed = config.seed * 1_000_003 + update.number
-        selected = select_rows(known_entropies, eligible, loss.alpha, how=loss.selection, seed=seed)
+        selected = select_rows(all_entropies, eligible, loss.alpha, how=loss.selection, seed=seed)
     else:
-        choice = per_row("select", choose(known_entropies, eligible), len(candidates))
+        choice = per_row("select", choose(all_entropies, eligible), len(candidates))
         selected = choice.astype(bool) & eligible
 
     # A group's weight follows from the returns of its episodes, once each (eq. 10).
@@ -604,16 +608,16 @@ def select(
     update.selected = selected[update.positions]
     update.weights = weights[update.positions]
 
-    finite = known_entropies[np.isfinite(known_entropies)]
+    finite = all_entropies[np.isfinite(all_entropies)]
     metrics: dict[str, float | None] = {
         "wm_lambda": float(lambdas[np.unique(group_of_episode)].mean()),
         "wm_rows": float(selected.sum()),
         "action_entropy": float(finite.mean()) if len(finite) else None,
     }
-    if others is not None:
-        metrics["entropy_correlation"] = rank_correlation(known_entropies, other_entropies)
-        by_mode = select_rows(known_entropies, eligible, loss.alpha)
-        by_distribution = select_rows(other_entropies, eligible, loss.alpha)
+    if comparison is not None:
+        metrics["entropy_correlation"] = rank_correlation(all_entropies, all_compared_entropies)
+        by_mode = select_rows(all_entropies, eligible, loss.alpha)
+        by_distribution = select_rows(all_compared_entropies, eligible, loss.alpha)
         overlap = (by_mode & by_distribution).sum()
         metrics["entropy_overlap"] = float(overlap / by_mode.sum()) if by_mode.any() else None
     return metrics
@@ -740,7 +744,7 @@ def responses(
 
 def _total(value: Tensor) -> Tensor:
     """Return the sum of a tensor over all processes."""
-    return torch.stack([part.to(value.device) for part in gathered([value.cpu()])]).sum(0)
+    return torch.stack([addend.to(value.device) for addend in gathered([value.cpu()])]).sum(0)
 
 
 _OPTIMIZER = "optimizer.pt"
@@ -775,7 +779,7 @@ class Critic(torch.nn.Module):  # type: ignore[misc]
     def forward(self, forest: Forest) -> Tensor:
         """Return values (B, C) of the scored tokens."""
         hidden = self.backbone(**forest.inputs, use_cache=False).last_hidden_state
-        tree, position_before, _, row, column = forest.wanted
+        tree, position_before, _, row, column = forest.scored
         values = (
             self.head(hidden[tree, position_before].to(self.head.weight.dtype)).squeeze(-1).float()
         )

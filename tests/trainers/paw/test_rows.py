@@ -297,7 +297,7 @@ def drawn_row(draw):
 def test_masks_mark_responses_and_observations_and_nothing_else(given_rows):
     rows, shown = [row for row, _ in given_rows], [shows for _, shows in given_rows]
     found = micro_batch([rows], shown, MODEL)
-    tree, _, tokens, row_numbers, columns = found["forest"].wanted
+    tree, _, tokens, row_numbers, columns = found["forest"].scored
     assert not tree.any(), "the rows of an episode are one tree"
     for number, (row, shows) in enumerate(given_rows):
         here = row_numbers == number
@@ -314,7 +314,7 @@ def test_masks_mark_responses_and_observations_and_nothing_else(given_rows):
 
 def test_no_rows_are_one_row_that_carries_no_loss():
     found = micro_batch([], [], MODEL)
-    assert found["forest"].wanted.shape == (5, 0) and found["forest"].shape == (1, 1)
+    assert found["forest"].scored.shape == (5, 0) and found["forest"].shape == (1, 1)
     assert found["forest"].inputs["input_ids"].shape == (1, 1), "it can be read"
     assert found["completion_mask"].tolist() == found["observation_mask"].tolist() == [[0]]
 
