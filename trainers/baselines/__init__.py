@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 def run_class(method: str) -> type[BaselineRun]:
     """Return the class of a method's trainings: of ``sft``, ``iwm``, ``wkm``, ``itp`` or ``webevolver``."""
+    # Imported here, since whoever only reads this package's settings needs no training.
     from ..sft import SFTRun
     from .itp import ITPRun
     from .iwm import IWMRun

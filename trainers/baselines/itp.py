@@ -281,8 +281,8 @@ class ITPRun(BaselineRun):
 
         config = self.config
         lm = self.language_model()
-        first = update * config.episodes_per_update
-        number = min(config.episodes - first, config.episodes_per_update)
+        played_before = update * config.episodes_per_update
+        number = min(config.episodes - played_before, config.episodes_per_update)
         rng = random.Random(self.seed(stage.name, update))
         tasks = rng.choices(self.tasks(config.train_split), k=number)
 
@@ -454,7 +454,7 @@ class DepthExample(Example):
     @classmethod
     def of(cls, row: Example, **depth_fields: Any) -> DepthExample:
         """Return a row with fields of its own added."""
-        row_fields = {part.name: getattr(row, part.name) for part in fields(Example)}
+        row_fields = {field.name: getattr(row, field.name) for field in fields(Example)}
         return cls(**row_fields, **depth_fields)
 
 
@@ -514,7 +514,7 @@ class OnlineITPAgent(ITPAgent):
         assert isinstance(self.k_head, KHead)
         logits = self.k_head.logits(state)[: k_max + 1]
         highest = max(logits)
-        weights = [math.exp(value - highest) for value in logits]
+        weights = [math.exp(logit - highest) for logit in logits]
         rng = random.Random(seed_for(self.config, view, "sampled depth"))
         k = rng.choices(range(len(weights)), weights)[0]
         return k, {"k": k, "value": self.value.logits(state)[0]}

@@ -175,9 +175,9 @@ class OnlineTrainer(_HeadTrainer):
         return LossSums(zero + loss - self.entropy_weight * entropy, metrics)
 
 
-def _prompt_ends(hidden: Any, first: int, rows: Sequence[Any]) -> Any:
-    """Return the hidden state at the last token of each control prompt; the first is in line `first`."""
-    sequence_indices = list(range(first, first + len(rows)))
+def _prompt_ends(hidden: Any, start: int, rows: Sequence[Any]) -> Any:
+    """Return the hidden state at the last token of each control prompt: sequences from `start` on."""
+    sequence_indices = list(range(start, start + len(rows)))
     positions = [len(row.control) - 1 for row in rows]
     return hidden[sequence_indices, positions]
 

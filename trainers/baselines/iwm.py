@@ -33,19 +33,24 @@ Explored = tuple[str, list[Transition]]
 
 
 def explored_counts(explored: Iterable[Explored], faults: Mapping[str, str]) -> dict[str, int]:
-    """Return how much was explored: tasks, the expert's states, alternatives, and their outcomes."""
+    """Return how much was explored: tasks, the expert's states, alternatives, and their outcomes.
+
+    Of the alternatives' outcomes, ``as_the_expert`` are like the expert's, and ``distinct_outcomes``
+    counts those that differ from each other within a state.
+    """
     names = ("tasks", "states", "alternatives", "as_the_expert", "distinct_outcomes")
     counts = dict.fromkeys(names, 0)
     for _, transitions in explored:
         counts["tasks"] += 1
-        # A state is known by the number of its step: the transitions of a task follow one demonstration.
-        transitions_of_states: dict[int, list[Transition]] = {}
+
+        # All states lie on the expert's one path: the length of the history says which it is.
+        transitions_by_state: dict[int, list[Transition]] = {}
         for transition in transitions:
-            step = len(transition.query.history)
-            transitions_of_states.setdefault(step, []).append(transition)
+            history_length = len(transition.query.history)
+            transitions_by_state.setdefault(history_length, []).append(transition)
 
         # The first transition of each state is the expert's.
-        for expert, *alternatives in transitions_of_states.values():
+        for expert, *alternatives in transitions_by_state.values():
             outcomes = [alternative.observation for alternative in alternatives]
             counts["states"] += 1
             counts["alternatives"] += len(outcomes)

@@ -103,7 +103,7 @@ _DROPS: Mapping[str, Callable[[Trajectory], bool]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptEpisode:
     """An episode to learn from, and the indices of its steps that are learned."""
 
     episode: Trajectory
@@ -124,7 +124,7 @@ class Selection:
 
     episodes: tuple[Trajectory, ...]
     accepted: tuple[Trajectory, ...]
-    kept: tuple[Kept, ...]
+    kept: tuple[KeptEpisode, ...]
     duplicates: int
     removed: Mapping[str, int]
 
@@ -141,34 +141,35 @@ class Selection:
 
 def select(
     episodes: Iterable[Trajectory],
-    accepted: Callable[[Trajectory], bool],
+    accepts: Callable[[Trajectory], bool],
     filters: Collection[str],
-    known: set[tuple[str, ...]],
+    accepted_before: set[tuple[str, ...]],
 ) -> Selection:
     """Return the episodes and steps to learn, and how many each filter removed: the first that applies.
 
     Args:
         episodes: What was played.
-        accepted: The judge.
+        accepts: The judge.
         filters: Names of `FILTERS`.
-        known: Task and actions of episodes that were accepted before; those of these are added.
+        accepted_before: Task and actions of episodes that were accepted before; those of these are
+            added.
     """
-    kept: list[Kept] = []
+    kept_episodes: list[KeptEpisode] = []
     accepted_episodes: list[Trajectory] = []
     duplicates = 0
     # A fault is the environment's, and no reason to learn or to reject.
     sound_episodes = [episode for episode in episodes if episode.error is None and episode.steps]
     removed = Counter({"rejected": 0, **dict.fromkeys(filters, 0)})
     for episode in sound_episodes:
-        if not accepted(episode):
+        if not accepts(episode):
             removed["rejected"] += 1
             continue
 
         # Also where it is dropped below: what was accepted once is a duplicate from then on.
         accepted_episodes.append(episode)
         key = (episode.task, *(step.action for step in episode.steps))
-        is_duplicate = key in known
-        known.add(key)
+        is_duplicate = key in accepted_before
+        accepted_before.add(key)
         duplicates += is_duplicate
         reason = _reason_to_drop(episode, is_duplicate, filters)
         if reason is not None:
@@ -181,9 +182,9 @@ def select(
             removed["idle"] += len(step_indices) - len(learned)
         else:
             learned = tuple(step_indices)
-        kept.append(Kept(episode, learned))
+        kept_episodes.append(KeptEpisode(episode, learned))
     return Selection(
-        tuple(sound_episodes), tuple(accepted_episodes), tuple(kept), duplicates, removed
+        tuple(sound_episodes), tuple(accepted_episodes), tuple(kept_episodes), duplicates, removed
     )
 
 
@@ -398,12 +399,13 @@ class WebEvolverRun(BaselineRun):
         """Return what is kept of each stage that has played or imagined so far, in order."""
         selections: dict[str, Selection] = {}
         for part in (RoundPart.PLAY, RoundPart.IMAGINE):
-            # An imagined episode is no duplicate of a real one.
-            known: set[tuple[str, ...]] = set()
+            # Rounds share what was accepted; an imagined episode is no duplicate of a real one.
+            accepted_before: set[tuple[str, ...]] = set()
             for name in [name for name in self.folders if _is_part(name, part)]:
                 episodes = self.episodes(name)
-                accepted = self._judge_of(self.folders[name], episodes)
-                selections[name] = select(episodes, accepted, self.config.filters or (), known)
+                accepts = self._judge_of(self.folders[name], episodes)
+                filters = self.config.filters or ()
+                selections[name] = select(episodes, accepts, filters, accepted_before)
         return selections
 
     def _judge_of(
@@ -445,10 +447,10 @@ class WebEvolverRun(BaselineRun):
         config = self.config
         demos = self.demos if config.shows_expert else ()
         selections = self.selections()
-        real: list[Kept] = []
+        real: list[KeptEpisode] = []
         for selection in _of_part(selections, RoundPart.PLAY):
             real += selection.kept
-        imagined: list[Kept] = []
+        imagined: list[KeptEpisode] = []
         for selection in _of_part(selections, RoundPart.IMAGINE):
             imagined += selection.kept
 
@@ -463,21 +465,21 @@ class WebEvolverRun(BaselineRun):
 
         count_tokens = self.counting.count_tokens
         samples = list(imitation_samples(demos, self.agent, count_tokens=count_tokens))
-        for kept in real:
-            samples += self._samples(kept, "real")
-        for kept in imagined:
-            samples += self._samples(kept, "imagined")
+        for kept_episode in real:
+            samples += self._samples(kept_episode, "real")
+        for kept_episode in imagined:
+            samples += self._samples(kept_episode, "imagined")
         if samples and config.learn_critic and config.has_world_model and number:
             samples += self._critic_samples(stage)
         counts = {"demonstrated": len(demos), "real": len(real), "imagined": len(imagined)}
         return {"episodes_learned": counts, **self._learn_anew(stage, "agent", samples, number)}
 
-    def _samples(self, kept: Kept, kind: str) -> Iterator[Sample]:
+    def _samples(self, kept_episode: KeptEpisode, kind: str) -> Iterator[Sample]:
         """Yield a sample for each reply of an episode that is learned."""
         replies: dict[int, str] = {}
-        for view, _, step in views_of(kept.episode, self.counting.count_tokens):
+        for view, _, step in views_of(kept_episode.episode, self.counting.count_tokens):
             reply = reply_of(step)
-            if view.step in kept.steps:
+            if view.step in kept_episode.steps:
                 yield sample_of(kind, converse(view, self.agent, replies), reply, view)
             replies[view.step] = reply
 
@@ -511,9 +513,9 @@ class WebEvolverRun(BaselineRun):
         config = self.config
         explained: list[_Explained] = []
         first_episodes: dict[str, Trajectory] = {}  # of each task
-        for earlier in range(number + 1):
-            episodes = self._real_episodes(earlier)
-            explained += self._explained_transitions(earlier, episodes)
+        for round_number in range(number + 1):
+            episodes = self._real_episodes(round_number)
+            explained += self._explained_transitions(round_number, episodes)
             for episode in episodes:
                 first_episodes.setdefault(episode.task, episode)
 
@@ -572,15 +574,16 @@ class WebEvolverRun(BaselineRun):
         """Return the prompt for the reason why an observation followed."""
         query = transition.query
         count = self.counting.count_tokens
-        part = (self.agent.max_length - self.config.rationale_tokens) // 4
+        # Of the room: a quarter for each observation, an eighth for the goal and for the action.
+        quarter = (self.agent.max_length - self.config.rationale_tokens) // 4
         messages = fill_template(
             __package__ or "",
             "standard",
             "webevolver_rationale",
-            goal=cut_text(query.goal, part // 2, count),
-            before=cut_text(query.history[-1].observation, part, count),
-            action=cut_text(query.action, part // 2, count),
-            after=cut_text(transition.observation, part, count),
+            goal=cut_text(query.goal, quarter // 2, count),
+            before=cut_text(query.history[-1].observation, quarter, count),
+            action=cut_text(query.action, quarter // 2, count),
+            after=cut_text(transition.observation, quarter, count),
         )
         sampling = Sampling(self.config.rationale_tokens)
         return Generate(messages, sampling, adapter="base", purpose="rationale")
@@ -621,7 +624,7 @@ class WebEvolverRun(BaselineRun):
             world_model=None,
             tasks=config.evaluation_tasks,
         )
-        result: dict[str, Any] = {"round": number, "splits": splits}
+        evaluation: dict[str, Any] = {"round": number, "splits": splits}
 
         episodes: list[Trajectory] = []
         for episodes_of_split in episodes_of_splits.values():
@@ -633,13 +636,13 @@ class WebEvolverRun(BaselineRun):
             with closing(self.make_env(config.evaluation_splits[0])) as env:
                 canonicalizer = env.get_wrapper_attr("canonicalizer")
             transitions = freeze(episodes, scored_count, seed)
-            result["world_model"] = {
+            evaluation["world_model"] = {
                 "on_policy": score_transitions(model, transitions, canonicalizer)
             }
-            result["delta_f1_by_depth"] = score_depths(
+            evaluation["delta_f1_by_depth"] = score_depths(
                 model, episodes, canonicalizer, scored_count, seed
             )
-        return result
+        return evaluation
 
 
 def _is_part(stage_name: str, part: RoundPart) -> bool:

@@ -102,11 +102,12 @@ def knowledge_samples(
 def transcript(episode: Trajectory, budget: int, count: Callable[[str], int]) -> str:
     """Return an episode as text: its first observation, then the newest turns that fit."""
     # The first observation names the places and the goal: the turns after it get what it leaves.
-    first = cut_text(episode.observation, budget // 2, count)
+    first_observation = cut_text(episode.observation, budget // 2, count)
     turns = [Turn(step.action, step.observation) for step in episode.steps]
-    newest_turns = recent_turns(turns, budget - count(first) - count(_LEFT_OUT), count)
+    room = budget - count(first_observation) - count(_LEFT_OUT)
+    newest_turns = recent_turns(turns, room, count)
 
-    lines = [first]
+    lines = [first_observation]
     if len(newest_turns) < len(turns):
         lines.append(_LEFT_OUT)
     for turn in newest_turns:
