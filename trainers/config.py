@@ -188,7 +188,7 @@ def changed(config: Config, settings: Mapping[str, Any]) -> Config:
     The value of a nested config may be a mapping of its own settings. A name that only one nested
     config has may be given without that config's name; others as ``"nested.name"``.
     """
-    current = {part.name: getattr(config, part.name) for part in fields(config)}  # type: ignore[arg-type]
+    current = {setting.name: getattr(config, setting.name) for setting in fields(config)}  # type: ignore[arg-type]
     # Users need not know which of the configs has a setting.
     nested: dict[str, Any] = {name: value for name, value in current.items() if is_dataclass(value)}
     names_of_nested = {key: _field_names(nested_config) for key, nested_config in nested.items()}
@@ -222,7 +222,7 @@ def changed(config: Config, settings: Mapping[str, Any]) -> Config:
 
 
 def _field_names(config: Any) -> set[str]:
-    return {part.name for part in fields(config)}
+    return {setting.name for setting in fields(config)}
 
 
 @cache

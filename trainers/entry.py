@@ -19,7 +19,7 @@ from .results import Condition
 def conditions(training: str, values: Mapping[str, float | None]) -> dict[str, Condition]:
     """Return each condition of a training with its value, whether it is met, and a line of text."""
     ranges = json.loads((files(__package__) / "entry.json").read_text("utf-8"))[training]
-    result = {}
+    checked: dict[str, Condition] = {}
     for name, value in values.items():
         condition = ranges[name]
         low = condition.get("low", -math.inf)
@@ -34,8 +34,8 @@ def conditions(training: str, values: Mapping[str, float | None]) -> dict[str, C
         text = "unknown" if value is None else f"{value:.3g}"
         line = f"{condition['name']}: {text} (wanted: {' '.join(bounds)})"
         line = f"met: {line}" if is_met else f"not met: {line}; {condition['remedy']}"
-        result[name] = Condition(value=value, met=is_met, line=line)
-    return result
+        checked[name] = Condition(value=value, met=is_met, line=line)
+    return checked
 
 
 def comap_conditions(
@@ -80,13 +80,13 @@ def paw_conditions(metrics: Mapping[str, Any], paw: bool) -> dict[str, Condition
         values["nll"] = metrics.get("wm_nll")
         values["moderate"] = None if moderate_share is None else 100 * moderate_share
 
-    result = conditions("paw", values)
-    moderate = result.get("moderate")
+    checked = conditions("paw", values)
+    moderate = checked.get("moderate")
     if moderate is not None and not moderate.met:
         median = metrics.get("wm_median", math.nan)
         line = f"{moderate.line} (median p is {median:.1e})"
-        result["moderate"] = replace(moderate, line=line)
-    return result
+        checked["moderate"] = replace(moderate, line=line)
+    return checked
 
 
 def _percent(flags: Sequence[bool]) -> float:

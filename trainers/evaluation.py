@@ -306,22 +306,26 @@ def _group(rows: Sequence[ScoredTransition]) -> GroupScore:
 
 
 def _refusals(rows: Sequence[ScoredTransition]) -> Refusals:
-    """Return precision and recall, in percent, of the predictions that nothing changes."""
-    foreseen = 0
-    real = 0
-    foreseen_and_real = 0
+    """Return precision and recall, in percent, of the predictions that nothing changes.
+
+    An environment refuses an action by changing nothing. The truth of all rows can be read.
+    """
+    foreseen_count = 0
+    real_count = 0
+    foreseen_and_real_count = 0
     for row in rows:
-        before, predicted, after = row.beliefs
+        before, predicted, real = row.beliefs
         is_foreseen = predicted.parsed and predicted.facts == before.facts
-        is_real = after.parsed and after.facts == before.facts
-        foreseen += is_foreseen
-        real += is_real
-        foreseen_and_real += is_foreseen and is_real
+        is_real = real.facts == before.facts
+        foreseen_count += is_foreseen
+        real_count += is_real
+        foreseen_and_real_count += is_foreseen and is_real
+
     return Refusals(
-        foreseen=foreseen,
-        precision=100 * foreseen_and_real / foreseen if foreseen else None,
-        real=real,
-        recall=100 * foreseen_and_real / real if real else None,
+        foreseen=foreseen_count,
+        precision=100 * foreseen_and_real_count / foreseen_count if foreseen_count else None,
+        real=real_count,
+        recall=100 * foreseen_and_real_count / real_count if real_count else None,
     )
 
 

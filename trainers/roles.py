@@ -276,8 +276,10 @@ class FullRoles(Roles):
             for role, model in loaded.items()
         }
 
-        first = names[0]
-        super().__init__(sources[first], tokenizers[first], loaded, loaded, weights, template)
+        first_role = names[0]
+        super().__init__(
+            sources[first_role], tokenizers[first_role], loaded, loaded, weights, template
+        )
 
         # A model is trained in single precision, whatever it is used in; it is saved as what it was.
         self._declared = {role: _declared(source) for role, source in sources.items()}
@@ -478,17 +480,17 @@ def _model_of(models: Mapping[str, str | Path] | str | Path, role: str) -> str |
 
 def _check_alike(tokenizers: Mapping[str, Any]) -> None:
     """Refuse models that read or write the same tokens differently."""
-    (first_role, first), *others = tokenizers.items()
-    for role, tokenizer in others:
+    (first_role, first_tokenizer), *other_tokenizers = tokenizers.items()
+    for role, tokenizer in other_tokenizers:
         are_equal = {
-            "vocabulary": first.get_vocab() == tokenizer.get_vocab(),
-            "chat template": first.chat_template == tokenizer.chat_template,
-            "end token": first.eos_token_id == tokenizer.eos_token_id,
+            "vocabulary": first_tokenizer.get_vocab() == tokenizer.get_vocab(),
+            "chat template": first_tokenizer.chat_template == tokenizer.chat_template,
+            "end token": first_tokenizer.eos_token_id == tokenizer.eos_token_id,
         }
-        for part, is_equal in are_equal.items():
+        for property_name, is_equal in are_equal.items():
             if not is_equal:
                 raise OptionError(
-                    f"expected all roles to have one {part}, found that of {role} to be another "
+                    f"expected all roles to have one {property_name}, found that of {role} to be another "
                     f"than that of {first_role}; begin with models of one family"
                 )
 

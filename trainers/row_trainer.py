@@ -257,8 +257,8 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any) -> Any:
         """Return what the update's loss is divided by; all processes know it from the plan."""
         size = self._batches_of_an_update()
-        first = int(batch_samples[0]["index"][0]) // size * size
-        batches = self.plan[first : first + size]
+        start = int(batch_samples[0]["index"][0]) // size * size  # where the update begins
+        batches = self.plan[start : start + size]
         return max(sum(self.count(batch) for batch in batches), 1)
 
     def _batches_of_an_update(self) -> int:
@@ -449,11 +449,11 @@ def chunked_nll(
         logits = precise(head(states))[0]
         return torch.nn.functional.cross_entropy(logits, chunk_targets, reduction="none")
 
-    parts = [
+    nll_of_chunks = [
         recomputed(nll_of_chunk, hidden[start : start + chunk], targets[start : start + chunk])
         for start in range(0, len(hidden), chunk)
     ]
-    return torch.cat(parts) if parts else precise(hidden)[0].sum(-1)
+    return torch.cat(nll_of_chunks) if nll_of_chunks else precise(hidden)[0].sum(-1)
 
 
 def read_head(layer: Any, hidden: Any) -> Any:
@@ -476,15 +476,17 @@ def layer_of(weight: Any, bias: Any) -> torch.nn.Linear:
 
 def arrays_of(layer: Any) -> tuple[Any, Any]:
     """Return a linear layer's present weight and bias, as arrays of single precision."""
-    weight, bias = (part.detach().cpu().float().numpy().copy() for part in layer.parameters())
+    weight, bias = (
+        parameter.detach().cpu().float().numpy().copy() for parameter in layer.parameters()
+    )
     return weight, bias
 
 
-def recomputed(part: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
-    """Compute a part, keep only its inputs, and compute it again in the backward pass."""
+def recomputed(function: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
+    """Return a function's output, which keeps only the inputs and is computed again for gradients."""
     if not torch.is_grad_enabled():
-        return part(*inputs)
-    output: Tensor = checkpoint(part, *inputs, use_reentrant=False, preserve_rng_state=False)
+        return function(*inputs)
+    output: Tensor = checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=False)
     return output
 
 

@@ -50,7 +50,7 @@ def _without_tasks(described: Mapping[str, Any]) -> dict[str, Any]:
     env = described.get("env")
     if not isinstance(env, Mapping):
         return dict(described)
-    env_without_tasks = {name: part for name, part in env.items() if name != "tasks"}
+    env_without_tasks = {name: value for name, value in env.items() if name != "tasks"}
     return {**described, "env": env_without_tasks}
 
 
@@ -71,20 +71,26 @@ class StageFolder:
         return self.path / f"{role}.safetensors"
 
     def trained(self, roles: Collection[str]) -> dict[str, Path]:
-        """Return the files of what the stage trained, once it has ended."""
-        result = self._read() or {}
-        trained = result.get("weights", {})
-        if not isinstance(trained, Mapping) or not {*trained} <= {*roles, HEAD}:
+        """Return the file of each role that the stage trained, or of the head; none before it has ended.
+
+        Raises:
+            DataCorrupt: The stage names weights of others than `roles`, or a file is not as it was left.
+        """
+        record = self._read() or {}
+        file_names = record.get("weights", {})  # by role
+        if not isinstance(file_names, Mapping) or not {*file_names} <= {*roles, HEAD}:
             raise DataCorrupt(
                 f"expected weights of {', '.join((*roles, HEAD))} in {self.path / _DONE}, found "
-                f"{trained!r:.200}; remove that file to do the stage again"
+                f"{file_names!r:.200}; remove that file to do the stage again"
             )
-        if wrong := wrong_file(self.path, result.get(_DIGESTS, {})):
+
+        problem = wrong_file(self.path, record.get(_DIGESTS, {}))
+        if problem:
             raise DataCorrupt(
-                f"{wrong} in {self.path}, where {self.name} left it; restore it, or remove the folders "
+                f"{problem} in {self.path}, where {self.name} left it; restore it, or remove the folders "
                 "of that stage and of all later ones to do them again"
             )
-        return {role: self.weights(role) for role in trained}
+        return {role: self.weights(role) for role in file_names}
 
     def result(self) -> dict[str, Any] | None:
         """Return the result that the stage ended with; None while it has not."""

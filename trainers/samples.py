@@ -221,9 +221,10 @@ def plan_updates(
         # Each epoch has a generator of its own: its order does not depend on those before it.
         rng = random.Random(f"{seed}\n{epoch}".encode())
         batches = _batches(lengths_of_epoch, optimization, rng)
-        # An epoch's last update is filled up with empty micro-batches.
+
+        # An epoch's last update is filled up with empty micro-batches, which add nothing to it: no
+        # update mixes two epochs, whose rows may differ.
         missing = -len(batches) % optimization.accumulate
-        # They add nothing to it, and no update mixes two epochs, whose rows may differ.
         batches += [()] * missing
         plan += [MicroBatch(epoch, batch) for batch in batches]
     return plan
@@ -232,25 +233,33 @@ def plan_updates(
 def _batches(
     lengths: Sequence[int], optimization: Optimization, rng: random.Random
 ) -> list[tuple[int, ...]]:
-    """Return an epoch's rows in batches, in random order: of so many rows, or of so many tokens."""
-    order = list(range(len(lengths)))
-    rng.shuffle(order)
-    if optimization.batch_rows is not None:
-        size = optimization.batch_rows
-        return [tuple(order[start : start + size]) for start in range(0, len(order), size)]
+    """Return the indices of an epoch's rows, given their lengths, in batches in random order.
+
+    A batch has `batch_rows` rows, or at most `batch_tokens` tokens, padding included; a longer row is a
+    batch by itself.
+    """
+    row_indices = list(range(len(lengths)))
+    rng.shuffle(row_indices)
+    size = optimization.batch_rows
+    if size is not None:
+        starts = range(0, len(row_indices), size)
+        return [tuple(row_indices[start : start + size]) for start in starts]
 
     # By tokens, rows of like lengths share a batch, so that little is padding.
     assert optimization.batch_tokens is not None
-    order.sort(key=lambda row: lengths[row])  # keeps the random order of equal lengths
+    row_indices.sort(key=lambda index: lengths[index])  # keeps the random order of equal lengths
     batches: list[tuple[int, ...]] = []
     batch: list[int] = []
-    for row in order:
-        if batch and lengths[row] * (len(batch) + 1) > optimization.batch_tokens:
+    for row_index in row_indices:
+        # The row is the longest so far: all others are padded to its length.
+        padded_tokens = lengths[row_index] * (len(batch) + 1)
+        if batch and padded_tokens > optimization.batch_tokens:
             batches.append(tuple(batch))
             batch = []
-        batch.append(row)
+        batch.append(row_index)
     if batch:
         batches.append(tuple(batch))
 
+    # Else short rows would always be learned before long ones.
     rng.shuffle(batches)
     return batches

@@ -174,7 +174,7 @@ def _spread_out(tasks: Sequence[str], number: int | None, seed: int) -> Sequence
     if number is None or number >= len(tasks):
         return tasks
     rng = random.Random(f"{seed}\ndemonstrations")
-    bounds = [part * len(tasks) // number for part in range(number + 1)]
+    bounds = [index * len(tasks) // number for index in range(number + 1)]
     return [tasks[rng.randrange(low, high)] for low, high in pairwise(bounds)]
 
 
