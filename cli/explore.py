@@ -92,8 +92,16 @@ def _options_of(cls: type[Any]) -> Iterator[tuple[str, str]]:
             continue
         help_text = help_texts.get(name, "")
         if parameter.default is not parameter.empty:
-            help_text += f" (default: {parameter.default!r})"
+            help_text += f" (default: {_default_in_words(parameter.default)})"
         yield name, help_text
+
+
+def _default_in_words(default: Any) -> str:
+    """Return a default as a user would write it."""
+    # The text of a function has its address, which is another one in each process.
+    if inspect.isfunction(default) or inspect.ismethod(default) or inspect.isclass(default):
+        return f"{default.__module__}:{default.__qualname__}"
+    return repr(default)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,6 +60,15 @@ def test_an_agent_is_described():
     assert "mixed" in say("agents", "random")[1]
 
 
+@pytest.mark.parametrize("agent", sorted(AGENTS))
+def test_a_default_that_is_a_function_is_named(agent):
+    """Its own text would have its address, which is another one in each process."""
+    code, told, _ = say("agents", agent)
+    assert code == 0 and " at 0x" not in told
+    if agent == "comap":
+        assert "(default: comap.agents.comap:action_gate)" in " ".join(told.split())
+
+
 def test_the_doctor_says_what_is_lacking_and_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setenv("COMAP_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
