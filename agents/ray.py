@@ -93,7 +93,8 @@ class RayPool:
         workers: How many there are.
         address: See `comap.agents.ray.connected`.
         prepare: Makes the run in each worker; for runs with what cannot be sent (a language model in
-            this process: each worker loads it from its files). None sends the run as it is.
+            this process: each worker loads it from its files). None sends the run itself, without
+            `on_step`, `on_work` and `on_note`, which are not called then.
         retries: How often an episode is played again at most; then it is recorded as failed.
         cpus: Cores that a worker takes.
         gpus: GPUs that a worker takes; a part of one is possible.
@@ -148,17 +149,17 @@ class RayPool:
 
 
 class _Worker:
-    """An actor, and what it is at."""
+    """An actor, and the jobs that it was given last."""
 
     def __init__(self, actor: Any):
         self.actor = actor
-        self.starting = actor.start.remote()
-        self.results: Any = None  # a stream
+        self.starting = actor.start.remote()  # a reference; None once it has started
+        self.results: Any = None  # the stream of its jobs' trials; None while it has no jobs
         self.jobs: tuple[Job, ...] = ()
-        self.done: set[int] = set()
+        self.done: set[int] = set()  # the numbers of those of its jobs that have ended
 
     @property
-    def waited_for(self) -> Any:
+    def next_sign(self) -> Any:
         """What ``ray.wait`` waits for: its start, or its next result; None where it has no jobs."""
         return self.starting if self.starting is not None else self.results
 
@@ -168,7 +169,7 @@ class _Worker:
 
 
 class _Game:
-    """One use of a pool."""
+    """One use of a pool: its workers, and the jobs that are not yet handed out."""
 
     def __init__(
         self,
@@ -184,18 +185,21 @@ class _Game:
         self.run = run
         self.concurrency = concurrency
         self.overlap = overlap
-        self.untaken = max(2, 2 * concurrency)  # results of a worker that may wait to be taken up
+        self.most_untaken = max(2, 2 * concurrency)  # of a worker's results, before it waits
         self.waiting: deque[Job] = deque(enumerate(items))
-        self.alone: deque[Job] = (
-            deque()
-        )  # what was lost: with others it might take them along again
-        self.tries: dict[int, int] = {}
-        self.fruitless = 0  # workers in a row that were lost before they had any result
 
-        # These two stay here: they speak to this process's terminal, and may hold what nobody can pickle.
+        # Jobs of lost workers. Each is handed out by itself: one that kills its worker would take
+        # others along again.
+        self.suspects: deque[Job] = deque()
+        self.losses_by_job: dict[int, int] = {}  # by a job's number
+        self.losses_in_a_row = 0  # workers lost since the last result
+
+        # Listeners stay here: they speak to this process's terminal, and may hold what nobody can pickle.
+        run_for_workers: Run | None = None
+        if pool.prepare is None:
+            run_for_workers = replace(run, on_step=None, on_work=None, on_note=None)
         try:
-            sent_run = None if pool.prepare else replace(run, on_step=None, on_note=None)
-            self.source = ray.put((pool.prepare, sent_run))
+            self.source = ray.put((pool.prepare, run_for_workers))
         except Exception as error:  # whatever pickling meets
             why = f"({type(error).__name__}: {' '.join(str(error).split())[:200]})"
             raise OptionError(
@@ -209,24 +213,28 @@ class _Game:
         self.team = [self._hire() for _ in range(min(pool.workers, len(items)))]
 
     def play(self) -> Generator[tuple[int, list[Trajectory]], None, None]:
-        """Hand out jobs and yield results until there is nothing more."""
-        while self.waiting or self.alone or self._is_any_playing():
+        """Hand out jobs, and yield the number and the trials of each, until all have ended."""
+        while self.waiting or self.suspects or self._is_any_playing():
             self._hand_out()
             worker = self._next()
             try:
-                trials_of_job = self._take(worker)
+                ended_job = self._take(worker)
             except Exception as error:
-                yield from self._lose(worker, error)
+                yield from self._replace_lost(worker, error)
                 continue
-            if trials_of_job is not None:
-                self.fruitless = 0
-                worker.done.add(trials_of_job[0])
-                yield trials_of_job
+
+            if ended_job is not None:
+                number, trials = ended_job
+                self.losses_in_a_row = 0
+                worker.done.add(number)
+                yield number, trials
 
     def _is_any_playing(self) -> bool:
+        """Return whether a worker has jobs."""
         return any(worker.results is not None for worker in self.team)
 
     def _hire(self) -> _Worker:
+        """Return a new worker, which starts in the background."""
         return _Worker(self.actor_class.remote(self.source, self.concurrency, self.overlap))
 
     def _hand_out(self) -> None:
@@ -236,38 +244,43 @@ class _Game:
         for worker in self.team:
             if worker.starting is not None or worker.results is not None:
                 continue
-            if self.alone:
-                jobs: tuple[Job, ...] = (self.alone.popleft(),)
+            if self.suspects:
+                jobs: tuple[Job, ...] = (self.suspects.popleft(),)
             else:
                 size = max(1, min(share, 4 * self.concurrency, len(self.waiting)))
                 jobs = tuple(self.waiting.popleft() for _ in range(min(size, len(self.waiting))))
             if jobs:
                 worker.jobs = jobs
                 worker.done = set()
+
                 # A worker far ahead of this process waits, or its results would fill the object store.
                 play = worker.actor.play.options(
-                    num_returns="streaming", _generator_backpressure_num_objects=self.untaken
+                    num_returns="streaming", _generator_backpressure_num_objects=self.most_untaken
                 )
                 worker.results = play.remote(jobs)
 
     def _next(self) -> _Worker:
         """Wait for a worker that has started or has a result, and return it."""
-        by_sign = {
-            worker.waited_for: worker for worker in self.team if worker.waited_for is not None
+        worker_by_sign = {
+            worker.next_sign: worker for worker in self.team if worker.next_sign is not None
         }
+
         # Episodes may take hours; a start that takes so long is none.
         patience = None if self._is_any_playing() else self.pool.patience
-        ready, _ = self.ray.wait(list(by_sign), num_returns=1, timeout=patience)
+        ready, _ = self.ray.wait(list(worker_by_sign), num_returns=1, timeout=patience)
         if not ready:
             raise EngineError(
                 f"expected a worker to start within {patience:.0f} s, found none: the Ray cluster has "
                 f"no room for one of {self.pool.cpus:g} cores and {self.pool.gpus:g} GPUs, or is not "
                 "well; ask 'ray status'"
             )
-        return by_sign[ready[0]]
+        return worker_by_sign[ready[0]]
 
     def _take(self, worker: _Worker) -> tuple[int, list[Trajectory]] | None:
-        """Return a result of a worker; None where it has only started, or ended its jobs."""
+        """Return the number and the trials of a job; None where the worker started, or ended all.
+
+        Raises what Ray raises where the worker was lost.
+        """
         if worker.starting is not None:
             self.ray.get(worker.starting)
             worker.starting = None
@@ -280,13 +293,17 @@ class _Game:
             if worker.unfinished:
                 raise EngineError("its results ended early") from None
             return None
-        trials_of_job: tuple[int, list[Trajectory]] = self.ray.get(reference)
-        return trials_of_job
+        ended_job: tuple[int, list[Trajectory]] = self.ray.get(reference)
+        return ended_job
 
-    def _lose(
+    def _replace_lost(
         self, worker: _Worker, error: Exception
     ) -> Generator[tuple[int, list[Trajectory]], None, None]:
-        """Replace a worker that was lost; yield what is recorded of its episodes."""
+        """Replace a worker that was lost, and have its unfinished jobs played again.
+
+        Yields the record of each job that is given up, since it was lost too often. Raises `error`, or
+        its cause, where the worker is alive and reported a fault.
+        """
         from ray.exceptions import RayTaskError
 
         # An error that the worker raised is no loss: another worker would raise it, too.
@@ -298,35 +315,40 @@ class _Game:
 
         self.ray.kill(worker.actor, no_restart=True)
         self.pool.restarts += 1
-        self.fruitless += 1
-        if self.fruitless > 3 * len(self.team) + 3 * (self.pool.retries + 1):
+
+        # A worker that is lost at its start has no jobs that would be given up at last: only this limit
+        # ends a run of such workers.
+        self.losses_in_a_row += 1
+        most_losses = 3 * (len(self.team) + self.pool.retries + 1)
+        if self.losses_in_a_row > most_losses:
             raise EngineError(
-                f"expected workers that play, found {self.fruitless} in a row that were lost before "
+                f"expected workers that play, found {self.losses_in_a_row} in a row that were lost before "
                 f"they told of a task (the last: {_in_a_line(error)}); see Ray's logs"
             ) from error
         self.team[self.team.index(worker)] = self._hire()
 
-        # Jobs begin in their order. The first ones may be to blame; those behind them may have been
-        # under way where results waited untaken; the others cannot have begun, and wait as before.
+        # A worker begins its jobs in their order. The first ones may be to blame. Those behind them may
+        # have begun, where results waited untaken. The others cannot have begun: they wait as before.
         unfinished = worker.unfinished
-        may_have_begun = self.concurrency + self.untaken
+        most_begun = self.concurrency + self.most_untaken
         under_way = unfinished[: self.concurrency]
-        doubtful = unfinished[self.concurrency : may_have_begun]
-        self.waiting.extendleft(reversed(unfinished[may_have_begun:]))
-        for number, item in under_way:
-            tries = self.tries.get(number, 0) + 1
-            self.tries[number] = tries
-            if tries <= self.pool.retries:
-                self.alone.append((number, item))
-            else:
-                yield number, [self._failed(item, error, tries)]
-        self.alone.extend(doubtful)  # not counted as tries
+        perhaps_begun = unfinished[self.concurrency : most_begun]
+        self.waiting.extendleft(reversed(unfinished[most_begun:]))
 
-    def _failed(self, item: Item, error: Exception, tries: int) -> Trajectory:
+        for number, item in under_way:
+            losses = self.losses_by_job.get(number, 0) + 1
+            self.losses_by_job[number] = losses
+            if losses <= self.pool.retries:
+                self.suspects.append((number, item))
+            else:
+                yield number, [self._failed(item, error, losses)]
+        self.suspects.extend(perhaps_begun)  # no loss is counted against these
+
+    def _failed(self, item: Item, error: Exception, losses: int) -> Trajectory:
         """Return the record of an episode that nobody played to its end."""
         message = f"{WORKER_LOST}: {_in_a_line(error)}"
-        if tries > 1:
-            message += f" (the last of {tries} times)"
+        if losses > 1:
+            message += f" (the last of {losses} times)"
         task, seed = item
         env = self.run.make_env()
         try:
@@ -337,7 +359,7 @@ class _Game:
 
 
 class _Player:
-    """What an actor is: it plays tasks as the runner does."""
+    """The class of the actors: each plays tasks as the runner does."""
 
     def __init__(
         self, source: tuple[Callable[[], Run] | None, Run | None], concurrency: int, overlap: bool
@@ -346,19 +368,19 @@ class _Player:
         self._concurrency = concurrency
         self._overlap = overlap
         self._run: Run | None = None
-        self._kept = ExitStack()  # until the process ends
+        self._contexts = ExitStack()  # open until the process ends
 
     def start(self) -> None:
         """Make the run, if it did not come as it is."""
         # The notice of generated tasks comes once, from the process that this one plays for.
-        self._kept.enter_context(generated_is_told())
+        self._contexts.enter_context(generated_is_told())
         prepare, run = self._source
         if prepare is not None:
             run = prepare()
         self._run = run
         env_id = None if run is None else run.config.get("env")
         if env_id is not None:  # slow engines serve one share of tasks after another
-            self._kept.enter_context(env_class(str(env_id)).engine_pool(self._concurrency))
+            self._contexts.enter_context(env_class(str(env_id)).engine_pool(self._concurrency))
 
     def play(self, jobs: tuple[Job, ...]) -> Generator[tuple[int, list[Trajectory]], None, None]:
         """Play jobs, and yield the number and the trials of each as it ends."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Generator, Iterator
 from functools import partial
@@ -154,6 +155,18 @@ def test_what_a_worker_cannot_do_is_told(cluster: Any, tmp_path: Path) -> None:
         list(RayPool(1)(sent, TASKS, 1))
     with pytest.raises(EngineError, match="room"):
         list(RayPool(1, cpus=64, patience=0.1)(plan(), TASKS, 1))
+
+
+def test_listeners_stay_in_this_process(cluster: Any, alone: bytes, tmp_path: Path) -> None:
+    """They may hold what cannot be pickled, as a display holds its lock."""
+    lock = threading.Lock()
+
+    def listen(heard: object) -> None:
+        with lock:
+            raise AssertionError(f"a worker told {heard!r}")
+
+    run_to(tmp_path, plan(on_step=listen, on_work=listen, on_note=listen), play=RayPool(1))
+    assert (tmp_path / "trajectories.jsonl").read_bytes() == alone
 
 
 def test_a_node_is_killed_in_the_middle(cluster: Any, alone: bytes, tmp_path: Path) -> None:
