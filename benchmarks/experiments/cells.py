@@ -147,7 +147,9 @@ def cell(rows: Sequence[ResultRow]) -> Cell:
 
     if seed_means:
         # A seed that failed must not vanish from a mean: its footnote names the error.
-        reason = errors and f"{len(seed_means)} of {len(seeds)} seeds; the rest: {errors}"
+        reason = ""
+        if errors:
+            reason = f"{len(seed_means)} of {len(seeds)} seeds; the rest: {errors}"
         values = tuple(mean.value for mean in seed_means)
         measured = Cell(
             status="value",
@@ -165,8 +167,8 @@ def cell(rows: Sequence[ResultRow]) -> Cell:
         return Cell(status="text", text="; ".join(texts), seeds=seeds, rows=cell_rows)
 
     # Without a job nothing was tried: the row only says why.
-    failed = any(row.job is not None and row.error is not None for row in cell_rows)
-    status: Literal["failed", "missing"] = "failed" if failed else "missing"
+    has_failed = any(row.job is not None and row.error is not None for row in cell_rows)
+    status: Literal["failed", "missing"] = "failed" if has_failed else "missing"
     return Cell(status=status, reason=errors, seeds=seeds, rows=cell_rows)
 
 

@@ -67,6 +67,9 @@ class Measure:
     """the file of what was played, relative to the job's folder"""
 
 
+_FIELDS_OF_ROWS = [field.name for field in fields(Measure) if field.name not in ("over", "method")]
+
+
 class _Outcome(NamedTuple):
     """What a job measured, its record, and why it measured nothing."""
 
@@ -127,7 +130,7 @@ def _outcome(job: Job, paths: Paths) -> _Outcome:
 
     folder = paths.of(job.id)
     record["fingerprint"] = _fingerprint(folder)
-    record["tasks"] = _tasks(folder)
+    record["tasks"] = _kind_of_tasks(folder)
     record["caution"] = _caution(folder)
     try:
         return _Outcome(measures_of(job, folder), record)
@@ -143,24 +146,28 @@ def _measured_fields(
     cell: PlannedCell, experiment: Experiment, measures: Iterable[Measure]
 ) -> Iterator[dict[str, Any]]:
     """Yield the fields of a row for each measure that a column of the experiment shows."""
-    usual_axis = None if experiment.axis is None else experiment.axis.over
+    experiment_axis = None if experiment.axis is None else experiment.axis.over
     for measure in measures:
         column = experiment.column(cell.method.name, measure.metric, cell.env, measure.split)
         if column is None or measure.method not in (None, cell.method.name):
             continue
 
         # A training has points over rounds or updates; a panel shows those over its own axis.
-        axis = column.over or usual_axis
+        axis = column.over or experiment_axis
         if measure.over not in (None, axis):
             continue
 
-        row_fields = {part.name: getattr(measure, part.name) for part in fields(measure)}
-        del row_fields["over"]
-        del row_fields["method"]
+        # A measure that is no point of a curve stands where its cell does. On a curve over rounds or
+        # updates that is nowhere: such a measure repeats the curve's last point.
+        x = measure.x
         if measure.over is None:
-            row_fields["x"] = _x(cell, experiment)
-            if axis in ("round", "update") and row_fields["x"] is None:
-                continue  # the end of a curve, which has points of its own
+            x = _x(cell, experiment)
+            if x is None and axis in ("round", "update"):
+                continue
+
+        # The method of the row is the cell's, and its axis the column's.
+        row_fields = {name: getattr(measure, name) for name in _FIELDS_OF_ROWS}
+        row_fields["x"] = x
         if measure.trajectories:
             row_fields["trajectories"] = f"jobs/{cell.job}/out/{measure.trajectories}"
         yield row_fields
@@ -210,30 +217,30 @@ def _records(folder: Path) -> Iterator[Any]:
             yield json.loads(path.read_bytes())
 
 
-def _tasks(folder: Path) -> str | None:
-    """Return in words that a job's tasks were generated; None where they were not, or nobody says it."""
+def _kind_of_tasks(folder: Path) -> str | None:
+    """Return "generated tasks" or "partly generated tasks" for those of a job; None for neither."""
     tasks = 0.0
     generated_tasks = 0.0
     for record in _records(folder):
         # A run counts its tasks.
-        number_played = number(record, "tasks", "number")
-        generated_played = number(record, "tasks", "generated")
-        if number_played is not None and generated_played is not None:
-            tasks += number_played
-            generated_tasks += generated_played
+        count = number(record, "tasks", "number")
+        generated_count = number(record, "tasks", "generated")
+        if count is not None and generated_count is not None:
+            tasks += count
+            generated_tasks += generated_count
 
-        # A training and a score only have words, for each split: each counts as one task, half of it
-        # generated where some were.
-        for words in _tasks_in_words(record):
+        # A training and a score only have words, such as "9 tasks, 3 of them generated". In the end it
+        # only counts whether all, some or none were generated: so each description weighs as one task.
+        for description in _descriptions_of_tasks(record):
             tasks += 1
-            if "generated" in words:
-                is_part = "of them" in words or "partly" in words
-                generated_tasks += 0.5 if is_part else 1
+            if "generated" in description:
+                is_partly = "of them" in description or "partly" in description
+                generated_tasks += 0.5 if is_partly else 1
 
     return kind_in_words(tasks, generated_tasks) or None
 
 
-def _tasks_in_words(record: object) -> list[str]:
+def _descriptions_of_tasks(record: object) -> list[str]:
     """Return what a score says of its tasks, or a training of those of each split."""
     words = get(record, "tasks")
     if isinstance(words, str):

@@ -148,6 +148,7 @@ def _job(
         setup = _setup(scale.environments[env], env_options, splits)
 
     preset_name = scale.preset(job_recipe.kind, env, job_recipe.name)
+
     # All that results depend on, and no path on this machine: a job of the same digest is done already.
     # Another key, or another order in a list, would run every job again.
     config = {

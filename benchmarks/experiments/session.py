@@ -47,17 +47,17 @@ ROWS = "rows.jsonl"
 _PAPERS = ("comap", "paw", "webevolver")
 
 
-def wanted(names: Sequence[str]) -> list[Experiment]:
+def experiments_named(names: Sequence[str]) -> list[Experiment]:
     """Return the experiments of names; ``all`` (of papers), a paper's name and ``lab`` stand for many."""
-    chosen_ids: set[str] = set()
+    ids: set[str] = set()
     for name in names:
         if name in ("all", *_PAPERS, "lab"):
             papers = _PAPERS if name == "all" else (name,)
             prefixes = tuple(f"{paper}-" for paper in papers)
-            chosen_ids |= {id_ for id_ in experiment_ids() if id_.startswith(prefixes)}
+            ids |= {id_ for id_ in experiment_ids() if id_.startswith(prefixes)}
         else:
-            chosen_ids.add(experiment(name).id)
-    return [experiment(id_) for id_ in experiment_ids() if id_ in chosen_ids]
+            ids.add(experiment(name).id)
+    return [experiment(id_) for id_ in experiment_ids() if id_ in ids]
 
 
 def listed(scale_name: str) -> Table:
@@ -94,7 +94,7 @@ def run_experiments(  # noqa: PLR0913 one session: each comes from an option
 ) -> bool:
     """Run commands of comap for tables and figures and write reports; return whether all ended well."""
     scale = scale_named(scale_name)
-    experiments = wanted(names)
+    experiments = experiments_named(names)
     whole_plan = plan(experiments, scale, seeds)
     planned = _left(whole_plan, out)
     if elsewhere := len(whole_plan.jobs) - len(planned.jobs):
@@ -145,15 +145,18 @@ def report_experiments(
     out: Path | None = None,
     formats: Sequence[str] = FORMATS,
 ) -> None:
-    """Write the reports of tables and figures that were run into a folder; all of them without names."""
-    present = _known_plan(results)["experiments"]
-    experiments = wanted(names or present)
-    missing = {definition.id for definition in experiments} - set(present)
-    if missing:
+    """Write reports of tables and figures that were run in the folder `results`; of all without names."""
+    ids_run = _read_plan(results)["experiments"]
+    experiments = experiments_named(names or ids_run)
+
+    ids_not_run = {definition.id for definition in experiments} - set(ids_run)
+    if ids_not_run:
+        first_id = min(ids_not_run)
         raise DataNotFound(
-            f"expected {min(missing)} in {results}, found {', '.join(present)}; "
-            f"comap bench run {min(missing)} --out {results} runs it"
+            f"expected {first_id} in {results}, found {', '.join(ids_run)}; "
+            f"comap bench run {first_id} --out {results} runs it"
         )
+
     _report(results, experiments, formats, out or results)
 
 
@@ -204,7 +207,7 @@ def _progress(jobs: int) -> Callable[[str, Job, str], None]:
     return show
 
 
-def _known_plan(results: Path) -> dict[str, Any]:
+def _read_plan(results: Path) -> dict[str, Any]:
     """Return what was run in a folder: ``scale``, ``experiments``, ``seeds``."""
     path = results / PLAN
     try:
@@ -224,7 +227,7 @@ def _known_plan(results: Path) -> dict[str, Any]:
 def _remember(out: Path, scale: str, names: Sequence[str], seeds: Sequence[int]) -> None:
     """Write down what this folder holds, with what it held before."""
     # Rows of two scales would stand in the same cells.
-    earlier = _known_plan(out) if (out / PLAN).is_file() else {"scale": scale}
+    earlier = _read_plan(out) if (out / PLAN).is_file() else {"scale": scale}
     if earlier["scale"] != scale:
         raise OptionError(
             f"expected a folder of scale {scale}, found one of scale {earlier['scale']} at {out}; give "
@@ -244,13 +247,14 @@ def _report(
     results: Path, experiments: Sequence[Experiment], formats: Sequence[str], out: Path
 ) -> None:
     """Collect rows anew where the jobs are, print the tables, and write the reports."""
-    earlier = _known_plan(results)
-    scale = scale_named(earlier["scale"])
+    record = _read_plan(results)
+    scale = scale_named(record["scale"])
+
     # Rows are made anew each time, since this version may read more from what jobs wrote. A folder that
     # was published has rows alone.
     if (results / "jobs").is_dir():
-        all_experiments = list(map(experiment, earlier["experiments"]))
-        planned = plan(all_experiments, scale, earlier["seeds"])
+        all_experiments = list(map(experiment, record["experiments"]))
+        planned = plan(all_experiments, scale, record["seeds"])
         rows = collect(planned, all_experiments, Paths(results.resolve()))
         write_rows(results / ROWS, _with_kept(rows, results))
 

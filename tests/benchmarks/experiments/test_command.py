@@ -9,16 +9,19 @@ import pytest
 
 import comap
 from comap.benchmarks.experiments.definition import experiment_ids, read_rows
-from comap.benchmarks.experiments.session import wanted
+from comap.benchmarks.experiments.session import experiments_named
 from comap.cli import main
 
 TINY = Path(comap.__file__).parent / "benchmarks" / "results" / "experiments-tiny"
 
 
 def test_all_and_each_paper_stand_for_many():
-    assert [one.id for one in wanted(["all", "lab"])] == list(experiment_ids())
-    assert {one.paper for one in wanted(["paw"])} == {"PaW"}
-    assert [one.id for one in wanted(["paw-t1", "comap-t1", "paw-t1"])] == ["comap-t1", "paw-t1"]
+    assert [one.id for one in experiments_named(["all", "lab"])] == list(experiment_ids())
+    assert {one.paper for one in experiments_named(["paw"])} == {"PaW"}
+    assert [one.id for one in experiments_named(["paw-t1", "comap-t1", "paw-t1"])] == [
+        "comap-t1",
+        "paw-t1",
+    ]
 
 
 def test_list_tells_every_table_and_figure(capsys):
