@@ -66,6 +66,7 @@ class Trained:
             max_new_tokens=self.config["predict_tokens"],
             temperature=self.config["world_temperature"],
         )
+
         episodes: list[Trajectory] = []
         for split in self.splits:
             split_tasks = evenly(self.make_env(split).get_wrapper_attr("tasks").ids, tasks)

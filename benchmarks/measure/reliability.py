@@ -142,12 +142,16 @@ def calls_tools(base: str, number: int) -> list[Any]:
     """Ask the generated tools of hotels and cities that they know, and one tool that there is not."""
     answers = []
     for request in range(REQUESTS):
-        item = number + request
+        # Clients differ in what they ask for, and a client's requests among themselves.
+        record_number = number + request
+        hotel = {"hotel_id": f"H-{11 + record_number}"}
+        city = {"city_id": f"G-{20 + record_number % 12}"}
         names, parameters = (
-            (("Travel", "hotels", "details"), {"hotel_id": f"H-{11 + item}"}),
-            (("Location", "geography", "city"), {"city_id": f"G-{20 + item % 12}"}),
-            (("None", f"tool {item}", "none"), {}),
+            (("Travel", "hotels", "details"), hotel),
+            (("Location", "geography", "city"), city),
+            (("None", f"tool {record_number}", "none"), {}),
         )[request % 3]
+
         body = dict(zip(("category", "tool_name", "api_name"), names, strict=True))
         body |= {"tool_input": parameters, "strip": "", "toolbench_key": ""}
         answers.append(posted(f"{base}/virtual", body))
@@ -209,29 +213,32 @@ def servers(options: argparse.Namespace) -> Findings:
             answers_alone = []
             for number in range(DIFFERENT):
                 answers_alone += asyncio.run(_all_clients(client, base, [number]))
+
+            # Clients whose answers are mixed up are only seen where all answers are there, and differ.
             for number, answers in enumerate(answers_alone):
-                whole = isinstance(answers, list) and len(answers) == REQUESTS
-                findings.check(whole, f"{name}: client {number} alone: {answers!r:.200}")
+                is_complete = isinstance(answers, list) and len(answers) == REQUESTS
+                findings.check(is_complete, f"{name}: client {number} alone: {answers!r:.200}")
             different = len({json.dumps(answers, sort_keys=True) for answers in answers_alone})
             findings.check(different == DIFFERENT, f"{name}: only {different} different clients")
-            before = process.memory_info().rss
 
+            memory_before = process.memory_info().rss
             with _disturbed(base, findings):
-                began = time.monotonic()
+                start = time.monotonic()
                 numbers = [client_index % DIFFERENT for client_index in range(options.clients)]
                 all_answers = asyncio.run(_all_clients(client, base, numbers))
-                findings.figures[f"{name}: seconds"] = round(time.monotonic() - began, 1)
+                findings.figures[f"{name}: seconds"] = round(time.monotonic() - start, 1)
 
             for number, answers in zip(numbers, all_answers, strict=True):
                 is_same = answers == answers_alone[number]
                 findings.check(is_same, f"{name}: {number}: {answers!r:.200}")
             findings.counts["clients"] += len(all_answers)
             findings.counts["requests"] += REQUESTS * len(all_answers)
-            grown = (process.memory_info().rss - before) / 2**20
-            findings.figures[f"{name}: MB grown"] = round(grown, 1)
-            afterwards = asyncio.run(_all_clients(client, base, [0]))
-            is_same = afterwards == answers_alone[:1]
-            findings.check(is_same, f"{name}: afterwards {afterwards!r:.200}")
+            growth = (process.memory_info().rss - memory_before) / 2**20
+            findings.figures[f"{name}: MB grown"] = round(growth, 1)
+
+            answers_afterwards = asyncio.run(_all_clients(client, base, [0]))
+            is_same = answers_afterwards == answers_alone[:1]
+            findings.check(is_same, f"{name}: afterwards {answers_afterwards!r:.200}")
     findings.counts["servers"] = len(SERVERS)
     return findings
 
@@ -289,7 +296,7 @@ def killed_until_done(words: list[str], rng: random.Random, seconds: float, most
         seconds: How long the command takes when it is left alone.
         most: How often it is killed at most.
     """
-    for killed in range(most):
+    for kills in range(most):
         process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             status = process.wait(rng.uniform(0.1, 0.7) * seconds)
@@ -298,7 +305,7 @@ def killed_until_done(words: list[str], rng: random.Random, seconds: float, most
             process.wait()
             continue
         assert status == 0, f"{words} ended with {status}"
-        return killed
+        return kills
 
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return most
@@ -320,22 +327,23 @@ def _compared(
     kills: int,
 ) -> None:
     """Compare a command that is killed again and again with one that is left alone."""
-    with tempfile.TemporaryDirectory() as place:
-        whole = Path(place, "whole")
-        began = time.monotonic()
-        killed_until_done([*words, "--out", str(whole)], options.rng, 0, 0)
-        seconds = time.monotonic() - began
-        undisturbed = content_of(whole, patterns)
+    with tempfile.TemporaryDirectory() as folder:
+        undisturbed_folder = Path(folder, "undisturbed")
+        start = time.monotonic()
+        killed_until_done([*words, "--out", str(undisturbed_folder)], options.rng, 0, 0)
+        seconds = time.monotonic() - start
+        undisturbed = content_of(undisturbed_folder, patterns)
         findings.check(bool(undisturbed), f"{words[3:5]}: no files")
 
         while kills > 0:
-            broken = Path(place, f"broken-{kills}")
-            command = [*words, "--out", str(broken)]
-            killed = killed_until_done(command, options.rng, seconds, kills)
-            kills -= max(killed, 1)
-            findings.counts["kills"] += killed
+            killed_folder = Path(folder, f"killed-{kills}")
+            command = [*words, "--out", str(killed_folder)]
+            kills_of_command = killed_until_done(command, options.rng, seconds, kills)
+            # One that was never killed counts too: else a fast command would be run for ever.
+            kills -= max(kills_of_command, 1)
+            findings.counts["kills"] += kills_of_command
 
-            resumed = content_of(broken, patterns)
+            resumed = content_of(killed_folder, patterns)
             findings.check(sorted(resumed) == sorted(undisturbed), f"{words[3:5]}: other files")
             for name, content in undisturbed.items():
                 findings.check(resumed.get(name) == content, f"{words[3:5]}: {name} differs")
@@ -350,24 +358,27 @@ def runs(options: argparse.Namespace) -> Findings:
     return findings
 
 
-_TRAINED = ("*.safetensors", "evaluations.jsonl", TRAJECTORIES)
+_TRAINING_FILES = ("*.safetensors", "evaluations.jsonl", TRAJECTORIES)
 
 
 def trainings(options: argparse.Namespace) -> Findings:
     """Trainings of PaW and CoMap killed likewise: the same weights, evaluations and episodes."""
+    shared = ["--preset", "tiny", "--tiny-parameters", "200000"]
+    shared += ["--evaluation-tasks", "2", "--demonstrations", "2"]
+
+    paw_words = ["paw", *shared, "--updates", "2", "--groups", "1", "--members", "2"]
+    paw_words += ["--max-episode-steps", "4", "--warmup-tokens", "2000", "--precision", "float64"]
+
+    comap_words = ["comap", *shared, "--env-option", "max_episode_steps=4", "--rounds", "1"]
+    comap_words += ["--tasks-per-round", "2", "--reflection-tasks", "1", "--warmup-rollouts", "1"]
+    comap_words += ["--frozen-transitions", "2", "--diagnosed", "1"]
+
+    # Fewer kills than of runs: each time, a training first imports torch.
+    kills = max(options.kills // 4, 2)
     findings = Findings()
-    small = ["--preset", "tiny", "--tiny-parameters", "200000"]
-    small += ["--evaluation-tasks", "2", "--demonstrations", "2"]
-    paw = ["paw", *small, "--updates", "2", "--groups", "1", "--members", "2"]
-    paw += ["--max-episode-steps", "4"]
-    paw += ["--warmup-tokens", "2000", "--precision", "float64"]
-    co = ["comap", *small, "--env-option", "max_episode_steps=4", "--rounds", "1"]
-    co += ["--tasks-per-round", "2", "--reflection-tasks", "1", "--warmup-rollouts", "1"]
-    co += ["--frozen-transitions", "2", "--diagnosed", "1"]
-    for method in (paw, co):
-        words = [*COMAP, "train", *method]
-        kills = max(options.kills // 4, 2)  # each attempt imports torch
-        _compared(findings, words, options, _TRAINED, kills)
+    for method_words in (paw_words, comap_words):
+        words = [*COMAP, "train", *method_words]
+        _compared(findings, words, options, _TRAINING_FILES, kills)
     return findings
 
 
@@ -375,28 +386,35 @@ def disks(options: argparse.Namespace) -> Findings:
     """Runs whose files may not grow beyond some size, as on a full disk: told, and then gone on with."""
     findings = Findings()
     words = [*COMAP, "run", "--agent", "random", "--episodes", "60", *GENERATED]
-    with tempfile.TemporaryDirectory() as place:
-        whole = Path(place, "whole")
-        subprocess.run([*words, "--out", str(whole)], check=True, stdout=subprocess.DEVNULL)
-        episodes = (whole / TRAJECTORIES).read_bytes()
+    with tempfile.TemporaryDirectory() as folder:
+        undisturbed_out = Path(folder, "undisturbed")
+        command = [*words, "--out", str(undisturbed_out)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        undisturbed = (undisturbed_out / TRAJECTORIES).read_bytes()
 
         for number in range(options.kills):
-            out = Path(place, str(number))
-            limit = options.rng.randint(1, len(episodes))
+            # A write beyond the limit fails as on a full disk: Python ignores the signal that comes first.
+            limit = options.rng.randint(1, len(undisturbed))
+            out = Path(folder, str(number))
+            command = [*words, "--out", str(out)]
             process = subprocess.run(
-                [*words, "--out", str(out)],
+                command,
                 preexec_fn=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit)),
                 capture_output=True,
                 text=True,
             )
             findings.counts["full disks"] += 1
-            is_reported = process.returncode in (1, 2) and bool(process.stderr)
-            is_reported = is_reported and "Traceback" not in process.stderr
+
+            # The command ends with a message of its own, and not with a traceback.
+            is_message = bool(process.stderr) and "Traceback" not in process.stderr
+            is_reported = process.returncode in (1, 2) and is_message
             outcome = f"{process.returncode} {process.stderr[-100:]}"
             findings.check(is_reported, f"{limit} bytes: {outcome}")
-            subprocess.run([*words, "--out", str(out)], check=True, stdout=subprocess.DEVNULL)
-            same = (out / TRAJECTORIES).read_bytes() == episodes
-            findings.check(same, f"{limit} bytes: other episodes afterwards")
+
+            # With room again, the same command goes on where it stopped.
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            is_same = (out / TRAJECTORIES).read_bytes() == undisturbed
+            findings.check(is_same, f"{limit} bytes: other episodes afterwards")
     return findings
 
 
@@ -415,26 +433,30 @@ def workers(options: argparse.Namespace) -> Findings:
         return gymnasium.make(ALFWORLD, source="generated", split="train")
 
     tasks = make_env().get_wrapper_attr("tasks").ids[:200]
-    plan = Run(make_env=make_env, agent=ExpertAgent(), tasks=tasks, seed=1)
-    with tempfile.TemporaryDirectory() as place:
-        run_to(Path(place, "alone"), plan)
-        alone = Path(place, "alone", TRAJECTORIES).read_bytes()
+    run = Run(make_env=make_env, agent=ExpertAgent(), tasks=tasks, seed=1)
+    with tempfile.TemporaryDirectory() as folder:
+        undisturbed_out = Path(folder, "alone")
+        run_to(undisturbed_out, run)
+        undisturbed = (undisturbed_out / TRAJECTORIES).read_bytes()
+
+        # One run may end before so many workers were killed: then there is another, in a folder of its own.
         while findings.counts["kills"] < options.kills:
-            out = Path(place, f"ray-{findings.counts['episodes']}")
+            out = Path(folder, f"ray-{findings.counts['episodes']}")
             with ThreadPoolExecutor(1) as pool:
-                playing = pool.submit(run_to, out, plan, play=RayPool(2, retries=50))
-                while not playing.done() and findings.counts["kills"] < options.kills:
+                future = pool.submit(run_to, out, run, play=RayPool(2, retries=50))
+                while not future.done() and findings.counts["kills"] < options.kills:
                     time.sleep(options.rng.uniform(0.3, 1.5))
                     findings.counts["kills"] += _kill_one("ray::_Player")
-                playing.result()
-            same = (out / TRAJECTORIES).read_bytes() == alone
-            findings.check(same, f"{out.name}: the episodes differ")
+                future.result()  # raises the error that ended the run, if one did
+
+            is_same = (out / TRAJECTORIES).read_bytes() == undisturbed
+            findings.check(is_same, f"{out.name}: the episodes differ")
             findings.counts["episodes"] += len(tasks)
     return findings
 
 
 def _kill_one(title: str) -> int:
-    """Kill a process under this one whose title begins so; return how many were."""
+    """Kill a process under this one whose title begins so; return 1, or 0 where there is none."""
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             if " ".join(child.cmdline()).startswith(title):
@@ -518,25 +540,29 @@ def main() -> int:
     results: dict[str, Any] = {}
     if options.out.is_file():  # parts that were run before stay
         results = json.loads(options.out.read_bytes())["parts"]
+
     for name in options.only:
         options.rng = random.Random(f"{options.seed} {name}")
-        began = time.monotonic()
+        start = time.monotonic()
         try:
             findings = PARTS[name](options)
         except Exception as error:  # the other parts are measured all the same
             findings = Findings(lost=[f"the part itself failed: {error!r:.300}"])
+
         results[name] = {
             "what": " ".join((PARTS[name].__doc__ or "").split()),
             "counts": dict(findings.counts),
             "figures": findings.figures,
             "lost": len(findings.lost),
             "losses": findings.lost[:20],
-            "seconds": round(time.monotonic() - began, 1),
+            "seconds": round(time.monotonic() - start, 1),
             "load_average": round(os.getloadavg()[0], 1),
             "clients": options.clients,
             "seed": options.seed,
         }
         print(name, json.dumps(results[name]), flush=True)
+
+        # After each part, so that none is lost when a later one is interrupted.
         record = {"benchmark": "faults", "program": PROGRAM, "parts": results}
         write_result(options.out, record | circumstances(PACKAGES))
     return int(any(part["lost"] for part in results.values()))

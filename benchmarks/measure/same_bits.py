@@ -98,9 +98,9 @@ def digests(checkout: Path, command: str) -> dict[str, str]:
     """Run a command with the code of a checkout, and return a digest of each file that it wrote."""
     with tempfile.TemporaryDirectory() as folder:
         # As packages of these names the checkout's code is found, and not what is installed.
-        place = Path(folder)
-        (place / "comap").symlink_to(checkout)
-        (place / "comap_envs").symlink_to(checkout / "integrations" / "comap_envs")
+        root = Path(folder)
+        (root / "comap").symlink_to(checkout)
+        (root / "comap_envs").symlink_to(checkout / "integrations" / "comap_envs")
         environment = os.environ | {"PYTHONPATH": folder, "OMP_NUM_THREADS": "1"}
         environment |= {"HF_HUB_OFFLINE": "1", "COMAP_HOME": f"{folder}/data"}
 
@@ -111,7 +111,7 @@ def digests(checkout: Path, command: str) -> dict[str, str]:
         if process.returncode:
             sys.exit(f"{command}\nfailed with the code of {checkout}:\n{process.stderr[-2000:]}")
 
-        out = place / "out"
+        out = root / "out"
         digests_of_files = {}
         for path in sorted(out.rglob("*")):
             is_compared = path.suffix in {".jsonl", ".safetensors", ".txt"}

@@ -103,40 +103,42 @@ def build(corpus: Path, index: Path, kind: str) -> dict[str, Any]:
 
 def search(index: Path, queries: Path) -> dict[str, Any]:
     """Return what the queries of a file take."""
-    return answers(index, json.loads(queries.read_text())).costs
+    return search_one_by_one(index, json.loads(queries.read_text())).costs
 
 
 class Answers(NamedTuple):
     """What queries took, and the passages that each found."""
 
     costs: dict[str, Any]
-    hits: list[list[Hit]]
+    hits_of_queries: list[list[Hit]]
 
 
-def answers(index: Path, queries: list[str]) -> Answers:
-    """Ask queries one by one, after one that opens files and fills caches."""
+def search_one_by_one(index: Path, queries: list[str]) -> Answers:
+    """Search for each query by itself, and return what that took and what was found."""
+    # The first search opens files and fills caches: it is not measured.
     retriever = open_index(index)
     retriever.search(["warm up"])
 
-    hits: list[list[Hit]] = []
-    wall_times = []
-    cpu_times = []
+    hits_of_queries: list[list[Hit]] = []
+    wall_milliseconds = []
+    cpu_milliseconds = []
     for query in queries:
         wall_start = time.perf_counter()
         cpu_start = time.process_time()
-        hits += retriever.search([query])
-        wall_times.append(1e3 * (time.perf_counter() - wall_start))
-        cpu_times.append(1e3 * (time.process_time() - cpu_start))
+        hits_of_queries += retriever.search([query])
+        wall_milliseconds.append(1e3 * (time.perf_counter() - wall_start))
+        cpu_milliseconds.append(1e3 * (time.process_time() - cpu_start))
 
     # Without pages of files, which the system shares between processes and can take back.
     memory = psutil.Process().memory_info()
+    own_bytes = memory.rss - memory.shared
     costs = {
         "queries": len(queries),
-        "query_ms": spread(wall_times),
-        "query_cpu_ms": spread(cpu_times),
-        "own_memory_mib": round((memory.rss - memory.shared) / 2**20),
+        "query_ms": spread(wall_milliseconds),
+        "query_cpu_ms": spread(cpu_milliseconds),
+        "own_memory_mib": round(own_bytes / 2**20),
     }
-    return Answers(costs, hits)
+    return Answers(costs, hits_of_queries)
 
 
 def recall(index: Path) -> dict[str, Any]:
@@ -150,8 +152,8 @@ def recall(index: Path) -> dict[str, Any]:
         rows_of_sets[name] = rows
         questions += [row["question"] for row in rows]
 
-    answered = answers(index, questions)
-    hits_of_questions = iter(answered.hits)
+    answers = search_one_by_one(index, questions)
+    hits_of_questions = iter(answers.hits_of_queries)
     recalls = {}
     for name, rows in rows_of_sets.items():
         shares = []
@@ -160,7 +162,7 @@ def recall(index: Path) -> dict[str, Any]:
             hit_titles = {hit.title for hit in next(hits_of_questions)}
             shares.append(len(supporting & hit_titles) / len(supporting))
         recalls[name] = {"recall": round(sum(shares) / len(shares), 4), "questions": len(rows)}
-    return {**answered.costs, "recall": recalls}
+    return {**answers.costs, "recall": recalls}
 
 
 def invent(corpus: Path, queries: Path, size: int) -> None:

@@ -190,15 +190,15 @@ class OnePage(AbstractBrowserTask):
 env = BrowserEnv(OnePage)
 resets, steps = [], []
 for _ in range(2):
-    began = time.perf_counter()
+    start = time.perf_counter()
     observation, info = env.reset(seed=0)
-    resets.append(1000 * (time.perf_counter() - began))
+    resets.append(1000 * (time.perf_counter() - start))
 names = [node for node in observation["axtree_object"]["nodes"]
          if node.get("role", {}).get("value") == "checkbox"]
 for number in range(6):
-    began = time.perf_counter()
+    start = time.perf_counter()
     env.step(f"click('{names[number]['browsergym_id']}')")
-    steps.append(1000 * (time.perf_counter() - began))
+    steps.append(1000 * (time.perf_counter() - start))
 env.close()
 print(json.dumps({"resets": resets, "steps": steps}))
 """
@@ -211,9 +211,12 @@ def browsergym(python: str, program: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "page.html"
         page.write_text(to_html(OnePage().page), "utf-8")
-        place = Path(folder) / "chromium-1117" / "chrome-linux"  # where its Playwright looks
-        place.mkdir(parents=True)
-        (place / "chrome").symlink_to(program)
+
+        # Where BrowserGym's Playwright looks for its browser.
+        browser_folder = Path(folder) / "chromium-1117" / "chrome-linux"
+        browser_folder.mkdir(parents=True)
+        (browser_folder / "chrome").symlink_to(program)
+
         process = subprocess.run(
             [python, "-c", BROWSERGYM, str(page)],
             env={"PLAYWRIGHT_BROWSERS_PATH": folder, "PATH": "/usr/bin:/bin", "HOME": folder},
