@@ -104,6 +104,15 @@ class RolloutPoint:
     n: int
 
 
+class RolloutScore(NamedTuple):
+    """How well one imagined rollout agrees with the real one."""
+
+    delta_f1: float
+    """Of the change since the rollout began."""
+    is_exact: bool
+    """Whether the text of its last step is the real one."""
+
+
 class AgentScore(NamedTuple):
     """How often an agent succeeds in a world, and the mean share of its goal conditions."""
 
@@ -145,8 +154,8 @@ def predicted(
 def rollouts(
     env: Env, models: Models, trajectories: Iterable[Trajectory], lengths: Sequence[int]
 ) -> dict[str, list[RolloutPoint]]:
-    """Return how imagined rollouts of growing length compare with the real ones."""
-    scores: dict[str, dict[int, list[tuple[float, bool]]]] = {}
+    """Return how each model's rollouts agree with the real ones: a point for each length that occurs."""
+    scores: dict[str, dict[int, list[RolloutScore]]] = {}
     for name in models:
         scores[name] = {length: [] for length in lengths}
 
@@ -158,32 +167,37 @@ def rollouts(
             env.step(step.action)
             snapshots.append(inner.snapshot())
 
-        # From every few steps on, each model imagines what the rest of the real actions lead to.
+        # From every few steps on, each model imagines what the rest of the real actions lead to. No limit
+        # of steps cuts that off.
         for name, model in models.items():
             imagined = ImaginedEnv(env, model, horizon=10**9)
             for start in range(0, len(trajectory.steps), _EVERY):
                 _roll_out(imagined, snapshots[start], trajectory.steps[start:], scores[name])
 
     points: dict[str, list[RolloutPoint]] = {name: [] for name in models}
-    for name, rows_by_length in scores.items():
-        for length, rows in rows_by_length.items():
-            if n := len(rows):
-                f1, exact = np.array(rows, dtype=float).T
-                error = float(f1.std(ddof=1)) / n**0.5 if n > 1 else 0.0
-                points[name].append(RolloutPoint(length, fmean(f1), error, fmean(exact), n))
+    for name, scores_by_length in scores.items():
+        for length, length_scores in scores_by_length.items():
+            if length_scores:
+                points[name].append(_rollout_point(length, length_scores))
     return points
+
+
+def _rollout_point(length: int, scores: Sequence[RolloutScore]) -> RolloutPoint:
+    """Return the mean of the scores of rollouts of one length, with its standard error."""
+    n = len(scores)
+    f1 = np.array([score.delta_f1 for score in scores], dtype=float)
+    standard_error = float(f1.std(ddof=1)) / n**0.5 if n > 1 else 0.0
+    exact_share = fmean(score.is_exact for score in scores)
+    return RolloutPoint(length, fmean(f1), standard_error, exact_share, n)
 
 
 def _roll_out(
     imagined: ImaginedEnv,
     snapshot: Snapshot,
     steps: Sequence[Step],
-    scores: dict[int, list[tuple[float, bool]]],
+    scores: dict[int, list[RolloutScore]],
 ) -> None:
-    """Imagine the real actions from a snapshot on, and add the scores at the lengths that are asked for.
-
-    A score is of the change since the snapshot; the text must be the real one to be exact.
-    """
+    """Imagine the real actions from a snapshot on, and add a score at each length that `scores` has."""
     imagined.restore(snapshot)
     before = snapshot.facts
     facts = before
@@ -198,7 +212,7 @@ def _roll_out(
         if length in scores:
             score = delta_f1(before, facts, step.facts)
             is_exact = observation == step.observation and not was_over
-            scores[length].append((score, is_exact))
+            scores[length].append(RolloutScore(score, is_exact))
 
 
 def _inner(env: Env) -> TextEnv:
@@ -237,7 +251,7 @@ def play_learned(
     comap = create_agent("comap", **settings)
 
     # ReAct has the same settings as CoMap, but for those of CoMap alone.
-    shared_names = {part.name for part in fields(AgentConfig)}
+    shared_names = {setting.name for setting in fields(AgentConfig)}
     shared_settings = {name: settings[name] for name in settings if name in shared_names}
     players: dict[str, tuple[Any, WorldModel | None]] = {
         _NONE: (create_agent("react", **shared_settings), None),

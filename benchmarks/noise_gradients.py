@@ -119,8 +119,10 @@ def run(options: NoiseGradients) -> None:
             raise OptionError(f"{name} must be at least 1, not {getattr(options, name)}")
     if not 0 <= options.rho <= 1:
         raise OptionError(f"rho must be from 0 to 1, not {options.rho!r}")
+
     settings = _AGENTS[options.agent] | {"seed": options.seed} | dict(options.agent_option)
     agent = create_agent(options.agent, **settings)
+
     usual_kind: Noise = "contents" if "/ALFWorld-" in options.env else "codes"
     kind = options.noise or usual_kind
     usual_length = 1024 if "/WebShop-" in options.env else 512
@@ -130,10 +132,12 @@ def run(options: NoiseGradients) -> None:
     lm = create_language_model(options.model, device=options.device, dtype=options.dtype)
     if not isinstance(lm, HFLanguageModel):
         raise OptionError(f"expected a model that runs in this process, found {lm.name!r}")
+
     noisy_rows, counts = gather(options, agent, lm, kind, max_observation)
     rows = [noisy_row.row for noisy_row in noisy_rows]
     noise_masks = [noisy_row.is_noise for noisy_row in noisy_rows]
     logprobs = observation_logprobs(lm.model, rows, batch_tokens=options.batch_tokens)
+
     result = {
         "benchmark": "noise gradients",
         "env": options.env,

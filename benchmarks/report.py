@@ -236,9 +236,11 @@ class Pack:
             "type": text_env_of(real.env_id).task_type(real.task, real.split),
             "task": real.task,
         }
+
         outcome = "solved" if real.success else "not solved"
         if real.error is not None:
             outcome = "failed"
+
         flags = {
             "imagined": real.imagined or imagined is not None,
             "predicted": any(step.prediction is not None for step in real.steps),
@@ -246,6 +248,7 @@ class Pack:
             "refused": any(step.invalid_action for step in real.steps),
             "tokens": any(call.logprobs for step in real.steps for call in step.calls),
         }
+
         step_count = len(real.steps)
         if imagined is not None:
             step_count = max(step_count, len(imagined.steps))
@@ -450,6 +453,7 @@ class _Writer:
             "trial": real.trial if real.trial > 1 else None,
             "run": episode.run or None,
         }
+
         scores = _compared(real, imagined)
         record: dict[str, Any] = {
             "about": self.named(head),

@@ -94,6 +94,7 @@ def run(
     shared_job: dict[str, Any] = {"target": target, "data_dir": data_dir, "episodes": episodes}
     plan = _in_process({**shared_job, "do": "plan"})
     shared_job["plan"] = plan
+
     jobs = {name: {**shared_job, "variant": name} for name in chosen_target.variants}
     if peer and chosen_target.peer is not None:
         if find_spec(chosen_target.peer.lower()) is None:
@@ -126,6 +127,7 @@ def run(
         for key in _times(of_processes[0]):
             spreads[key] = spread([measurement[key] for measurement in of_processes])
         result["measured"][name] = spreads
+
     result |= _compared(measurements)
     if out is not None:
         write_result(out, result)

@@ -229,27 +229,41 @@ def _draw(axes: Any, plot: Plot) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_axisbelow(True)
     axes.grid(axis="y")
-    if all(float(x).is_integer() for x in plot.positions):
-        axes.xaxis.get_major_locator().set_params(integer=True)
-    if plot.labels is not None:
-        axes.set_xticks(plot.positions, [one_line(label, 24) for label in plot.labels])
-        if len(plot.labels) * max(map(len, plot.labels), default=0) > 60:  # they would touch
-            for text in axes.get_xticklabels():
-                text.set(rotation=30, horizontalalignment="right", rotation_mode="anchor")
+    _set_ticks(axes, plot)
 
-    # The bars of all series stand side by side at each position, with air before the next one.
-    positions = plot.positions
-    gaps = [right - left for left, right in pairwise(positions)]
-    width = 0.8 * min(gaps, default=1.0) / max(1, len(plot.series))
+    if plot.kind == "bar":
+        _draw_groups_of_bars(axes, plot)
+        return
+
     for series_index, series in enumerate(plot.series):
-        if plot.kind == "bar":
-            color = COLORS[(series_index + plot.first_color) % len(COLORS)]
-            shift = (series_index - (len(plot.series) - 1) / 2) * width
-            _draw_bars(axes, series, color, shift, width)
-        else:
-            _draw_line(axes, series, series_index)
-    if plot.kind == "line":
-        _widen(axes, plot)
+        _draw_line(axes, series, series_index)
+    _widen(axes, plot)
+
+
+def _set_ticks(axes: Any, plot: Plot) -> None:
+    """Label the positions of a plot; numbers have no decimals where all positions are whole."""
+    positions = plot.positions
+    if all(float(x).is_integer() for x in positions):
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    if plot.labels is None:
+        return
+
+    axes.set_xticks(positions, [one_line(label, 24) for label in plot.labels])
+    longest = max(map(len, plot.labels), default=0)
+    if len(plot.labels) * longest > 60:  # letters; beside each other the labels would touch
+        for text in axes.get_xticklabels():
+            text.set(rotation=30, horizontalalignment="right", rotation_mode="anchor")
+
+
+def _draw_groups_of_bars(axes: Any, plot: Plot) -> None:
+    """Draw the bars of all series side by side at each position, with air before the next one."""
+    gaps = [right - left for left, right in pairwise(plot.positions)]
+    width = 0.8 * min(gaps, default=1.0) / max(1, len(plot.series))
+    middle = (len(plot.series) - 1) / 2
+    for series_index, series in enumerate(plot.series):
+        color = COLORS[(series_index + plot.first_color) % len(COLORS)]
+        shift = (series_index - middle) * width
+        _draw_bars(axes, series, color, shift, width)
 
 
 def _widen(axes: Any, plot: Plot) -> None:

@@ -659,22 +659,24 @@ def _success_plots(training: TrainingRecord) -> list[Plot]:
 
 
 def _prediction_plots(training: TrainingRecord) -> list[Plot]:
-    """Return the plots of predictions by kind of transition, and of revisions (CoMap, Figures 5 and 6)."""
+    """Return the plots of Delta-F1, likelihood and revisions over rounds (CoMap, Figures 5 and 6)."""
     plots = []
-    likelihoods = []
+    likelihood_curves = []
     for name, label in _SETS.items():
         reports = training.predictions(name)
-        groups = []
+        f1_curves = []
         for group_label, group_of in _GROUPS.items():
-            n = _counted(group_of(report).n for _, report in reports)
+            count = _counted(group_of(report).n for _, report in reports)
             points = [_delta_f1(time, group_of(report)) for time, report in reports]
-            groups.append(_series(f"{group_label} ({n})", points))
-        plots += _plot(f"Delta-F1: {label}", "round", "Delta-F1", groups)
-        likelihoods.append(_numbers(reports, _Column(f"{label}, tokens", _change_tokens, 1)))
+            f1_curves.append(_series(f"{group_label} ({count})", points))
+        plots += _plot(f"Delta-F1: {label}", "round", "Delta-F1", f1_curves)
 
-    plots += _plot("Likelihood of what changed", "round", "nats a token", likelihoods)
-    rates = [_numbers(training.revisions(), column) for column in _REVISIONS]
-    plots += _plot("Revisions", "round", "% of cases", rates)
+        column = _Column(f"{label}, tokens", _change_tokens, times=1)
+        likelihood_curves.append(_numbers(reports, column))
+    plots += _plot("Likelihood of what changed", "round", "nats a token", likelihood_curves)
+
+    revision_curves = [_numbers(training.revisions(), column) for column in _REVISIONS]
+    plots += _plot("Revisions", "round", "% of cases", revision_curves)
     return plots
 
 
@@ -727,7 +729,7 @@ def _loss_points(fit: Fit, metric: str, updates_before: int) -> list[Point]:
 
 
 def _counted(counts: Iterable[float | None]) -> str:
-    """Return how many cases stand behind values, for a legend."""
+    """Return how many cases stand behind values, for a legend: "n=8", or "n=3–8" where values differ."""
     known_counts = sorted(int(count) for count in counts if count is not None)
     if not known_counts:
         return "n=0"

@@ -748,12 +748,12 @@ def explained(result: Mapping[str, Any]) -> Iterator[str]:
     first = next((entry for entry in entries if entry["difference"] is not None), None)
     if first is None:
         return
-    place = one_line(first["file"], 200)
+    location = one_line(first["file"], 200)
     difference = first["difference"]
     if "task" in first:
         task = one_line(str(first["task"]), 200)
-        place += f", line {first['line']}: task {task}, step {difference['step']}"
-    yield f"first difference: {place}, {one_line(difference['field'], 200)}"
+        location += f", line {first['line']}: task {task}, step {difference['step']}"
+    yield f"first difference: {location}, {one_line(difference['field'], 200)}"
     yield f"  expected: {one_line(difference['expected'], 700)}"
     yield f"  found:    {one_line(difference['found'], 700)}"
 

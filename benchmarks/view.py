@@ -59,16 +59,17 @@ def view_run(
     """
     if most < 1:
         raise OptionError(f"--episodes must be at least 1, not {most}")
-    folders = [run] if isinstance(run, str | Path) else run
-    runs = [Path(folder) for folder in folders]
+    paths = [run] if isinstance(run, str | Path) else run
+    runs = [Path(path) for path in paths]
     files = _files_of(runs)
-    together = len(runs) > 1
+
     page = _page_path(files) if out is None else Path(out)
     for file in files:
         if page.exists() and page.samefile(file):
             raise OptionError(
                 f"the page would replace the trajectories at {file}; give another --out"
             )
+
     pack = Pack()
     played_runs = []
     for file, name in zip(files, _names_of(runs), strict=True):
@@ -79,18 +80,19 @@ def view_run(
             "an episode"
         )
 
-    if together:
+    are_several = len(runs) > 1
+    if are_several:
         title = "comap runs"
         table = _together_table(played_runs)
     else:
         title = f"comap run: {runs[0].name}"
         summary = played_runs[0].summary
         table = summary_table(f"Results: {played_tasks(summary)}", summary)
-    page_summary = _page_summary(played_runs, most)
-    sections = [Section("", [table])]
 
     # Several runs are there to be compared: their table is seen at once.
-    html = render_page(title, page_summary, sections, pack, folded=True, opened=together)
+    page_summary = _page_summary(played_runs, most)
+    sections = [Section("", [table])]
+    html = render_page(title, page_summary, sections, pack, folded=True, opened=are_several)
     write_whole(page, html)
     return page
 
