@@ -394,7 +394,7 @@ def disks(options: argparse.Namespace) -> Findings:
 
         for number in range(options.kills):
             # A write beyond the limit fails as on a full disk: Python ignores the signal that comes first.
-            limit = options.rng.randint(1, len(undisturbed))
+            limit = options.rng.randrange(1, len(undisturbed))
             out = Path(folder, str(number))
             command = [*words, "--out", str(out)]
             process = subprocess.run(
