@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from ..canon import tagged
@@ -29,28 +29,36 @@ _ENCODER = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",",
 
 
 def read_json_text(text: str) -> Any:
+    """Return the data of a JSON text.
+
+    Raises:
+        NotJSON: The text is no JSON, has a number that JSON has not, or is nested too deeply.
+    """
     try:
         data = _DECODER.decode(text)
     except RecursionError:
         raise NotJSON("nested too deeply") from None
     except ValueError as error:
         raise NotJSON(str(error)) from None
-    if _too_deep(data):
+    if _is_too_deep(data):
         raise NotJSON("nested too deeply")
     return data
 
 
-def _too_deep(data: Any) -> bool:
+def _is_too_deep(data: Any) -> bool:
+    """Return whether lists and objects are nested in more than `MAX_DEPTH` levels."""
+    # Level by level: recursion would itself fail where the nesting is too deep.
     level = [data]
     for _ in range(MAX_DEPTH):
-        level = [
-            part
-            for item in level
-            if isinstance(item, dict | list)
-            for part in (item.values() if isinstance(item, dict) else item)
-        ]
-        if not level:
+        next_level: list[Any] = []
+        for node in level:
+            if isinstance(node, dict):
+                next_level.extend(node.values())
+            elif isinstance(node, list):
+                next_level.extend(node)
+        if not next_level:
             return False
+        level = next_level
     return True
 
 
@@ -64,8 +72,9 @@ def digest(data: Any) -> str:
     return hashlib.sha256(canonical_json(data).encode("utf-8", "replace")).hexdigest()[:8]
 
 
-def written(value: Any) -> str:
+def written_form(value: Any) -> str:
     """Return the form in which values are compared: numbers to two places, texts in lower case."""
+    # True is an `int` to Python: truth values come before the numbers.
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:
@@ -76,12 +85,14 @@ def written(value: Any) -> str:
         return _number(value)
     if not isinstance(value, str):
         return canonical_json(value).lower()
+
+    # A text that is a number is compared as one, but a code such as 007 stays a text.
     text = " ".join(value.lower().split()).rstrip(".")
     number = _THOUSANDS.sub("", text)
-    if _NUMBER.fullmatch(number):
-        sure = number.startswith("0") and number[1:2].isdigit()  # a code such as 007 is no number
-        return text if sure else _number(float(number))
-    return text
+    is_code = number.startswith("0") and number[1:2].isdigit()
+    if is_code or not _NUMBER.fullmatch(number):
+        return text
+    return _number(float(number))
 
 
 def _number(value: float) -> str:
@@ -92,11 +103,12 @@ def _number(value: float) -> str:
 
 
 _ACTION = re.compile(r"^[ \t]*Action[ \t]*:[ \t]*", re.IGNORECASE | re.MULTILINE)
-_INPUT = re.compile(r"^[^\S\n]*Action[ \t]+Input[ \t]*:[ \t]*", re.IGNORECASE | re.MULTILINE)
-_SHORT = re.compile(r"(?P<name>[\w^.-]{1,128})\s*(?P<rest>\(.*\)|\{.*\})?", re.DOTALL)
+_ACTION_INPUT = re.compile(r"^[^\S\n]*Action[ \t]+Input[ \t]*:[ \t]*", re.IGNORECASE | re.MULTILINE)
+_SHORT_CALL = re.compile(r"(?P<name>[\w^.-]{1,128})\s*(?P<arguments>\(.*\)|\{.*\})?", re.DOTALL)
 _RETURN_TYPE = re.compile(r'"return_type"\s*:\s*"(\w+)')
 _FINAL_ANSWER = re.compile(r'"final_answer"\s*:\s*"(.*)', re.DOTALL)
-_FINISH = "Finish"
+_FINISH = "Finish"  # the same as `functions.FINISH`, whose module imports this one
+_MOST_WRAPPERS = 3
 
 
 class Call(NamedTuple):
@@ -130,18 +142,27 @@ def parse_call(text: str) -> Call | None:
         ('search', True)
     """
     text = text.strip()
-    for _, start, end in tagged(text, "tool_call"):
+    first_tag = next(tagged(text, "tool_call"), None)
+    if first_tag is not None:
+        _, start, end = first_tag
         text = text[start:end].strip()
-        break
+
     if text.startswith(("{", "[")):
-        return _of_json(text)
-    if written := _ACTION.search(text):
-        given = _INPUT.search(text, written.end())
-        action = text[written.end() : given.start() if given else None].strip()
-        if given is not None:
-            return _of_parts(action, text[given.end() :]) if _SHORT.fullmatch(action) else None
-        return _of_json(action) if action.startswith("{") else _of_short(action)
-    return _of_short(text)
+        return _call_of_json(text)
+    action_label = _ACTION.search(text)
+    if action_label is None:
+        return _call_of_short(text)
+
+    # Some models write the whole call after "Action:", and no "Action Input:".
+    input_label = _ACTION_INPUT.search(text, action_label.end())
+    if input_label is None:
+        action = text[action_label.end() :].strip()
+        return _call_of_json(action) if action.startswith("{") else _call_of_short(action)
+
+    name = text[action_label.end() : input_label.start()].strip()
+    if not _SHORT_CALL.fullmatch(name):
+        return None
+    return _call_of(name, text[input_label.end() :])
 
 
 def write_call(name: str, arguments: Mapping[str, Any]) -> str:
@@ -151,71 +172,86 @@ def write_call(name: str, arguments: Mapping[str, Any]) -> str:
         >>> write_call("search", {"q": "rug"})
         '{"name":"search","arguments":{"q":"rug"}}'
     """
-    inner = canonical_json(dict(arguments))
-    return f'{{"name":{canonical_json(name)},"arguments":{inner}}}'
+    # Put together by hand, since `canonical_json` would have the arguments before the name.
+    arguments_text = canonical_json(dict(arguments))
+    return f'{{"name":{canonical_json(name)},"arguments":{arguments_text}}}'
 
 
-def _of_short(text: str) -> Call | None:
-    match = _SHORT.fullmatch(text)
+def _call_of_short(text: str) -> Call | None:
+    """Return the call that ``name``, ``name({...})`` or ``name {...}`` is; None for other text."""
+    match = _SHORT_CALL.fullmatch(text)
     if match is None:
         return None
-    rest = match["rest"] or ""
-    return _of_parts(match["name"], rest[1:-1] if rest.startswith("(") else rest)
+    arguments_text = match["arguments"] or ""
+    if arguments_text.startswith("("):
+        arguments_text = arguments_text[1:-1]
+    return _call_of(match["name"], arguments_text)
 
 
-def _of_json(text: str) -> Call | None:
+def _call_of_json(text: str) -> Call | None:
+    """Return the call in OpenAI's form, bare or wrapped; None where the text is none."""
     try:
         data = read_json_text(text)
     except NotJSON:
         return None
-    for _ in range(4):
+
+    # An assistant's whole message is read too: ``{"tool_calls": [{"function": {"name": ...}}]}``.
+    for _ in range(1 + _MOST_WRAPPERS):
         if isinstance(data, list):
             data = data[0] if data else None
         if not isinstance(data, dict):
             return None
+
         name = data.get("name")
         if isinstance(name, str):
             for key in ("arguments", "parameters", "args"):
                 if key in data:
-                    return _of_parts(name, data[key])
+                    return _call_of(name, data[key])
             return Call(name, {})
-        keys = [key for key in ("function", "function_call", "tool_calls") if data.get(key)]
-        if not keys:
+
+        wrappers = [key for key in ("function", "function_call", "tool_calls") if data.get(key)]
+        if not wrappers:
             return None
-        data = data[keys[0]]
+        data = data[wrappers[0]]
     return None
 
 
-def _of_parts(name: str, said: Any) -> Call:
+def _call_of(name: str, arguments: Any) -> Call:
     """Return the call of a function with arguments as data or as text."""
-    if isinstance(said, dict):
-        return Call(name, said)
-    if said is None or (isinstance(said, str) and not said.strip()):
+    if isinstance(arguments, dict):
+        return Call(name, arguments)
+    if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
         return Call(name, {})
-    if not isinstance(said, str):
-        return Call(name, {}, f"expected an object, found {type(said).__name__}")
+    if not isinstance(arguments, str):
+        return Call(name, {}, f"expected an object, found {type(arguments).__name__}")
+
     try:
-        data = read_json_text(said)
+        data = read_json_text(arguments)
     except NotJSON as error:
-        return _repaired(name, said, str(error))
+        return _repaired(name, arguments, str(error))
     if not isinstance(data, dict):
         return Call(name, {}, f"expected an object, found {type(data).__name__}")
     return Call(name, data)
 
 
-def _repaired(name: str, said: str, problem: str) -> Call:
-    """Return what a broken JSON text tells of a final answer, as upstream does; else the problem."""
-    kind = _RETURN_TYPE.search(said)
-    if name != _FINISH or kind is None:
+def _repaired(name: str, arguments_text: str, problem: str) -> Call:
+    """Return the call of ``Finish`` that a broken JSON text means; else a call with the problem.
+
+    As upstream does: answers often have quotes that are not escaped, and would be lost.
+    """
+    return_type = _RETURN_TYPE.search(arguments_text)
+    if name != _FINISH or return_type is None:
         return Call(name, {}, problem)
-    arguments = {"return_type": kind[1]}
-    if answer := _FINAL_ANSWER.search(said):
+
+    arguments = {"return_type": return_type[1]}
+    answer = _FINAL_ANSWER.search(arguments_text)
+    if answer is not None:
         arguments["final_answer"] = answer[1].rstrip().removesuffix("}").rstrip().removesuffix('"')
     return Call(name, arguments)
 
 
-_NAMED = re.compile(r"\"?([\w -]{1,40}?)\"?\s*[:=]")
-_BREAK = re.compile(r"[\n;,]\s*")
+_FIELD_LABEL = re.compile(r"\"?([\w -]{1,40}?)\"?\s*[:=]")
+_FIELD_BREAK = re.compile(r"[\n;,]\s*")
 _MOST_FIELDS = 16
 
 
@@ -227,39 +263,60 @@ def read_answer(text: str) -> dict[str, str]:
         data = None
     if isinstance(data, dict):
         pairs = list(data.items())[:_MOST_FIELDS]
-        return {_name(name): written(value) for name, value in pairs}
-    parts = [(part, _NAMED.match(part)) for part in _parts(text)]
-    pairs = [(name[1], part[name.end() :].strip()) for part, name in parts if name is not None]
-    if pairs and len(pairs) == len(parts) <= _MOST_FIELDS and all(value for _, value in pairs):
-        return {_name(name): written(value.strip("\"' ")) for name, value in pairs}
-    return {"answer": written(text)}
+        return {_field_name(name): written_form(value) for name, value in pairs}
+
+    return _labeled_fields(_answer_parts(text)) or {"answer": written_form(text)}
 
 
-def _parts(text: str) -> list[str]:
-    """Return the lines of an answer, and what commas part of one where a name follows."""
-    starts, ends = [0], []
-    for found in _BREAK.finditer(text):
-        if found[0][0] != "," or _NAMED.match(text, found.end()):
-            ends.append(found.start())
-            starts.append(found.end())
-    parts = (text[start:end].strip() for start, end in zip(starts, [*ends, None], strict=True))
+def _labeled_fields(parts: Sequence[str]) -> dict[str, str]:
+    """Return the fields of an answer's parts; none unless every part is ``name: value``."""
+    if len(parts) > _MOST_FIELDS:
+        return {}
+    fields: dict[str, str] = {}
+    for part in parts:
+        label = _FIELD_LABEL.match(part)
+        value = "" if label is None else part[label.end() :].strip()
+        if label is None or not value:
+            return {}
+        fields[_field_name(label[1])] = written_form(value.strip("\"' "))
+    return fields
+
+
+def _answer_parts(text: str) -> list[str]:
+    """Return the lines of an answer, and what semicolons part, and commas where a name follows."""
+    parts = []
+    start = 0
+    for separator in _FIELD_BREAK.finditer(text):
+        # Other commas belong to a value: "price: 1,200" or "name: Doe, Jane".
+        if separator[0][0] == "," and not _FIELD_LABEL.match(text, separator.end()):
+            continue
+        parts.append(text[start : separator.start()].strip())
+        start = separator.end()
+    parts.append(text[start:].strip())
     return [part for part in parts if part]
 
 
-def _name(name: Any) -> str:
+def _field_name(name: Any) -> str:
     return "_".join(str(name).lower().split())[:64]
 
 
 def share_right(
-    expected: Mapping[str, Any],
+    expected_fields: Mapping[str, Any],
     fields: Mapping[str, str],
-    effects: Mapping[tuple[str, str, str], str],
-    found: Mapping[tuple[str, str, str], str],
+    expected_changes: Mapping[tuple[str, str, str], str],
+    changes: Mapping[tuple[str, str, str], str],
 ) -> float:
     """Return the share of answer fields and changes that are right, 1 only if nothing else was changed."""
-    right = sum(fields.get(name) == written(value) for name, value in expected.items())
-    if len(expected) == 1 and not right and set(fields) == {"answer"}:
-        right = int(fields["answer"] == written(next(iter(expected.values()))))
-    held = sum(found.get(cell) == value for cell, value in effects.items())
-    extra = sum(cell not in effects for cell in found)
-    return (right + held) / max(len(expected) + len(effects) + extra, 1)
+    right_fields = sum(
+        fields.get(name) == written_form(value) for name, value in expected_fields.items()
+    )
+
+    # Where one field is asked for, an answer without its name can mean no other.
+    if len(expected_fields) == 1 and not right_fields and set(fields) == {"answer"}:
+        (expected,) = expected_fields.values()
+        right_fields = int(fields["answer"] == written_form(expected))
+
+    right_changes = sum(changes.get(cell) == value for cell, value in expected_changes.items())
+    needless_changes = sum(cell not in expected_changes for cell in changes)
+    total = len(expected_fields) + len(expected_changes) + needless_changes
+    return (right_fields + right_changes) / max(total, 1)

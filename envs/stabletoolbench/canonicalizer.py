@@ -20,7 +20,7 @@ from .calls import (
     read_answer,
     read_json_text,
     write_call,
-    written,
+    written_form,
 )
 from .functions import FINISH, FINISH_OFFER, Offer, signature
 
@@ -87,7 +87,7 @@ def read_observation(text: str) -> tuple[str, Any, bool] | None:
             response = read_json_text(response)
     error = data["error"]
     return (
-        error if isinstance(error, str) else written(error),
+        error if isinstance(error, str) else written_form(error),
         response,
         bool(data.get("truncated")),
     )
@@ -100,10 +100,10 @@ def returned(turn: str, response: Any) -> set[Fact]:
     if isinstance(changed, list):
         for part in changed[:_MOST]:
             if isinstance(part, dict) and isinstance(part.get("set"), dict):
-                table = written(part.get("table"))
-                key = written(part.get("id"))
+                table = written_form(part.get("table"))
+                key = written_form(part.get("id"))
                 for column, value in list(part["set"].items())[:_MOST]:
-                    facts.add(("db", table, key, written(column), written(value)))
+                    facts.add(("db", table, key, written_form(column), written_form(value)))
         response = {name: value for name, value in response.items() if name != "changed"}
     if isinstance(response, str) and len(response) > _LONGEST:
         words = dict.fromkeys(word.lower() for word in _LETTERS.findall(response))
@@ -127,14 +127,14 @@ def _walk(turn: str, path: str, data: Any, depth: int, owner: str) -> Iterator[F
         for number, value in enumerate(data[:_FIRST_ITEMS]):
             yield from _walk(turn, f"{path}[{number}]", value, depth + 1, owner)
     elif data != "":
-        value = written(data)
+        value = written_form(data)
         if len(value) <= _LONGEST:
             yield ("ret", turn, path, value)
 
 
 def _entity(key: str, value: Any, owner: str) -> Iterator[Fact]:
     match = _ID.fullmatch(key)
-    text = written(value)
+    text = written_form(value)
     if match is not None and text and len(text) <= _LONGEST:
         kind = match["kind"] or owner.removesuffix("s") or "thing"
         yield ("entity", kind, text)
@@ -288,7 +288,7 @@ class ToolCanonicalizer:
         kind = error_kind(error)
         added.add(("status", turn, f"error:{kind}" if kind else "ok"))
         if kind == "missing_arg":
-            added.add(("arg_missing", turn, written(error.partition(":")[2])[:_LONGEST]))
+            added.add(("arg_missing", turn, written_form(error.partition(":")[2])[:_LONGEST]))
         if calls_left is not None:
             removed.add(("budget", str(calls_left)))
             added.add(("budget", str(max(calls_left - 1, 0))))
@@ -397,12 +397,12 @@ def _of_call(turn: str, call: Call | None) -> set[Fact]:
     facts: set[Fact] = {("call", turn, call.name.lower()[:_LONGEST], digest(call.arguments))}
     if call.name != FINISH:
         for name, value in list(call.arguments.items())[:16]:
-            facts.add(("arg", turn, str(name).lower()[:_LONGEST], written(value)[:_LONGEST]))
+            facts.add(("arg", turn, str(name).lower()[:_LONGEST], written_form(value)[:_LONGEST]))
     return facts
 
 
 def _finished(call: Call) -> set[Fact]:
-    kind = _FINISHED.get(written(call.arguments.get("return_type", "")), "")
+    kind = _FINISHED.get(written_form(call.arguments.get("return_type", "")), "")
     if not kind:
         return set()
     facts: set[Fact] = {("finished", kind)}

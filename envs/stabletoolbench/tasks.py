@@ -25,7 +25,7 @@ from ..panel import Panel
 from ..storage import comap_home, named_folder
 from .apps import APPS, TOGETHER, answering, api_key, api_records, category_of, world_of
 from .apps.world import Job, Ledger, World, data_file
-from .calls import written
+from .calls import written_form
 from .functions import Offer, offers
 
 GROUPS = (
@@ -196,7 +196,7 @@ def _api_list(
 def cells(ledger: Ledger) -> dict[tuple[str, str, str], str]:
     """Return what was changed, by table, id and column, all in written form."""
     return {
-        (table, written(key), column): written(value)
+        (table, written_form(key), column): written_form(value)
         for (table, key, column), value in ledger.changed_cells().items()
     }
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from comap.envs.stabletoolbench import ToolCanonicalizer, parse_call, write_call
-from comap.envs.stabletoolbench.calls import read_answer, share_right, written
+from comap.envs.stabletoolbench.calls import read_answer, share_right, written_form
 
 WANTED = ("f_for_t", {"a": 1, "b": "x y"})
 INNER = {"name": "f_for_t", "arguments": {"a": 1, "b": "x y"}}
@@ -82,7 +82,7 @@ def test_a_broken_final_answer_is_repaired():
     ],
 )
 def test_written_values(value, expected):
-    assert written(value) == expected
+    assert written_form(value) == expected
 
 
 def test_answers_in_many_forms():
