@@ -347,18 +347,18 @@ class Recalled:
             if step.env_info.get("tool_source") in _OUTSIDE or step.env_info.get("tool_faults")
         }
         self._sources = {step.t: str(step.env_info.get("tool_source", "none")) for step in steps}
-        self._now = 0
+        self._step = 0
 
-    def at(self, step: int) -> None:
-        """Take note of the number of the step that is taken now."""
-        self._now = step
+    def set_step(self, step: int) -> None:
+        """Set the number of the step whose call is answered next."""
+        self._step = step
 
     def answer(self, request: Request) -> Hit | None:
         """Return the answer that the record shows to the present step; None where it shows none."""
-        if self._now not in self.texts:
+        if self._step not in self.texts:
             return None
-        text = self.texts[self._now]
-        source = self._sources[self._now]
+        text = self.texts[self._step]
+        source = self._sources[self._step]
         parts = read_observation(text)
         if parts is None:
             return Hit("", text, source)

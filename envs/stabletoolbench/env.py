@@ -57,7 +57,7 @@ class Done(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What a call comes to: error, response, and whether it was refused before any tool saw it."""
+    """The answer to a call: error, response, and whether it was refused before any tool saw it."""
 
     error: str
     response: Any
@@ -84,12 +84,19 @@ class Session:
         task: GeneratedTask | None = None,
         tools: GeneratedTools | None = None,
     ):
-        self.offers, self.chain, self.compat = tuple(offers), chain, compat
-        self.task, self.tools = task, tools
+        self.offers = tuple(offers)
+        self.chain = chain
+        self.compat = compat
+        self.task = task
+        self.tools = tools
         self.done: list[Done] = []
-        self.finished = self.answer = ""
+        self.finished = (
+            ""  # what ``Finish`` was called with: "give_answer" or "give_up_and_restart"
+        )
+        self.answer = ""
 
     def act(self, action: str) -> Reply:
+        """Make the call that an action is, record it, and return what comes back."""
         call = parse_call(action)
         if call is None:
             error = 'Action not understood: write {"name": FUNCTION, "arguments": {...}}'
@@ -101,53 +108,72 @@ class Session:
         offer = named(self.offers, call.name, self.compat)
         if offer is None:
             return self._refuse(call, f"No such function name: {call.name[:_LONGEST_NAME]}")
-        strict = self.compat == "strict"
-        arguments = coerced(offer, call.arguments) if strict else call.arguments
-        if strict and (problem := problem_of(offer, arguments)):
-            return self._refuse(call, problem)
-        request = Request(offer.category, offer.tool, offer.api, arguments, offer, strict)
+
+        # Upstream checks nothing: a backend gets the arguments as they are.
+        is_strict = self.compat == "strict"
+        arguments: Mapping[str, Any] = call.arguments
+        if is_strict:
+            arguments = coerced(offer, arguments)
+            if problem := problem_of(offer, arguments):
+                return self._refuse(call, problem)
+
+        # A backend may refuse a call as well: what is unchecked is checked by the generated tools.
+        request = Request(offer.category, offer.tool, offer.api, arguments, offer, is_strict)
         hit, faults = self.chain.ask(request)
-        kind = error_kind(hit.error)
+        kind_of_error = error_kind(hit.error)
         name = call.name[:_LONGEST_NAME]
-        self.done.append(Done(name, arguments, kind or "ok", hit.source, faults))
-        return Reply(hit.error, hit.response, refused=kind in REFUSALS)
+        self.done.append(Done(name, arguments, kind_of_error or "ok", hit.source, faults))
+        return Reply(hit.error, hit.response, refused=kind_of_error in REFUSALS)
 
     def share(self) -> float:
         """Return the share of a generated task that is right, once it is finished by an answer."""
         if self.task is None or self.tools is None or self.finished != "give_answer":
             return 0.0
         fields = read_answer(self.answer)
-        found = cells(self.tools.ledger)
-        return share_right(self.task.answer, fields, self.task.effects, found)
+        changes = cells(self.tools.ledger)
+        return share_right(self.task.answer, fields, self.task.effects, changes)
 
     def save(self) -> Saved:
+        """Return this moment; the state of the tools is part of it, that of backends is not."""
         marks = None if self.tools is None else self.tools.ledger.save()
         return Saved(tuple(self.done), self.finished, self.answer, marks)
 
     def load(self, saved: Saved) -> None:
-        self.done, self.finished, self.answer = list(saved.done), saved.finished, saved.answer
+        """Go back to a moment that `save` returned."""
+        self.done = list(saved.done)
+        self.finished = saved.finished
+        self.answer = saved.answer
         if self.tools is not None and saved.marks is not None:
             self.tools.ledger.load(saved.marks)
 
     def _refuse(self, call: Call, error: str) -> Reply:
+        """Record a call that reaches no tool, and return its error."""
         self.done.append(Done(call.name[:_LONGEST_NAME], {}, error_kind(error)))
+
+        # It takes its time all the same: the tools' clock, by which limits of rates pass, counts calls.
         if self.tools is not None:
             self.tools.ledger.clock += 1
         return Reply(error, "", refused=True)
 
     def _finish(self, call: Call) -> Reply:
+        """Check and record a call of ``Finish``, and keep its answer."""
+        # The schema wants a text. Models also write the answer as the object that it stands for.
         arguments = dict(call.arguments)
         answer = arguments.get("final_answer")
         if isinstance(answer, dict | list):
             arguments["final_answer"] = canonical_json(answer)
         arguments = coerced(FINISH_OFFER, arguments)
+
+        # The schema, as upstream's, does not require ``final_answer``: who gives up has none.
         problem = problem_of(FINISH_OFFER, arguments)
-        gives = arguments.get("return_type") == "give_answer"
-        if not problem and gives and "final_answer" not in arguments:
+        gives_answer = arguments.get("return_type") == "give_answer"
+        if not problem and gives_answer and "final_answer" not in arguments:
             problem = "Missing required parameter: final_answer"
         if problem:
             return self._refuse(call, problem)
-        self.finished, self.answer = arguments["return_type"], arguments.get("final_answer", "")
+
+        self.finished = arguments["return_type"]
+        self.answer = arguments.get("final_answer", "")
         self.done.append(Done(FINISH, arguments, "ok"))
         return Reply("", _ACCEPTED if self.finished == "give_answer" else _GIVEN_UP)
 
@@ -317,18 +343,26 @@ class StableToolBenchEnv(TextEnv):
         if judge is not None and not callable(judge):
             raise OptionError(f"judge must be callable or None, not {type(judge).__name__}")
         self._tasks = open_tasks(data_dir, split, source, generator_seed)
-        self._compat, self._max_calls = compat, max_calls
+
+        self._compat = compat
+        self._max_calls = max_calls
         self._limit = max_calls if self._limit is None else min(max_calls, self._limit)
-        self._form, self._suggests, self._judge = functions_as, admissible_actions, judge
+        self._functions_as = functions_as
+        self._suggests = admissible_actions
+        self._judge = judge
         self._backends = open_chain(
             self._tasks.folder, live_url, simulator, overlay, timeout, retries
         )
         self._recalled = Recalled(())
         self._session: Session | None = None
-        self._judged = 0.0
+        self._score = 0.0
+
+        # With compat="reference" a text that was cut gets three dots, as upstream's does.
         assert isinstance(self.observation_space, Unicode)
-        self._room = self.observation_space.max_length
-        self._longest = min(max_observation_length, max(self._room - 3, MIN_LENGTH))
+        self._max_text_length = self.observation_space.max_length
+        self._longest_result = min(
+            max_observation_length, max(self._max_text_length - 3, MIN_LENGTH)
+        )
 
     @property
     def tasks(self) -> Panel:
@@ -352,8 +386,8 @@ class StableToolBenchEnv(TextEnv):
         return {
             "compat": self._compat,
             "max_calls": str(self._max_calls),
-            "max_observation_length": str(self._longest),
-            "functions_as": self._form,
+            "max_observation_length": str(self._longest_result),
+            "functions_as": self._functions_as,
             "admissible_actions": str(self._suggests).lower(),
             "tasks": "generated" if self._tasks.folder is None else "official",
             "generator_seed": str(self._tasks.seed),
@@ -362,8 +396,11 @@ class StableToolBenchEnv(TextEnv):
 
     def fingerprint(self) -> dict[str, str]:
         """Return the settings, and the SHA-256 of what the overlay holds."""
-        overlay = next((one for one in self._backends if isinstance(one, Overlay)), None)
-        return super().fingerprint() | ({"overlay": overlay.sha256()} if overlay else {})
+        fingerprint = super().fingerprint()
+        for backend in self._backends:
+            if isinstance(backend, Overlay):
+                fingerprint["overlay"] = backend.sha256()
+        return fingerprint
 
     def expert_action(self) -> str | None:
         """Return the next call of a right plan for a generated task; None for an official query."""
@@ -374,10 +411,13 @@ class StableToolBenchEnv(TextEnv):
         task = None if self._session is None else self._session.task
         if task is None or any(fact[0] == "finished" for fact in state.facts):
             return None
-        made = calls_made(state)
+
+        # Facts have a call's arguments in full only as a digest.
+        calls_done = calls_made(state)
         for name, arguments in task.plan:
-            if (name.lower(), digest(arguments)) not in made:
+            if (name.lower(), digest(arguments)) not in calls_done:
                 return write_call(name, arguments)
+
         answer = canonical_json(task.answer)
         return write_call(FINISH, {"return_type": "give_answer", "final_answer": answer})
 
@@ -393,9 +433,18 @@ class StableToolBenchEnv(TextEnv):
             return None
         if ("finished", "give_answer") not in state.facts:
             return 0.0
-        fields = {f[1]: f[2] for f in state.facts if f[0] == "answer_field" and len(f) == 3}
-        cells = {(f[1], f[2], f[3]): f[4] for f in state.facts if f[0] == "db" and len(f) == 5}
-        return share_right(task.answer, fields, task.effects, cells)
+
+        # Predicted facts may have any length; those of a wrong one say nothing.
+        fields: dict[str, str] = {}
+        changes: dict[tuple[str, str, str], str] = {}
+        for fact in state.facts:
+            if fact[0] == "answer_field" and len(fact) == 3:
+                _, name, value = fact
+                fields[name] = value
+            elif fact[0] == "db" and len(fact) == 5:
+                _, table, key, column, value = fact
+                changes[table, key, column] = value
+        return share_right(task.answer, fields, task.effects, changes)
 
     def admissible_of(self, state: State) -> tuple[str, ...] | None:
         """Return the calls that the facts suggest, where they are listed."""
@@ -407,8 +456,11 @@ class StableToolBenchEnv(TextEnv):
 
     def refused(self, observation: str) -> bool:
         """Return whether this observation is an error of a call that reached no tool."""
-        seen = read_observation(observation)
-        return seen is not None and error_kind(seen[0]) in REFUSALS
+        parts = read_observation(observation)
+        if parts is None:
+            return False
+        error, _, _ = parts
+        return error_kind(error) in REFUSALS
 
     @classmethod
     def state_text(
@@ -423,46 +475,70 @@ class StableToolBenchEnv(TextEnv):
         return frozenset(self._recalled.texts)
 
     def _open(self, task: str) -> tuple[str, str, Outcome]:
-        self._session, self._judged = None, 0.0
-        made: GeneratedTask | None = None
+        self._session = None
+        self._score = 0.0
+
+        generated_task: GeneratedTask | None = None
         tools: GeneratedTools | None = None
         if self._tasks.folder is None:
-            made = self._tasks.generated(task)
-            split, record = made.split, made.record
-            tools = GeneratedTools(made.world.ledger())
+            generated_task = self._tasks.generated(task)
+            split = generated_task.split
+            record = generated_task.record
+            tools = GeneratedTools(generated_task.world.ledger())
         else:
             split, record = self._tasks.official(task)
-        strict = self._compat == "strict"
-        listed = made.offers if made and strict else offers(record, self._compat)
+
+        # A generated task has its functions at hand, in their strict form: none are made anew.
+        if generated_task is not None and self._compat == "strict":
+            task_offers = generated_task.offers
+        else:
+            task_offers = offers(record, self._compat)
+
         goal = " ".join(str(record["query"]).split())
-        text = first_observation(goal, listed, self._max_calls, self._form)
+        text = first_observation(goal, task_offers, self._max_calls, self._functions_as)
+
+        # What generated tools answer follows from the task; of others a record may be all there is.
         chain = Chain([tools or self._recalled, *self._backends])
-        self._session = Session(listed, chain, self._compat, made, tools)
-        return split, goal, Outcome(text[: self._room])
+        self._session = Session(task_offers, chain, self._compat, generated_task, tools)
+        return split, goal, Outcome(text[: self._max_text_length])
 
     def _act(self, action: str) -> Outcome:
         session = self.session
-        self._recalled.at(self._steps)
+        self._recalled.set_step(self._steps)
         reply = session.act(action)
-        text = self._recalled.texts.get(self._steps) or observation_of(
-            reply.error, reply.response, self._longest, self._compat
-        )
+
+        # A recalled text is taken to the letter: what it was cut from is not in the record.
+        text = self._recalled.texts.get(self._steps)
+        if not text:
+            text = observation_of(reply.error, reply.response, self._longest_result, self._compat)
+
+        # A generated task is worth nothing unless all is right; a judge's half point counts.
         if session.finished:
-            self._judged = self._judge_answer()
-        success = self._judged == 1.0
-        reward = self._judged if session.task is None else float(success)
-        return Outcome(text, reward, self._judged, success, bool(session.finished), reply.refused)
+            self._score = self._judge_answer()
+        success = self._score == 1.0
+        reward = self._score if session.task is None else float(success)
+        return Outcome(
+            text,
+            reward=reward,
+            score=self._score,
+            success=success,
+            terminated=bool(session.finished),
+            invalid=reply.refused,
+        )
 
     def _agrees(self, outcome: Outcome) -> bool:
-        right = self._judged if self.session.task is None else self.session.share()
-        return (outcome.score, outcome.success) == (right, right == 1.0)
+        # A judge is not asked again: its verdict is part of what `_load` brought back.
+        score = self._score if self.session.task is None else self.session.share()
+        return (outcome.score, outcome.success) == (score, score == 1.0)
 
     def _judge_answer(self) -> float:
+        """Return the score of the final answer: the share that is right, or the judge's verdict."""
         session = self.session
         if session.task is not None:
             return session.share()
         if self._judge is None or session.finished != "give_answer" or not session.answer.strip():
             return 0.0
+
         verdict = float(self._judge(self._goal, session.answer, tuple(session.done)))
         if not 0.0 <= verdict <= 1.0:
             raise ValueError(f"expected a verdict from 0 to 1 of the judge, found {verdict!r}")
@@ -472,16 +548,17 @@ class StableToolBenchEnv(TextEnv):
         info = super()._info()
         if self._session is not None and self._session.done and self._steps:
             last = self._session.done[-1]
-            info["tool_source"], info["tool_status"] = last.source, last.status
+            info["tool_source"] = last.source
+            info["tool_status"] = last.status
             info["tool_faults"] = last.faults
         return info
 
     def _save(self) -> Any:
-        return (self.session.save(), self._judged, self._outcome.admissible)
+        return (self.session.save(), self._score, self._outcome.admissible)
 
     def _load(self, saved: Any) -> tuple[str, ...] | None:
-        moment, judged, listed = saved
-        self.session.load(moment)
-        self._judged = judged
-        admissible: tuple[str, ...] | None = listed
+        admissible: tuple[str, ...] | None
+        saved_session, score, admissible = saved
+        self.session.load(saved_session)
+        self._score = score
         return admissible
