@@ -221,8 +221,8 @@ def _with_input(
     spoken: _Spoken, field: Field, action: WrittenAction, admissible: Sequence[str]
 ) -> WrittenAction:
     """Return an action with what ``Action Input:`` gives on the lines below it."""
-    # Tool-using models were trained on LangChain's form of ReAct: the tool's name behind "Action:",
-    # its arguments behind "Action Input:".
+    # Of a tool's call the name stands behind "Action:", the arguments behind "Action Input:", as in the
+    # answer files of StableToolBench's inference (`comap.envs.stabletoolbench.scoring`).
     next_field = next((later for later in spoken.fields if later.start >= field.end), None)
     if next_field is None or next_field.name != "action input":
         return action

@@ -77,9 +77,9 @@ class KnowledgeBase:
     def __init__(self, entries: Iterable[Knowledge] = (), encoder: str | None = None):
         self.encoder = encoder
         self._entries = list(entries)
-        self._coder: Encoder = _BagOfWords(())
+        self._text_encoder: Encoder = _BagOfWords(())
         if encoder:
-            self._coder = TransformerEncoder(encoder, device="auto")
+            self._text_encoder = TransformerEncoder(encoder, device="auto")
 
         # States recur often, so each distinct text is encoded once and entries refer to its row.
         self._vectors: NDArray[Any] = np.zeros((0, 0))  # of each distinct text, the oldest first
@@ -104,24 +104,25 @@ class KnowledgeBase:
         if not self._entries or k < 1:
             return []
         self._encode()
-        similarity = self._vectors @ self._coder.encode([knowledge], "query")[0]
+        similarity = self._vectors @ self._text_encoder.encode([knowledge], "query")[0]
 
-        # Rounded, so that noise in the last digits never decides which of two equals comes first;
-        # a stable sort then leaves the older one in front.
+        # Texts of the same words have equal vectors, yet numpy's product of a matrix may sum its rows in
+        # different orders, which differ in the last digit. Rounded they are equal again, and a stable
+        # sort leaves the older one in front.
         entry_similarity = similarity.astype(np.float64).round(6)[self._rows]
         order = np.argsort(-entry_similarity, kind="stable")
         return [self._entries[index] for index in order[:k]]
 
     def save(self, path: Path) -> None:
         """Write the entries, one line of JSON each, and beside them the encoder's vectors."""
-        file = path.with_suffix(_VECTORS)
-        file.unlink(missing_ok=True)  # it may be of other entries
+        vectors_file = path.with_suffix(_VECTORS)
+        vectors_file.unlink(missing_ok=True)  # it may be of other entries
         jsonl.write(path, (entry._asdict() for entry in self._entries))
-        self._save_vectors(file)
+        self._save_vectors(vectors_file)
 
     @classmethod
     def load(cls, path: Path, encoder: str | None = None) -> KnowledgeBase:
-        """Read what `save` wrote; vectors that are missing are computed and written.
+        """Return the base that `save` wrote; an encoder's missing vectors are computed and written.
 
         Raises:
             DataNotFound, DataCorrupt: There is no such file, or it is no knowledge base.
@@ -130,11 +131,13 @@ class KnowledgeBase:
         """
         expected = f"an object with the texts {', '.join(Knowledge._fields)} of a knowledge base"
         base = cls(jsonl.read(path, _entry, expected=expected), encoder)
-        file = path.with_suffix(_VECTORS)
-        if file.exists():
-            base._load_vectors(file)
+
+        # With the vectors beside the entries, no text is encoded the next time.
+        vectors_file = path.with_suffix(_VECTORS)
+        if vectors_file.exists():
+            base._load_vectors(vectors_file)
         else:
-            base._save_vectors(file)
+            base._save_vectors(vectors_file)
         return base
 
     @classmethod
@@ -158,15 +161,15 @@ class KnowledgeBase:
         row_by_text = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         self._rows = np.array([row_by_text[text] for text in texts])
         if self.encoder is None:
-            self._coder = _BagOfWords(texts)
+            self._text_encoder = _BagOfWords(texts)
             self._vectors = np.zeros((0, 0))
 
         # An encoder says only by encoding how wide its vectors are, also where there are none.
         old_vectors = self._vectors
         if len(old_vectors) == 0:
-            old_vectors = self._coder.encode([], "query")
+            old_vectors = self._text_encoder.encode([], "query")
         new_texts = list(row_by_text)[len(old_vectors) :]
-        new_vectors = self._coder.encode(new_texts, "query")
+        new_vectors = self._text_encoder.encode(new_texts, "query")
         self._vectors = np.concatenate([old_vectors, new_vectors])
 
     def _digest(self) -> str:
@@ -175,7 +178,7 @@ class KnowledgeBase:
         return hashlib.sha256(texts.encode("ascii")).hexdigest()
 
     def _save_vectors(self, file: Path) -> None:
-        """Write an encoder's vectors; those of bags of words change with each text that is added."""
+        """Write an encoder's vectors; of bags of words nothing, as each new text changes them all."""
         if self.encoder is None or not self._entries:
             return
         self._encode()
@@ -199,7 +202,7 @@ class KnowledgeBase:
         # text is encoded again, and compared.
         sample = vectors[:0]
         if encoder == self.encoder:
-            sample = self._coder.encode([self._entries[0].knowledge], "query")
+            sample = self._text_encoder.encode([self._entries[0].knowledge], "query")
         if sample.shape != vectors[:1].shape or sample[0] @ vectors[0] < _SAME:
             raise OptionError(
                 f"expected the encoder {encoder!r:.200}, as it was when it made {file}, found "
@@ -538,13 +541,16 @@ def acting_prompt(
     view: View, config: WKMConfig, replies: Mapping[int, str] | None = None, knowledge: str = ""
 ) -> tuple[Message, ...]:
     r"""Return the conversation that asks for an action, with what is known of the task in it."""
-    # Twice its tokens: read again as a text, what was written may have more tokens than when it
-    # was written.
+    # Both limits are ours. The knowledge was written with `task_tokens`. A model on a server counts a
+    # token for every three bytes, which is more than most texts have: hence twice as many.
     limit = min(2 * config.task_tokens, config.max_length // 4)
     text = cut_text(knowledge.strip(), limit, view.count_tokens)
-    system = prompt_of(config, "wkm_agent", knowledge=text)[-1].content if text else ""
-    room = config.draft_tokens  # the action comes on top of a thought of full length
-    return converse(view, config, replies, reserve=room, system=system)
+    system = ""
+    if text:
+        system = prompt_of(config, "wkm_agent", knowledge=text)[-1].content
+
+    # The action comes on top of a thought of full length.
+    return converse(view, config, replies, reserve=config.draft_tokens, system=system)
 
 
 def _rounded(values: dict[str, float]) -> dict[str, float]:
