@@ -255,7 +255,7 @@ def fitted_to(agent: AnyAgent, lm: LanguageModel | None) -> AnyAgent:
     return fitted_agent
 
 
-_IN_WORDS = {
+_ABILITIES = {
     "generate": "write text",
     "choices": "keep a reply to given choices",
     "prefix": "go on with a reply that was begun",
@@ -264,7 +264,8 @@ _IN_WORDS = {
     "words": "tell next-word probabilities",
     "encode": "tell hidden states",
 }
-_WITHOUT: dict[str, dict[str, Any]] = {
+# The settings with which agents do not need a capability.
+_SETTINGS_WITHOUT: dict[str, dict[str, Any]] = {
     "generate": {},
     "choices": {"decoding": "free"},
     "prefix": {"form": "asked", "final_tokens": 0},
@@ -272,8 +273,10 @@ _WITHOUT: dict[str, dict[str, Any]] = {
     "score": {"decoding": "free", "q_source": "proxy", "log_probs": "sampled"},
     "words": {"p_source": "verbal", "evaluation_weight": 0},
     "encode": {"p_source": "verbal", "k_source": "lm"},
-}  # the settings with which agents do not need a capability
-_ON_VLLM = {"choices": "choices_mode=vllm", "words": "prefix_mode=continue"}
+}
+
+# The options of `OpenAILanguageModel` with which a server that is vLLM has these capabilities.
+_VLLM_OPTIONS = {"choices": "choices_mode=vllm", "words": "prefix_mode=continue"}
 
 
 def required_capabilities(agent: object) -> frozenset[str]:
@@ -324,11 +327,11 @@ texts; 'm' cannot; set decoding='free', or use a model in this process (Hugging 
     lacking = [need for need in needs if lm.capabilities.isdisjoint(need.split("|"))]
     if lacking:
         abilities = " and ".join(
-            " or ".join(_IN_WORDS[name] for name in need.split("|")) for need in lacking
+            " or ".join(_ABILITIES[name] for name in need.split("|")) for need in lacking
         )
         raise OptionError(
             f"the agent {agent.name!r} needs a language model that can {abilities}; {lm.name!r} cannot; "
-            f"{_advice(agent, lacking, lm)}use a model in this process (Hugging Face), which can"
+            f"{_alternatives(agent, lacking, lm)}use a model in this process (Hugging Face), which can"
         )
     if isinstance(config, AgentConfig):
         _check_lengths(config, context_tokens(lm))
@@ -378,22 +381,31 @@ def check_adapter(lm: LanguageModel, adapter: str | None) -> None:
     )
 
 
-def _advice(agent: Agent, lacking: Sequence[str], lm: LanguageModel) -> str:
-    """Return what to set so that the capabilities are not needed, or are there."""
-    config = getattr(agent, "config", None)
+def _alternatives(agent: Agent, lacking: Sequence[str], lm: LanguageModel) -> str:
+    """Return the ways out of lacking capabilities, each with an "or" behind it; empty for none.
+
+    A way out is to change the agent's settings, so that it does not need them, or to say that the
+    server is vLLM, which has them.
+    """
+    # Where one of several capabilities is enough ("score|tokens"), the settings stand at the first.
     settings: dict[str, Any] = {}
     for need in lacking:
-        settings |= _WITHOUT[need.split("|")[0]]
+        first_capability, _, _ = need.partition("|")
+        settings |= _SETTINGS_WITHOUT[first_capability]
+
+    # A setting that the agent does not have, or that has this value already, is no way out.
+    config = getattr(agent, "config", None)
     changes = [
         f"{name}={value!r}"
         for name, value in settings.items()
         if getattr(config, name, value) != value
     ]
-
-    advice = ""
+    alternatives = ""
     if changes:
-        advice = f"set {' and '.join(changes)}, or "
-    if lm.config().get("id") == "openai" and all(name in _ON_VLLM for name in lacking):
-        options = " ".join(f"--model-option {_ON_VLLM[name]}" for name in lacking)
-        advice += f"if the server is vLLM say so ({options}), or "
-    return advice
+        alternatives = f"set {' and '.join(changes)}, or "
+
+    is_server = lm.config().get("id") == "openai"
+    if is_server and all(need in _VLLM_OPTIONS for need in lacking):
+        options = " ".join(f"--model-option {_VLLM_OPTIONS[need]}" for need in lacking)
+        alternatives += f"if the server is vLLM say so ({options}), or "
+    return alternatives

@@ -60,20 +60,23 @@ def create_agent(name: str, **options: Any) -> Agent:
     """
     cls = agent_class(name)
     config_class = agent_options(name)
-    settings = {part.name for part in fields(config_class)} if config_class is not None else set()
-    parameters = set(inspect.signature(cls).parameters) - {"config"}
+    parameter_names = set(inspect.signature(cls).parameters) - {"config"}
+    setting_names: set[str] = set()
+    if config_class is not None:
+        setting_names = {setting.name for setting in fields(config_class)}
+
+    option_names = sorted(setting_names | parameter_names)
     for key in options:
-        if key not in settings | parameters:
-            names = sorted(settings | parameters)
-            hint = suggest(key, names) if names else "it has no options"
+        if key not in option_names:
+            hint = suggest(key, option_names) if option_names else "it has no options"
             raise OptionError(f"the agent {name!r} has no option {key!r}; {hint}")
 
     # Options that both know, such as a seed, go to both.
-    arguments = {key: value for key, value in options.items() if key in parameters}
+    arguments = {key: value for key, value in options.items() if key in parameter_names}
+    settings = {key: value for key, value in options.items() if key in setting_names}
     try:
         if config_class is not None:
-            settings_given = {key: value for key, value in options.items() if key in settings}
-            arguments["config"] = config_class(**settings_given)
+            arguments["config"] = config_class(**settings)
         agent: Agent = cls(**arguments)
     except CoMapError:
         raise
@@ -83,6 +86,7 @@ def create_agent(name: str, **options: Any) -> Agent:
             "the command line: --agent-option NAME=VALUE), or mend its class"
         ) from error
 
+    # A class of the user's own may be anything.
     can_decide = callable(getattr(agent, "decide", None))
     has_name = isinstance(getattr(agent, "name", None), str)
     if not (can_decide and has_name):
@@ -188,16 +192,24 @@ def tiny_folder(
     words: Sequence[str] = (),
     purpose: str = "",
 ) -> Path:
-    """Return the folder of an untrained tiny model for a benchmark; it is built where it is missing."""
+    """Return the folder of an untrained tiny model for a benchmark; it is built where it is missing.
+
+    The `words` are more texts that its vocabulary is made of; `purpose` names them, as they are not in
+    the folder's mark.
+    """
     from ..lm.tiny import Tokens, build_tiny
 
     with needs_extra("train", "building a tiny language model"):
         from safetensors import SafetensorError
+
     folder = Path(directory)
-    episodes = played_for_words(env_id) if episodes is None else episodes
+    if episodes is None:
+        episodes = played_for_words(env_id)
 
     # The mark says what the model in a folder was built from: another one is not taken for it.
-    description: dict[str, Any] = {"for": purpose} if purpose else {}
+    description: dict[str, Any] = {}
+    if purpose:
+        description["for"] = purpose
     description |= {"env": env_id, "parameters": parameters, "seed": seed, "episodes": episodes}
     mark = folder / _MARK
     mark_text = json.dumps(description) + "\n"
@@ -210,9 +222,14 @@ def tiny_folder(
             f"{present_text.strip():.200}; choose another folder, or remove this one"
         )
 
+    # Tasks that quote names have many words between them. Without such names "safe 1" is one token.
+    tokens: Tokens = "entities"
+    vocabulary = 1024
+    if env_class(env_id).quotes_names:
+        tokens = "names"
+        vocabulary = 3072
+
     texts = [*corpus(env_id, episodes), *words]
-    tokens: Tokens = "names" if env_class(env_id).quotes_names else "entities"
-    vocabulary = 3072 if tokens == "names" else 1024
     try:
         build_tiny(
             folder,

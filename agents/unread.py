@@ -108,7 +108,7 @@ class UnreadStreak:
         self._has_warned = False
 
     def add(self, step: Step) -> None:
-        """Take note of the reply behind a step."""
+        """Count the reply behind a step, and warn where it is the last of a long streak."""
         possible_fault = fault_of(step)
         if possible_fault is None or self._has_warned:
             return
@@ -119,16 +119,17 @@ class UnreadStreak:
             return
 
         self._has_warned = True
-        lacking = (
-            "an action that can be read" if fault == "without_action" else "the form asked for"
-        )
+        missing_part = "an action that can be read"
+        if fault == "out_of_form":
+            missing_part = "the form asked for"
         example = _short(_reply_behind(step))
         self._tell(
-            f"{MOST_UNREAD} replies in a row were without {lacking}, such as {example!r}; {self._advice}"
+            f"{MOST_UNREAD} replies in a row were without {missing_part}, such as {example!r}; "
+            f"{self._advice}"
         )
 
     def add_all(self, trials: Iterable[Trajectory]) -> None:
-        """Take note of all replies of some trials."""
+        """Count the replies behind all steps of some trials."""
         for trial in trials:
             for step in trial.steps:
                 self.add(step)
