@@ -49,8 +49,8 @@ def tagged_prompt(view: View, config: PaWConfig) -> tuple[Message, ...]:
     template = form.prompts if lines else f"{form.prompts}_first"
     bare = _filled(config, template, fixed) + _TASK + _UNLISTED
     reserve = config.draft_tokens + OVERHEAD + view.count_tokens(bare)
-    present, room = _present(view, form, max(config.max_length - reserve, 64))
-    slots = {**fixed, **present}
+    present_slots, room = _present_slots(view, form, max(config.max_length - reserve, 64))
+    slots = {**fixed, **present_slots}
 
     lines = _newest(lines, room, view, keep_one=form.kind == "search")
     if lines:
@@ -108,33 +108,33 @@ def _information(observation: str) -> str:
     return f"<information>{passages}</information>"
 
 
-def _present(view: View, form: ReplyForm, room: int) -> tuple[dict[str, str], int]:
-    """Return the slots of the present, cut to fit, and how many tokens they leave."""
-    count = view.count_tokens
-    goal = cut_text(view.goal, room // 4, count)
-    room -= count(goal)
+def _present_slots(view: View, form: ReplyForm, room: int) -> tuple[dict[str, str], int]:
+    """Return the slots of goal and present, cut to fit, and how many tokens of the room they leave."""
+    count_tokens = view.count_tokens
+    goal = cut_text(view.goal, room // 4, count_tokens)  # the share is ours
+    room -= count_tokens(goal)
     slots = {"task_description": goal}
-    if form.kind == "search":
+    if form.kind == "search":  # its present is what the last search found: the history has it
         return slots, room
 
     # The observation may take what the actions leave, and half of the room in any case: a long list
     # of actions is of no use to a model that does not see where it is.
     actions = text_env_of(view.env_id).action_menu(view.admissible_actions or ())
     lines = [f"'{action}'" for action in actions]
-    sizes = [count(line) + 1 for line in lines]
+    sizes = [count_tokens(line) + 1 for line in lines]  # with the end of the line
     observation_room = max(room - sum(sizes), room // 2)
-    observation = cut_text(_observation_text(view), observation_room, count)
-    room -= count(observation)
+    observation = cut_text(_observation_text(view), observation_room, count_tokens)
+    room -= count_tokens(observation)
 
-    listed: list[str] = []
+    fitting_lines: list[str] = []
     for line, size in zip(lines, sizes, strict=True):
         if size > room:
             break
-        listed.append(line)
+        fitting_lines.append(line)
         room -= size
 
     # PaW's templates call the list by either name: in ALFWorld by the first, else by the second.
-    menu = "\n".join(listed) or _UNLISTED
+    menu = "\n".join(fitting_lines) or _UNLISTED
     slots["current_observation"] = observation
     slots["admissible_actions"] = menu
     slots["available_actions"] = menu

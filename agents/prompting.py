@@ -560,17 +560,21 @@ def ended(step: Imagined) -> bool:
 def roll_out(
     view: View, config: AgentConfig, steps: int, replies: dict[int, str] | None = None
 ) -> Generator[Request, Reply, list[Imagined]]:
-    """Imagine steps of the agent's own policy: draft an action, ask what follows, and so on."""
+    """Return up to so many imagined steps of the agent's own policy; fewer where the episode ends.
+
+    Each step is a draft of the agent, and what the world model says follows it.
+    """
     greedy = replace(config, temperature=0.0)  # the likeliest future, as ITP imagines it
     path: list[Imagined] = []
-    while steps > 0 and not (path and ended(path[-1])):
-        steps -= 1
+    for number in range(1, steps + 1):
         imagined_view = view_after(view, path)
         messages = converse(imagined_view, greedy, replies)
-        purpose = f"foresight: action {len(path) + 1}"
+        purpose = f"foresight: action {number}"
         draft = yield from draft_action(imagined_view, greedy, messages, purpose)
         imagined: Imagined = yield Imagine(draft.action, tuple(path))
         path.append(imagined)
+        if ended(imagined):
+            break
     return path
 
 

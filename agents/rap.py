@@ -458,8 +458,9 @@ class _Search:
 
         children = []
         remaining_steps = self.config.depth - len(path) - 1
-        for candidate, future, yes in zip(candidates, futures, yes_probabilities, strict=True):
-            children.append(self._node(candidate, future, yes, remaining_steps))
+        judged = zip(candidates, futures, yes_probabilities, strict=True)
+        for candidate, future, yes_probability in judged:
+            children.append(self._child(candidate, future, yes_probability, remaining_steps))
         return children
 
     def _judge(
@@ -493,33 +494,38 @@ class _Search:
             requests.append(request)
         replies: list[WordProbabilities] = yield requests
 
-        probabilities = []
+        yes_probabilities = []
         for reply in replies:
-            yes = reply.probabilities[0]
-            if math.isnan(yes):  # it would make the best of the children a matter of their order
-                yes = 0.0
-            probabilities.append(min(max(yes, 0.0), 1.0))
-        return probabilities
+            yes_probability = reply.probabilities[0]
+            if math.isnan(yes_probability):  # the best child would be a matter of their order
+                yes_probability = 0.0
+            yes_probabilities.append(min(max(yes_probability, 0.0), 1.0))
+        return yes_probabilities
 
-    def _node(
-        self, candidate: Candidate, future: Imagined, yes: float, remaining_steps: int
+    def _child(
+        self,
+        candidate: Candidate,
+        future: Imagined,
+        yes_probability: float,
+        remaining_steps: int,
     ) -> Node:
-        """Return the child that a candidate leads to, with so many steps of the depth after it."""
+        """Return the node of a candidate, with its rewards; `remaining_steps` of the depth follow it."""
         config = self.config
-        node = Node(candidate.action, future)
+        child = Node(candidate.action, future)
         overlap = goal_overlap(self.view.goal, future.observation, config.overlap_letters)
-        node.hint = config.evaluation_weight * yes + config.overlap_weight * overlap
-        node.reward = node.hint + config.log_prob_weight * (candidate.log_prob or 0.0)
+        child.hint = config.evaluation_weight * yes_probability + config.overlap_weight * overlap
+        child.reward = child.hint + config.log_prob_weight * (candidate.log_prob or 0.0)
 
         # A path that ends at the goal has fewer rewards to add up. So each step that it saves counts
         # as the goal does: else a longer path would be worth more.
         if future.goal_reached:
-            node.hint = config.goal_reward
-            node.reward = config.goal_reward
-            node.end = config.goal_reward * sum(config.discount**i for i in range(remaining_steps))
+            child.hint = config.goal_reward
+            child.reward = config.goal_reward
+            discounts = sum(config.discount**step for step in range(remaining_steps))
+            child.end = config.goal_reward * discounts
         elif ended(future):
-            node.end = 0.0
-        return node
+            child.end = 0.0
+        return child
 
     def notes(self) -> dict[str, Any]:
         """Return what the trajectory keeps of the search."""

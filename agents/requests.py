@@ -377,16 +377,17 @@ class EnvPool:
     def _make(self) -> EnvSlot:
         """Return a new slot; raise if it shares with another what only one episode may use."""
         slot = EnvSlot(self._make_env(), self._world_model)
-        layer = slot.layer
-        for other in self._all:
-            if other.inner is slot.inner:
-                raise OptionError("make_env must make a new environment each time, not return one")
-            is_shared = layer and other.layer and layer.world_model is other.layer.world_model
-            if layer and is_shared and is_grounded(layer.world_model):
-                name = type(layer.world_model).__name__
+        if any(other.inner is slot.inner for other in self._all):
+            raise OptionError("make_env must make a new environment each time, not return one")
+
+        # Imagined environments may share a world model, unless it is one for an episode at a time.
+        if slot.layer is not None and is_grounded(slot.layer.world_model):
+            model = slot.layer.world_model
+            layers = [other.layer for other in self._all]
+            if any(layer is not None and layer.world_model is model for layer in layers):
                 raise OptionError(
-                    f"make_env gives two environments one {name}, which knows one episode at a time; "
-                    "make one for each, or pass ImaginedEnv its id or config"
+                    f"make_env gives two environments one {type(model).__name__}, which knows one "
+                    "episode at a time; make one for each, or pass ImaginedEnv its id or config"
                 )
         self._all.append(slot)
         return slot
@@ -447,7 +448,7 @@ class RequestBatcher:
 
     def __call__(self, questions: Sequence[SlotRequest]) -> list[Any]:
         """Return an answer, or the exception that stands for it, for each question, in order."""
-        routed = [self._routed(question) for question in questions]
+        routed = [self._route(question) for question in questions]
         batches: dict[Hashable, list[int]] = {}
         for index, question in enumerate(routed):
             if not isinstance(question, Exception):
@@ -480,20 +481,22 @@ class RequestBatcher:
             model = model.model
         return id(model.lm) if isinstance(model, LanguageWorldModel) else id(model)
 
-    def _routed(
+    def _route(
         self, question: SlotRequest
     ) -> _LMQuestion | ImagineRequest | ProbeRequest | Exception:
         """Return a question to a language model with that model, and any other as it is.
 
         A language world model is not asked itself: its request goes to its language model in one batch
-        with the agent's own, where both are the same model.
+        with the agent's own, where both are the same model. Where it cannot make the request, its
+        exception is returned.
         """
         if isinstance(question, ProbeRequest):
             return question
         if not isinstance(question, ImagineRequest):
             return _LMQuestion(self._lm, question)
-        model = question.model
+
         # The type exactly: a subclass may predict in a way of its own.
+        model = question.model
         if question.known is not None or type(model) is not LanguageWorldModel:
             return question
         try:

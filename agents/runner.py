@@ -295,22 +295,25 @@ class Player:
     note_actions: bool = False
 
 
-def drive(player: Player, slot: EnvSlot, thinking: Any, calls: list[Call]) -> EpisodeGenerator[Any]:
-    """Run an agent's generator to its end, yield its requests as questions, and return its value.
+def drive(
+    player: Player, slot: EnvSlot, generator: Any, calls: list[Call]
+) -> EpisodeGenerator[Any]:
+    """Run a generator of an agent to its end, and return what it returns.
 
-    A request that cannot be answered raises its error at the agent's own ``yield``, where the agent
-    may catch it.
+    Its requests are yielded as questions, and the calls behind their replies are added to `calls`. A
+    request that cannot be answered raises its error at the agent's own ``yield``, where the agent may
+    catch it.
     """
-    if not isinstance(thinking, Generator):
+    if not isinstance(generator, Generator):
         raise InvalidAction(
             "expected a generator of requests from the agent (a method that yields), found "
-            f"{thinking!r:.80}; where it asks nothing, write `yield from ()` before its return"
+            f"{generator!r:.80}; where it asks nothing, write `yield from ()` before its return"
         )
-    reply: Any = None
+    reply: Any = None  # with which a generator starts
     fault: Exception | None = None
     while True:
         try:
-            request = thinking.send(reply) if fault is None else thinking.throw(fault)
+            request = generator.send(reply) if fault is None else generator.throw(fault)
         except StopIteration as stop:
             return stop.value
 
