@@ -37,9 +37,17 @@ class Answer(NamedTuple):
     """What the simulator says of one action."""
 
     text: str
-    points: int
+    points: int  # of 100; less than 0 once the task has failed
     completed: bool
-    ticks: int
+    ticks: int  # since the task's start
+
+    @property
+    def score(self) -> float:
+        return max(0, self.points) / 100
+
+    @property
+    def is_success(self) -> bool:
+        return self.points >= 100
 
 
 _LINES = 2
@@ -311,7 +319,8 @@ class Node(NamedTuple):
 
 
 def nodes(tree: Mapping[str, Any]) -> Iterator[Node]:
-    """Yield the things of a tree, each before what is in it; terminals and the agent are left out."""
+    """Yield the things of a tree, each before what is in it; terminals are left out."""
+    # The simulator counts identifiers on from task to task: from the root's, they are those of any JVM.
     origin = int(tree["uuid"])
     for room in tree["contents"].values():
         if not _TERMINALS.fullmatch(room["name"]):
@@ -321,6 +330,7 @@ def nodes(tree: Mapping[str, Any]) -> Iterator[Node]:
 
 
 def _below(data: Mapping[str, Any], place: str, origin: int) -> Iterator[Node]:
+    """Yield what is in a thing, whose key is `place`; the agent and its inventory have no number."""
     for child in data["contents"].values():
         name = str(child["name"]).lower()
         if _TERMINALS.fullmatch(name):
@@ -329,16 +339,18 @@ def _below(data: Mapping[str, Any], place: str, origin: int) -> Iterator[Node]:
             yield Node(name, name, place if name == "agent" else "", child)
             yield from _below(child, name, origin)
             continue
-        key = f"{canonical_name(name)[0]}@{int(child['uuid']) - origin}"
-        yield Node(canonical_name(name)[0], key, place, child)
+
+        bare_name, _ = canonical_name(name)
+        key = f"{bare_name}@{int(child['uuid']) - origin}"
+        yield Node(bare_name, key, place, child)
         yield from _below(child, key, origin)
 
 
 def tree_facts(tree: Mapping[str, Any]) -> frozenset[Fact]:
     """Return what an object tree says, in the words of belief facts."""
     facts: set[Fact] = set()
-    ends: dict[str, str] = {}
-    links: list[tuple[str, str]] = []
+    terminal_names: dict[str, str] = {}
+    wires: list[tuple[str, str]] = []
     for node in nodes(tree):
         if node.name == "agent":
             facts.add(("room", "agent", node.place))
@@ -346,24 +358,32 @@ def tree_facts(tree: Mapping[str, Any]) -> frozenset[Fact]:
             facts.add(("holding", node.key))
         elif node.place:
             facts.add(("in", node.key, node.place))
-        facts.update(_about(node))
+        facts.update(_state_facts(node))
+
+        # Terminals are no things of their own: a fact names them by what they belong to.
         for child in node.data["contents"].values():
-            wired = child.get("propElectricalConnection")
-            if wired is not None and _TERMINALS.fullmatch(child["name"]):
-                ends[child["uuid"]] = f"{node.key}.{child['name']}"
-                links += [(child["uuid"], other) for other in wired["connectedTo"]]
-    for first, second in links:
-        if first in ends and second in ends:
-            pair = sorted((ends[first], ends[second]))
-            facts.add(("connected", *pair))
+            wiring = child.get("propElectricalConnection")
+            if wiring is not None and _TERMINALS.fullmatch(child["name"]):
+                terminal_names[child["uuid"]] = f"{node.key}.{child['name']}"
+                wires += [(child["uuid"], uuid) for uuid in wiring["connectedTo"]]
+
+    # Only now, since a wire may lead to a terminal further down; sorted, since either end may list it.
+    for first, second in wires:
+        if first in terminal_names and second in terminal_names:
+            ends = sorted((terminal_names[first], terminal_names[second]))
+            facts.add(("connected", *ends))
     return frozenset(facts)
 
 
-def _about(node: Node) -> Iterator[Fact]:
+def _state_facts(node: Node) -> Iterator[Fact]:
     """Yield what the tree says of one thing beside its place."""
-    data, key = node.data, node.key
-    container, device = data.get("propContainer"), data.get("propDevice")
-    material, life = data.get("propMaterial"), data.get("propLife")
+    data = node.data
+    key = node.key
+    container = data.get("propContainer")
+    device = data.get("propDevice")
+    material = data.get("propMaterial")
+    life = data.get("propLife")
+
     if container and container["isClosable"]:
         yield ("open" if container["isOpen"] else "closed", key)
     if device and (device["isActivable"] or device["isActivated"]):

@@ -186,12 +186,20 @@ class ScienceWorldEnv(TextEnv):
         simplification = check_simplification(simplification)
         names = check_task_names(task_names)
         self._source = open_source(split, splits, data_dir, simplification, names)
+
+        # Without the action `teleport to` agents are told how to walk.
         if not {"easy", "teleportAction"} & set(simplification.split(",")):
             self.briefing = Briefing.of_package(__package__ or "", "walk")
+
         self._java = None if java is None else os.fspath(java)
-        self._privileged, self._listing = info_level == "privileged", admissible_actions
-        self._own_limit, self._task_limits = self._limit, task_limits
+        self._is_privileged = info_level == "privileged"
+        self._lists_actions = admissible_actions
+
+        # `_limit` is the limit of the episode: each reset sets it anew, by the task.
+        self._option_limit = self._limit
+        self._task_limits = task_limits
         self._limit = self._limit_of(None)
+
         self._engine = ScienceWorldEngine(partial(make_simulator, self._java), simplification)
         self._truth = State()
 
@@ -243,7 +251,7 @@ class ScienceWorldEnv(TextEnv):
         return {
             "engine": f"scienceworld {_version()}",
             "simplification": self._engine.simplification,
-            "admissible_actions": str(self._listing).lower(),
+            "admissible_actions": str(self._lists_actions).lower(),
         }
 
     def fingerprint(self) -> dict[str, str]:
@@ -269,7 +277,9 @@ class ScienceWorldEnv(TextEnv):
     def admissible_of(self, state: State) -> tuple[str, ...] | None:
         """Return the numbers to choose from, where the facts say that a choice is pending."""
         numbers = {fact[1] for fact in state.facts if fact[0] == "pending" and fact[1].isdecimal()}
-        return tuple(sorted(numbers, key=lambda text: (len(text), text))) or None
+
+        # As numbers are ordered, but without `int`: it refuses the long ones that models predict.
+        return tuple(sorted(numbers, key=lambda number: (len(number), number))) or None
 
     def refused(self, observation: str) -> bool:
         """Return whether the observation is the answer to something that is no action."""
@@ -283,25 +293,33 @@ class ScienceWorldEnv(TextEnv):
         name, variation = self._source.parse(task)
         answer = self._engine.start(name, variation)
         self._limit = self._limit_of(name)
-        first = self._tell(answer, max(0, answer.points) / 100)
-        return self._source.panel.split, self._engine.goal, first
+        outcome = self._outcome_of(answer, score_before=answer.score)
+        return self._source.panel.split, self._engine.goal, outcome
 
     def _act(self, action: str) -> Outcome:
-        return self._tell(self._engine.act(action), self._outcome.score)
+        return self._outcome_of(self._engine.act(action), score_before=self._outcome.score)
 
-    def _tell(self, answer: Answer, before: float) -> Outcome:
-        """Return the outcome of an answer, and note what is true after it."""
-        score = max(0, answer.points) / 100
-        success = answer.points >= 100
-        over = success or answer.completed or answer.points < 0
-        invalid, admissible = is_refusal(answer.text), self._moment()
-        return Outcome(answer.text, score - before, score, success, over, invalid, admissible)
+    def _outcome_of(self, answer: Answer, score_before: float) -> Outcome:
+        """Return the outcome of an answer; `_truth` becomes what is true after it."""
+        self._update_truth()
+        return Outcome(
+            answer.text,
+            reward=answer.score - score_before,
+            score=answer.score,
+            success=answer.is_success,
+            terminated=answer.is_success or answer.completed or answer.points < 0,
+            invalid=is_refusal(answer.text),
+            admissible=self._admissible_now(),
+        )
 
-    def _moment(self) -> tuple[str, ...] | None:
-        """Note what is true, if that is asked for, and return the admissible actions."""
-        if self._privileged:
+    def _update_truth(self) -> None:
+        """Read what is true now from the object tree, if `info_level` asks for it."""
+        if self._is_privileged:
             self._truth = State(tree_facts(self._engine.tree()))
-        if self._listing or choices_of(self._engine.last.text):
+
+    def _admissible_now(self) -> tuple[str, ...] | None:
+        """Return the valid actions where they are listed, or the numbers of a pending choice."""
+        if self._lists_actions or choices_of(self._engine.last.text):
             return self._engine.valid()
         return None
 
@@ -310,33 +328,38 @@ class ScienceWorldEnv(TextEnv):
 
     def _load(self, saved: Any) -> tuple[str, ...] | None:
         self._engine.load(saved)
-        return self._moment()
+        self._update_truth()
+        return self._admissible_now()
 
     def _agrees(self, outcome: Outcome) -> bool:
-        points = self._engine.last.points
-        return (outcome.score, outcome.success) == (max(0, points) / 100, points >= 100)
+        answer = self._engine.last
+        return (outcome.score, outcome.success) == (answer.score, answer.is_success)
 
     def extras(self, observation: str = "") -> dict[str, Any]:
         """Return the keys beside `Info` that an observation alone determines, a predicted one too."""
         return super().extras(observation) | {"choices": choices_of(observation)}
 
     def _info(self) -> dict[str, Any]:
-        failed = self._outcome.terminated and not self._outcome.success
         info = super()._info()
-        info["failure"] = "the simulator gave a score below 0: a wrong focus" if failed else ""
-        if self._privileged:
+        has_failed = self._outcome.terminated and not self._outcome.success
+        info["failure"] = "the simulator gave a score below 0: a wrong focus" if has_failed else ""
+        if self._is_privileged:
             info["engine_facts"] = self._truth
         return info
 
     def _limit_of(self, name: str | None) -> int | None:
         """Return the step limit of a task; without a name, that of the task with the greatest."""
         limits = self._source.limits
-        task_limit = max(limits.values(), default=None) if name is None else limits[name]
-        if not self._task_limits:
-            task_limit = None
-        if self._own_limit is None or task_limit is None:
-            return self._own_limit if task_limit is None else task_limit
-        return min(self._own_limit, task_limit)
+        task_limit: int | None = None
+        if self._task_limits:
+            task_limit = max(limits.values(), default=None) if name is None else limits[name]
+
+        # None is no limit: the lower one of those that there are.
+        if task_limit is None:
+            return self._option_limit
+        if self._option_limit is None:
+            return task_limit
+        return min(self._option_limit, task_limit)
 
 
 def _version() -> str:
