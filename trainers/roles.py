@@ -57,7 +57,7 @@ class Roles(ABC):
         tokenizer: Any,
         modules: Mapping[str, Any],
         bases: Mapping[str, Any],
-        own: Mapping[str, dict[str, Tensor]],
+        weights: Mapping[str, dict[str, Tensor]],
         template: Mapping[str, Any] | None = None,
     ) -> None:
         self.names = tuple(modules)
@@ -66,7 +66,7 @@ class Roles(ABC):
         self.tokenizer = tokenizer
         self._modules = modules
         self._bases = bases
-        self._weights = own
+        self._weights = weights  # of each role its own, without those that roles share
 
     @staticmethod
     def open(

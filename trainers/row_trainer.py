@@ -430,9 +430,9 @@ def _indices(items: Sequence[Mapping[str, int]]) -> dict[str, Tensor]:
 
 
 def scored_nll(rows: Sequence[Any], hidden: Any, head: Any) -> tuple[Tensor, list[int]]:
-    """Return the negative log-likelihood of each scored token of some rows, and each token's row."""
+    """Return the negative log-likelihood of each scored token of some rows, and the index of its row."""
     scored_tokens = scored_positions(rows)
-    row_indices = [token.row for token in scored_tokens]
+    row_indices = [token.row_index for token in scored_tokens]
     positions = [token.position for token in scored_tokens]
     token_ids = [token.token_id for token in scored_tokens]
 

@@ -188,7 +188,7 @@ def _reply(
 class ScoredToken(NamedTuple):
     """A token that carries loss, and where its row's sequence predicts it."""
 
-    row: int
+    row_index: int
     position: int
     token_id: int
 

@@ -70,20 +70,20 @@ def imitation_samples(
     """Yield a sample for each step of demonstrations: the draft prompt, and the expert's reply.
 
     All of the reply carries loss: ``Action:`` and the action, after ``Thought:`` where a step's notes
-    have a ``thought`` (CoMap, eq. 4). Later prompts show the thoughts too. The step at (episode, step)
-    is yielded as `often` as that says, 0 times where it is missing; once each where it is None.
+    have a ``thought`` (CoMap, eq. 4). Later prompts show the thoughts too. `often` says how often the
+    step at (index of the episode, of the step) is yielded, 0 times where it is missing; None for once each.
     """
     # Building prompts is what takes long: episodes none of whose steps are drawn are left out.
     episodes_in_use: set[int] = set()
     if often is not None:
-        episodes_in_use = {episode for (episode, _), repeats in often.items() if repeats}
+        episodes_in_use = {index for (index, _), repeats in often.items() if repeats}
 
-    for episode, demonstration in enumerate(demonstrations):
-        if often is not None and episode not in episodes_in_use:
+    for episode_index, demonstration in enumerate(demonstrations):
+        if often is not None and episode_index not in episodes_in_use:
             continue
         steps = shown_steps(demonstration, count_tokens)
-        for index, (view, replies, step, reply) in enumerate(steps):
-            repeats = 1 if often is None else often.get((episode, index), 0)
+        for step_index, (view, replies, step, reply) in enumerate(steps):
+            repeats = 1 if often is None else often.get((episode_index, step_index), 0)
             if repeats and is_shown(step):
                 messages = converse(view, config, replies)
                 yield from [sample_of(kind, messages, reply, view)] * repeats

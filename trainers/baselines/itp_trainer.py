@@ -184,8 +184,8 @@ def _prompt_ends(hidden: Any, start: int, rows: Sequence[Any]) -> Any:
 
 def _row_nll(rows: Sequence[Any], hidden: Any, head: Any) -> tuple[Any, Any]:
     """Return each row's negative log-likelihood: the mean, and the sum, over its scored tokens."""
-    token_nll, rows_of_tokens = scored_nll(rows, hidden, head)
-    row_indices = torch.tensor(rows_of_tokens, dtype=torch.long, device=hidden.device)
+    token_nll, row_index_of_tokens = scored_nll(rows, hidden, head)
+    row_indices = torch.tensor(row_index_of_tokens, dtype=torch.long, device=hidden.device)
     totals = token_nll.new_zeros(len(rows)).index_add(0, row_indices, token_nll)
     counts = token_nll.new_tensor([max(sum(row.scored), 1) for row in rows])
     return totals / counts, totals

@@ -174,13 +174,13 @@ class StudentRollouts:
 
     def __call__(self, epoch: int) -> list[tuple[int, ...]]:
         """Return the tokens that were predicted for each sample; none for those without a teacher."""
-        keys = [str(row) for row, sample in enumerate(self._samples) if sample.teacher]
+        keys = [str(index) for index, sample in enumerate(self._samples) if sample.teacher]
         folder = self._folder / f"predictions-{epoch}"
         predictions = each_once(folder, keys, partial(self._predict, epoch))
-        return [tuple(predictions.get(str(row), ())) for row in range(len(self._samples))]
+        return [tuple(predictions.get(str(index), ())) for index in range(len(self._samples))]
 
     def _predict(self, epoch: int, keys: Sequence[str]) -> Iterator[Done]:
-        """Yield the key and the predicted tokens of samples, whose keys are their numbers."""
+        """Yield the key and the predicted tokens of samples, whose keys are their indices."""
         requests = []
         for key in keys:
             # Each prediction has a seed of its own: it depends on no other row.

@@ -302,14 +302,14 @@ class _Training:
             on_work=telling_work(self.tell, update=update + 1),
         )
 
-        self._note(update, groups, rollouts)
+        self._store_metrics(update, groups, rollouts)
 
         # A control: observations of other steps teach nothing about this one's.
         if config.loss.placebo:
             return shuffled(rollouts.rows, config.seed, update)
         return rollouts.rows
 
-    def _note(self, update: int, groups: Sequence[Group], rollouts: Rollouts) -> None:
+    def _store_metrics(self, update: int, groups: Sequence[Group], rollouts: Rollouts) -> None:
         """Store the metrics of an update's episodes, and write the faults that ended some of them."""
         sums = rollouts.sums()
         if self.plugin is not None:
