@@ -28,8 +28,8 @@ _SOURCE = "THUNLP-MT/StableToolBench's inference"
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """A call that was made."""
+class AttemptCall:
+    """A call of an attempt, with what came back."""
 
     name: str
     arguments: Any
@@ -43,21 +43,24 @@ class Attempt:
 
     query_id: str
     query: str
-    calls: tuple[Made, ...]
+    calls: tuple[AttemptCall, ...]
     finish: str = ""
     answer: str = ""
     sources: tuple[str, ...] = ()
 
 
 def attempt_of(trajectory: Trajectory) -> Attempt:
-    calls: list[Made] = []
+    """Return the attempt that an episode is: its calls, and what ``Finish`` was called with."""
+    calls: list[AttemptCall] = []
     sources: list[str] = []
     finish = answer = ""
     for step in trajectory.steps:
         call = parse_call(step.action)
         parts = read_observation(step.observation)
-        kind = "" if parts is None else error_kind(parts[0])
-        if call is not None and call.name == FINISH and not kind:
+        kind_of_error = "" if parts is None else error_kind(parts[0])
+
+        # A call of ``Finish`` that was refused did not end the episode: it is one of the calls.
+        if call is not None and call.name == FINISH and not kind_of_error:
             finish = str(call.arguments.get("return_type", ""))
             final_answer = call.arguments.get("final_answer", "")
             answer = final_answer if isinstance(final_answer, str) else json.dumps(final_answer)
@@ -66,8 +69,9 @@ def attempt_of(trajectory: Trajectory) -> Attempt:
         # What is no call is counted as one, under no name: it cost a step.
         name = "" if call is None else call.name
         arguments = step.action if call is None else call.arguments
-        calls.append(Made(name, arguments, step.observation, kind or "ok"))
+        calls.append(AttemptCall(name, arguments, step.observation, kind_of_error or "ok"))
         sources.append(str(step.env_info.get("tool_source", "")))
+
     query_id = trajectory.task.rpartition("/")[2]
     return Attempt(query_id, trajectory.goal, tuple(calls), finish, answer, tuple(sources))
 
@@ -88,25 +92,31 @@ def read_attempts(path: str | os.PathLike[str]) -> dict[str, Attempt]:
 
     attempts = {}
     for file in files:
-        for attempt in _of_file(file):
+        for attempt in _attempts_in(file):
             attempts[attempt.query_id] = attempt
     return attempts
 
 
-def _of_file(path: Path) -> Iterator[Attempt]:
+def _attempts_in(path: Path) -> Iterator[Attempt]:
     """Yield the attempts in a file; of an answer that is empty, one in which nothing was done."""
     try:
         content = path.read_bytes()
         data = json.loads(content) if content.strip() else {}
-        is_raw = _RAW_NAME.fullmatch(path.name) is not None
-        if is_raw and data == {}:
-            yield Attempt(path.name.partition("_")[0], "", ())
+
+        # An inference that broke off leaves an empty file, whose name alone says of which query.
+        query_id_of_name = path.name.partition("_")[0]
+        if data == {} and _RAW_NAME.fullmatch(path.name):
+            yield Attempt(query_id_of_name, "", ())
             return
         if "answer_generation" in data:
-            yield _raw(path.name.partition("_")[0], data)
+            yield _attempt_of_raw(query_id_of_name, data)
             return
-        for key, entry in data.items():
-            yield Attempt(str(key), "", ()) if entry == {} else _converted(str(key), entry)
+
+        for query_id, entry in data.items():
+            if entry == {}:
+                yield Attempt(str(query_id), "", ())
+            else:
+                yield _attempt_of_converted(str(query_id), entry)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise DataCorrupt(
             f"expected answers as {_SOURCE} writes them in {path}, found "
@@ -114,7 +124,7 @@ def _of_file(path: Path) -> Iterator[Attempt]:
         ) from error
 
 
-def _raw(key: str, data: Mapping[str, Any]) -> Attempt:
+def _attempt_of_raw(query_id: str, data: Mapping[str, Any]) -> Attempt:
     """Return the attempt in an answer file as upstream's inference writes it."""
     # Of a search in a tree the calls are those that lead to the last answer; without one, all.
     generation = data["answer_generation"]
@@ -126,50 +136,54 @@ def _raw(key: str, data: Mapping[str, Any]) -> Attempt:
         nodes = list(data["trys"][-1]["chain"]) if data.get("trys") else []
 
     # A call is two nodes: an action, then its input with what was observed.
-    calls: list[Made] = []
+    calls: list[AttemptCall] = []
     name = ""
     for node in nodes:
         if node.get("node_type") == "Action":
             name = str(node["description"])
         elif node.get("node_type") == "Action Input" and name and name != FINISH:
-            calls.append(_made(name, node["description"], str(node.get("observation", ""))))
-    return _attempt(key, generation, calls)
+            calls.append(_call_of(name, node["description"], str(node.get("observation", ""))))
+    return _attempt(query_id, generation, calls)
 
 
 def _paths(
     node: Mapping[str, Any], before: list[Mapping[str, Any]]
 ) -> Iterator[list[Mapping[str, Any]]]:
+    """Yield each path from the root to a node of the tree, `before` being the nodes above it."""
     path = [*before, node]
     yield path
     for child in node.get("children", []):
         yield from _paths(child, path)
 
 
-def _made(name: str, arguments: Any, response: str) -> Made:
+def _call_of(name: str, arguments: Any, response: str) -> AttemptCall:
+    """Return a call with the status that its response shows."""
     parts = read_observation(response)
-    kind = "failed" if parts is None else error_kind(parts[0])
-    return Made(name, arguments, response, kind or "ok")
+    kind_of_error = "failed" if parts is None else error_kind(parts[0])
+    return AttemptCall(name, arguments, response, kind_of_error or "ok")
 
 
-def _converted(key: str, entry: Mapping[str, Any]) -> Attempt:
+def _attempt_of_converted(query_id: str, entry: Mapping[str, Any]) -> Attempt:
     """Return the attempt in an entry of converted answers, which upstream's evaluation reads."""
     answer = entry["answer"]
-    calls: list[Made] = []
+    calls: list[AttemptCall] = []
     for node in _steps(answer["answer_details"]):
         message = node["message"]
         if node["role"] == "tool" and isinstance(message, dict) and message.get("name") != FINISH:
             response = str(message.get("response", ""))
-            calls.append(_made(str(message["name"]), message.get("arguments"), response))
-    return _attempt(key, {**answer, "query": entry["query"]}, calls)
+            calls.append(_call_of(str(message["name"]), message.get("arguments"), response))
+    return _attempt(query_id, {**answer, "query": entry["query"]}, calls)
 
 
 def _steps(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yield the nodes of converted answers, which are nested: each holds those after it."""
     for node in nodes:
         yield node
         yield from _steps(node.get("next", []))
 
 
-def _attempt(key: str, data: Mapping[str, Any], calls: Sequence[Made]) -> Attempt:
+def _attempt(query_id: str, data: Mapping[str, Any], calls: Sequence[AttemptCall]) -> Attempt:
+    """Return an attempt with the final answer in `data`: the arguments of ``Finish`` as a text."""
     finish = answer = ""
     if final := (data.get("final_answer") or "").strip():
         call = parse_call(json.dumps({"name": FINISH, "arguments": final}))
@@ -177,7 +191,7 @@ def _attempt(key: str, data: Mapping[str, Any], calls: Sequence[Made]) -> Attemp
         if arguments.get("return_type") in ("give_answer", "give_up_and_restart"):
             finish = arguments["return_type"]
             answer = str(arguments.get("final_answer", ""))
-    return Attempt(key, str(data["query"]), tuple(calls), finish, answer)
+    return Attempt(query_id, str(data["query"]), tuple(calls), finish, answer)
 
 
 Verdict: TypeAlias = str

@@ -66,7 +66,7 @@ def generated_task(split: str, number: int, seed: int = 0) -> GeneratedTask:
     world = world_of((seed * len(SIZES) + split_index) * _WORLDS + number % _WORLDS)
     kind = rng.choice(("G1", "G1", "G2", "G3")) if split == "train" else split[:2]
     jobs = _jobs(world, rng, split, kind)
-    text, answer = _query_of(jobs, rng, split.endswith("_instruction"))
+    text, answer = _query_and_answer(jobs, rng, split.endswith("_instruction"))
     calls = [call for job in jobs for call in job.calls]
     needed_functions = list(dict.fromkeys(name for name, _ in calls))
     api_list = _api_list(rng, kind, needed_functions)
@@ -96,21 +96,27 @@ def generated_task(split: str, number: int, seed: int = 0) -> GeneratedTask:
 
 
 def _jobs(world: World, rng: random.Random, split: str, kind: str) -> list[Job]:
-    """Draw jobs that no two of share an app, of at most five calls together."""
+    """Draw jobs that share no app, with at most five calls in all."""
     apps = _apps(split)
+
+    # Drawn anew where these are too many calls: a part of a job would have no answer.
     while True:
         if kind == "G1":
             jobs = [_job(world, rng, rng.choice(apps))]
         elif kind == "G2":
-            by_category: dict[str, list[str]] = {}
-            for app in apps:
-                by_category.setdefault(category_of(app), []).append(app)
-            groups = [group for group in by_category.values() if len(group) > 1]
-            jobs = [_job(world, rng, app) for app in rng.sample(rng.choice(groups), 2)]
+            jobs = [_job(world, rng, app) for app in _two_of_a_category(rng, apps)]
         else:
-            jobs = _over_categories(world, rng, apps, split != "train")
+            jobs = _over_categories(world, rng, apps, with_weather=split != "train")
         if sum(len(job.calls) for job in jobs) <= _MOST_CALLS:
             return jobs
+
+
+def _two_of_a_category(rng: random.Random, apps: Sequence[str]) -> list[str]:
+    apps_by_category: dict[str, list[str]] = {}
+    for app in apps:
+        apps_by_category.setdefault(category_of(app), []).append(app)
+    groups = [group for group in apps_by_category.values() if len(group) > 1]
+    return rng.sample(rng.choice(groups), 2)
 
 
 def _apps(split: str) -> list[str]:
@@ -128,11 +134,12 @@ def _job(world: World, rng: random.Random, app: str) -> Job:
 
 
 def _over_categories(
-    world: World, rng: random.Random, apps: Sequence[str], nature: bool
+    world: World, rng: random.Random, apps: Sequence[str], with_weather: bool
 ) -> list[Job]:
-    """Draw a job over several apps, with weather or not, or else jobs of several categories."""
+    """Draw a job over several apps, or else jobs of several categories."""
+    # Weather belongs to the category that training never offers.
     if rng.random() < 0.5:
-        names = [name for name in TOGETHER if nature or "weather" not in name]
+        names = [name for name in TOGETHER if with_weather or "weather" not in name]
         return [TOGETHER[rng.choice(names)](world, rng)]
 
     jobs = []
@@ -142,16 +149,16 @@ def _over_categories(
     return jobs
 
 
-def _query_of(
-    jobs: Sequence[Job], rng: random.Random, is_unseen: bool
+def _query_and_answer(
+    jobs: Sequence[Job], rng: random.Random, is_new_wording: bool
 ) -> tuple[str, dict[str, Any]]:
     """Return the text that asks for jobs, and the answer that they have together."""
-    # The last wording of each job is for tests of unseen instructions alone.
     sentences = []
     answer: dict[str, Any] = {}
     for job in jobs:
+        # The third wording of a job is for tests of new instructions alone.
         wordings = data_file("queries")[job.wording]
-        wording = wordings[-1] if is_unseen else rng.choice(wordings[:2])
+        wording = wordings[-1] if is_new_wording else rng.choice(wordings[:2])
         sentences.append(wording.format(**job.slots))
 
         # Two jobs may ask for a field of the same name: the second one gets a number.
