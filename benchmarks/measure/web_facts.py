@@ -25,7 +25,7 @@ import gymnasium
 import comap.benchmarks
 from comap.benchmarks.record import circumstances, write_result
 from comap.envs.panel import evenly
-from comap.envs.web.canonicalizer import grouped, page_here
+from comap.envs.web.canonicalizer import belief_of, page_here
 from comap.facts import State, diff
 from comap.metrics import delta_f1_report
 from comap.worldmodel import (
@@ -123,7 +123,7 @@ def _other(observation: str, same_look: Mapping[str, Sequence[str]], rng: random
 
 def of_page(state: State) -> State:
     """Return only what a belief says of the present page."""
-    belief = grouped(state.facts)
+    belief = belief_of(state.facts)
     page = belief.pages.get(page_here(belief))
     page_facts = page.facts if page else frozenset()
     return State(belief.here | belief.end | page_facts, state.parsed)

@@ -156,7 +156,7 @@ def _query_and_answer(
     sentences = []
     answer: dict[str, Any] = {}
     for job in jobs:
-        # The third wording of a job is for tests of new instructions alone.
+        # The third wording of a job is for tests of new instructions alone; hotels have none.
         wordings = data_file("queries")[job.wording]
         wording = wordings[-1] if is_new_wording else rng.choice(wordings[:2])
         sentences.append(wording.format(**job.slots))

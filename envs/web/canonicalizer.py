@@ -33,16 +33,16 @@ from .sites import HOSTS
 
 MOST_PAGES = 16
 _FLAGS = ("disabled", "expanded", "pressed", "required")
-_OF_PAGES = {"title", "opened", "shows", "option", "selected", "checked", "value", *_FLAGS}
-_GROUPS = ("combobox", "radiogroup", "listbox")
-_MEMBERS = ("option", "radio")
+_PAGE_FACTS = {"title", "opened", "shows", "option", "selected", "checked", "value", *_FLAGS}
+_GROUP_ROLES = ("combobox", "radiogroup", "listbox")
+_MEMBER_ROLES = ("option", "radio")
 _NONE: frozenset[Fact] = frozenset()
 
 
 class Sight(NamedTuple):
-    """A page as it was last seen, and when it was opened first."""
+    """A page as it was last seen."""
 
-    order: int
+    order: int  # of its first opening among the pages, from 1; 0 where no fact says it
     facts: frozenset[Fact]
 
 
@@ -59,26 +59,31 @@ class Belief(NamedTuple):
         return State(_NONE.union(self.here, self.end, opened, *facts_of_pages))
 
 
-def grouped(facts: Iterable[Fact]) -> Belief:
-    """Return any facts as a belief."""
-    pages: dict[str, set[Fact]] = {}
+def belief_of(facts: Iterable[Fact]) -> Belief:
+    """Return facts, which may be predicted ones of any form, by what they are about."""
+    facts_by_page: dict[str, set[Fact]] = {}
     orders: dict[str, int] = {}
-    place: set[Fact] = set()
+    here: set[Fact] = set()
     end: set[Fact] = set()
     for fact in facts:
         if fact[0] == "opened" and len(fact) == 3 and fact[2].isdecimal():
             orders[fact[1]] = int(fact[2][:9])  # a model may write any number
-        elif len(fact) > 2 and fact[0] in _OF_PAGES:
-            pages.setdefault(fact[1], set()).add(fact)
+        elif len(fact) > 2 and fact[0] in _PAGE_FACTS:
+            facts_by_page.setdefault(fact[1], set()).add(fact)
         elif fact[0] in ("at", "query"):
-            place.add(fact)
+            here.add(fact)
         else:
-            end.add(fact)
+            end.add(fact)  # what belongs nowhere too, so that no fact is lost
 
     # In the order in which they were opened, as `_folded` has them: the two must be equal.
-    names = sorted({*pages, *orders}, key=lambda page: (orders.get(page, 0), page))
-    sights = {page: Sight(orders.get(page, 0), frozenset(pages.get(page, ()))) for page in names}
-    return Belief(sights, frozenset(place), frozenset(end))
+    addresses = sorted(
+        {*facts_by_page, *orders}, key=lambda address: (orders.get(address, 0), address)
+    )
+    pages: dict[str, Sight] = {}
+    for address in addresses:
+        facts_of_page = frozenset(facts_by_page.get(address, ()))
+        pages[address] = Sight(orders.get(address, 0), facts_of_page)
+    return Belief(pages, frozenset(here), frozenset(end))
 
 
 def page_here(belief: Belief) -> str:
@@ -135,7 +140,7 @@ def _facts_of(observation: str, page: str) -> frozenset[Fact]:
         # Options are told apart by their group: "Size" and "Color" may both have "Any".
         while groups and groups[-1][0] >= line.depth:
             groups.pop()
-        if role in _MEMBERS and groups:
+        if role in _MEMBER_ROLES and groups:
             group = groups[-1][1]
             facts.add(("option", page, group, name))
             if "true" in (line.properties.get("selected"), line.properties.get("checked")):
@@ -150,14 +155,14 @@ def _facts_of(observation: str, page: str) -> frozenset[Fact]:
         facts.add(("shows", page, role, name))
         if line.properties:
             facts.update(_states(page, role, name, line))
-        if role in _GROUPS:
+        if role in _GROUP_ROLES:
             groups.append((line.depth, name))
     return frozenset(facts)
 
 
 def _states(page: str, role: str, name: str, line: Line) -> Iterable[Fact]:
     """Yield what a line's properties say; the value of a list is what is selected in it."""
-    if (value := plain(line.properties.get("value", ""))) and role not in _GROUPS:
+    if (value := plain(line.properties.get("value", ""))) and role not in _GROUP_ROLES:
         yield ("value", page, role, name, value)
     if line.properties.get("checked") == "true":
         yield ("checked", page, role, name)
@@ -210,7 +215,7 @@ class WebCanonicalizer:
     def belief(self, state: State) -> Belief:
         """Return a state's facts by what they are about."""
         if self._memory is None or self._memory[0] is not state:
-            self._memory = (state, grouped(state.facts))
+            self._memory = (state, belief_of(state.facts))
         return self._memory[1]
 
     def action(self, text: str) -> str:
@@ -291,7 +296,7 @@ def _lines(facts: frozenset[Fact]) -> list[str]:
             if (flag, page, role, name) in facts:
                 properties += f" {flag}: true"
         add(1, role, name, properties)
-        if role not in _GROUPS:
+        if role not in _GROUP_ROLES:
             continue
 
         options = sorted(
@@ -368,7 +373,7 @@ def _offered(facts: frozenset[Fact]) -> tuple[tuple[str, ...], tuple[Fact, ...],
     moves: list[str] = []
     fields: list[Fact] = []
     answers: list[str] = []
-    roles = {fact[3]: fact[2] for fact in facts if fact[2] in _GROUPS and len(fact) == 4}
+    roles = {fact[3]: fact[2] for fact in facts if fact[2] in _GROUP_ROLES and len(fact) == 4}
     for fact in sorted(facts):
         if fact[0] == "shows" and len(fact) == 4 and ("disabled", *fact[1:]) not in facts:
             role, name = fact[2:]
@@ -414,7 +419,7 @@ def _labeled(facts: frozenset[Fact]) -> tuple[tuple[str, str], ...]:
 
 def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None = None) -> str:
     """Return the goal, the page as it was shown, and the last actions, for prompts."""
-    page = page_here(grouped(state.facts))
+    page = page_here(belief_of(state.facts))
     lines = [f"goal: {goal}", f"page: {page or 'none'}"]
 
     # Lines without numbers: what a model copies is a name, which means the same on every page.

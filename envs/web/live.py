@@ -514,18 +514,15 @@ def key_node_report(
         raise OptionError("expected episodes, found none; give those of benchmark='mind2web-live'")
 
     mean = statistics.fmean
+    total_score = sum(episode.score for episode in episodes)
+    total_nodes = sum(episode.nodes for episode in episodes)
     return KeyNodeReport(
-        completion=sum(episode.score for episode in episodes)
-        / sum(episode.nodes for episode in episodes),
+        completion=total_score / total_nodes,
         step_score=mean(episode.score / episode.nodes for episode in episodes),
         success=mean(episode.score == episode.nodes for episode in episodes),
         near_success=mean(episode.nodes - episode.score == 1 for episode in episodes),
-        efficiency=mean(
-            episode.steps / episode.score if episode.score else 0.0 for episode in episodes
-        ),
-        length=mean(
-            min(1.0, 1.2 * episode.reference / max(episode.steps, 1)) for episode in episodes
-        ),
+        efficiency=mean(episode.steps_per_node for episode in episodes),
+        length=mean(episode.length_score for episode in episodes),
         n=len(episodes),
     )
 
@@ -537,3 +534,11 @@ class _Episode(NamedTuple):
     nodes: int
     steps: int
     reference: int  # the annotator's steps
+
+    @property
+    def steps_per_node(self) -> float:
+        return self.steps / self.score if self.score else 0.0
+
+    @property
+    def length_score(self) -> float:
+        return min(1.0, 1.2 * self.reference / max(self.steps, 1))

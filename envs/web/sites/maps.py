@@ -121,10 +121,10 @@ class Map(Site):
         return self.page("Search", self._form(fields), *notes, *results)
 
     def show_place(self, state: tuple[tuple[str, int], ...], fields: Fields) -> ui.Page | None:
-        index = number(fields.get("id"), 1, len(self.spots))
-        if index is None:
+        spot_id = number(fields.get("id"), 1, len(self.spots))
+        if spot_id is None:
             return None
-        spot = self.spots[index - 1]
+        spot = self.spots[spot_id - 1]
         facts = {"Kind": spot.kind, "Town": spot.town}
         if spot.kind != "town":
             facts["Phone"] = spot.phone
@@ -132,7 +132,7 @@ class Map(Site):
         return self.page(
             spot.name,
             *ui.facts(facts),
-            ui.post("/save", {"id": index}, ui.select("List", "list", LISTS), ui.button("Save")),
+            ui.post("/save", {"id": spot_id}, ui.select("List", "list", LISTS), ui.button("Save")),
         )
 
     def show_route(self, state: tuple[tuple[str, int], ...], fields: Fields) -> ui.Page:

@@ -13,6 +13,7 @@ QUANTITIES = ("1", "2", "3", "4", "5")
 RATINGS = ("any", "3", "4", "4.5")
 SORTS = ("relevance", "price", "rating")
 _ITEMS = 200
+_FIRST_ORDER = 1001
 _STATUSES = ("in preparation", "on its way", "delivered", "returned")
 
 
@@ -40,7 +41,7 @@ class Entry(NamedTuple):
 
 
 class Order(NamedTuple):
-    """An order."""
+    """An order: what is in it, where it goes, and how far it is."""
 
     entries: tuple[Entry, ...]
     street: str
@@ -72,17 +73,28 @@ class Shop(Site):
         super().__init__(common)
         self.products = self._stock()
 
-        # The visitor has ordered before: some tasks ask how far these orders are.
+        # The visitor has ordered before: some tasks ask how far these orders are. The order of the
+        # draws makes the instance: none may move.
         draws = Draws("web", common.seed, "orders")
         orders = []
         for index in range(3):
             product_id = draws.pick(self.products).id
-            entries = (Entry(product_id, draws.pick(SIZES), draws.integer(1, 3)),)
-            street = f"{draws.integer(1, 99)} {draws.pick(words()['streets'])}"
-            status = _STATUSES[(index + draws.integer(0, 3)) % 4]
-            order = Order(entries, street, draws.pick(common.towns), "standard", False, status)
-            orders.append((1001 + index, order))
-        self.start = ShopState((), tuple(orders))
+            size = draws.pick(SIZES)
+            quantity = draws.integer(1, 3)
+            house_number = draws.integer(1, 99)
+            street = draws.pick(words()["streets"])
+            status = _STATUSES[(index + draws.integer(0, 3)) % len(_STATUSES)]
+            town = draws.pick(common.towns)
+            order = Order(
+                entries=(Entry(product_id, size, quantity),),
+                street=f"{house_number} {street}",
+                town=town,
+                delivery="standard",
+                gift=False,
+                status=status,
+            )
+            orders.append((_FIRST_ORDER + index, order))
+        self.start = ShopState(cart=(), orders=tuple(orders))
 
     def _stock(self) -> tuple[Product, ...]:
         """Return the products, as many of each kind, drawn from the instance's seed."""

@@ -31,7 +31,7 @@ class Place(NamedTuple):
 
 
 class Booking(NamedTuple):
-    """A booking; `day` is in days after today."""
+    """A booking; `place` is the place's number, `day` is in days after today."""
 
     place: int
     day: int
@@ -137,8 +137,8 @@ class Stay(Site):
         return ui.link(place.name, "/place", id=place.id), ui.text(description)
 
     def _of(self, fields: Fields) -> Place | None:
-        index = number(fields.get("id"), 1, len(self.places))
-        return self.places[index - 1] if index else None
+        place_id = number(fields.get("id"), 1, len(self.places))
+        return self.places[place_id - 1] if place_id else None
 
     def _dates(self, fields: Fields) -> tuple[int, int, int] | None:
         """Return the day, the nights and the guests that a request names; None for others."""
@@ -244,38 +244,35 @@ class Stay(Site):
         return self.page("Bookings", ui.rows(rows))
 
     def show_booking(self, state: tuple[Booking, ...], fields: Fields) -> ui.Page | None:
-        index = number(fields.get("id"), 1, len(state))
-        if index is None:
+        booking_id = number(fields.get("id"), 1, len(state))
+        if booking_id is None:
             return None
-        booking = state[index - 1]
+        booking = state[booking_id - 1]
         place = self.places[booking.place - 1]
+        facts = {
+            "Place": place.name,
+            "Town": place.town,
+            "Status": booking.status,
+            "Check-in": self.common.day(booking.day),
+            "Nights": booking.nights,
+            "Guests": booking.guests,
+            "Name of the guest": booking.name,
+            "Breakfast": "yes" if booking.breakfast else "no",
+        }
+
+        # What is canceled stays so: there is nothing more to press.
         buttons = []
         if booking.status == "confirmed":
-            buttons.append(ui.post("/cancel", {"id": index}, ui.button("Cancel booking")))
-        return self.page(
-            f"Booking {index}",
-            *ui.facts(
-                {
-                    "Place": place.name,
-                    "Town": place.town,
-                    "Status": booking.status,
-                    "Check-in": self.common.day(booking.day),
-                    "Nights": booking.nights,
-                    "Guests": booking.guests,
-                    "Name of the guest": booking.name,
-                    "Breakfast": "yes" if booking.breakfast else "no",
-                }
-            ),
-            *buttons,
-        )
+            buttons.append(ui.post("/cancel", {"id": booking_id}, ui.button("Cancel booking")))
+        return self.page(f"Booking {booking_id}", *ui.facts(facts), *buttons)
 
     def post_cancel(self, state: tuple[Booking, ...], fields: Fields) -> Redirect | None:
-        index = number(fields.get("id"), 1, len(state))
-        if index is None:
+        booking_id = number(fields.get("id"), 1, len(state))
+        if booking_id is None:
             return None
-        cancelled = state[index - 1]._replace(status="cancelled")
-        bookings = (*state[: index - 1], cancelled, *state[index:])
-        return Redirect(bookings, _booking_address(index))
+        cancelled = state[booking_id - 1]._replace(status="cancelled")
+        bookings = (*state[: booking_id - 1], cancelled, *state[booking_id:])
+        return Redirect(bookings, _booking_address(booking_id))
 
 
 def _booking_address(booking_id: int) -> str:

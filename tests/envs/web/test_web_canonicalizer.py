@@ -14,7 +14,7 @@ import comap
 from comap.envs import Canonicalizer, Describer, Revealer
 from comap.envs.web import WebCanonicalizer
 from comap.envs.web.actions import canonical, read_action
-from comap.envs.web.canonicalizer import MOST_PAGES, admissible_of, grouped, narrate, page_here
+from comap.envs.web.canonicalizer import MOST_PAGES, admissible_of, belief_of, narrate, page_here
 from comap.envs.web.lines import plain, read_page
 from comap.envs.web.sites import world_of
 from comap.envs.web.twin import Twin
@@ -102,7 +102,7 @@ def test_equal_lines_are_numbered_and_the_order_of_a_query_does_not_matter() -> 
     one = CANON.initial("", f"URL shop.test/S?b=2&a=1\n{lines}")
     other = CANON.initial("", f"URL shop.test/S?a=1&b=2\n{lines}")
     assert one == other and ("shows", "shop.test/s?a=1&b=2", "link", "add 2") in one.facts
-    assert "click [link 'add 2']" in admissible_of(grouped(one.facts), "")
+    assert "click [link 'add 2']" in admissible_of(belief_of(one.facts), "")
 
 
 def test_without_an_address_a_page_is_the_one_that_one_is_on() -> None:
@@ -115,13 +115,13 @@ def test_the_first_pages_are_forgotten() -> None:
     state = State()
     for number in range(2 * MOST_PAGES):
         state = CANON.update(state, "", f"URL shop.test/item?id={number}\n[1] RootWebArea 'T'")
-        assert CANON.belief(state) == grouped(state.facts)
+        assert CANON.belief(state) == belief_of(state.facts)
     assert sum(fact[0] == "title" for fact in state.facts) == MOST_PAGES
     first = CANON.update(state, "", f"URL shop.test/item?id={MOST_PAGES}\n[1] RootWebArea 'T'")
     for number in range(100, 100 + 2 * MOST_PAGES):
         page = f"URL shop.test/item?id={number}\n[1] RootWebArea 'T'"
         state = CANON.update(first, "", page)
-        assert page_here(grouped(state.facts)) == f"shop.test/item?id={number}"
+        assert page_here(belief_of(state.facts)) == f"shop.test/item?id={number}"
 
 
 def test_text_that_is_no_page() -> None:
@@ -183,10 +183,10 @@ def test_any_text_and_any_facts_are_read(facts: Any, action: str, said: str) -> 
     state = CANON.update(State(facts), action, said)
     assert State.from_text(state.to_text()) == state
     assert all(part == part.lower() for fact in state.facts - facts for part in fact)
-    assert CANON.belief(state) == grouped(state.facts)
+    assert CANON.belief(state) == belief_of(state.facts)
     assert CANON.update(state, action, said).facts == state.facts
     assert isinstance(canonical(canonical(action)), str)
-    admissible_of(grouped(facts), action)
+    admissible_of(belief_of(facts), action)
     CANON.describe(State(facts), action, state)
     CANON.reveals("", (Turn(None, said),), State(facts), action, state)
 
@@ -218,7 +218,7 @@ def test_descriptions_are_read_back(seed: int) -> None:
 def test_facts_are_true_in_the_page_that_the_site_shows(seed: int) -> None:
     for env, _, _, observation, info in random_episode(seed):
         engine = env.unwrapped.engine
-        belief = grouped(info["facts"].facts)
+        belief = belief_of(info["facts"].facts)
         if info["answer"] is not None:
             assert ("answer", plain(info["answer"])) in belief.end
             continue
@@ -261,7 +261,7 @@ def test_version_and_fingerprint() -> None:
 def test_suggested_words_keep_their_case_off_the_generated_sites(host: str, word: str) -> None:
     page = f"{host}/"
     facts = {("at", page), ("page", page), ("shows", page, "textbox", "name")}
-    belief = grouped(State(frozenset(facts)).facts)
+    belief = belief_of(State(frozenset(facts)).facts)
 
     actions = admissible_of(belief, 'Type "Ronda" into the field.')
 
