@@ -229,8 +229,9 @@ def _written(
     completion: Completion = yield ask_text(
         view, config, messages, "reflect: final action", config.final_tokens, ("\n",), beginning
     )
-    rest = Piece(completion, 0, len(completion.text), offset=len(beginning))
-    return Reflected.of(beginning + completion.text, (first_piece, rest), view.admissible_actions)
+    last_piece = Piece(completion, 0, len(completion.text), offset=len(beginning))
+    pieces = (first_piece, last_piece)
+    return Reflected.of(beginning + completion.text, pieces, view.admissible_actions)
 
 
 def _with_label(text: str) -> str:

@@ -120,7 +120,7 @@ class AgentConfig:
     """Adapter of the language model that acts."""
 
     def __post_init__(self) -> None:
-        defaults = {part.name: part.default for part in fields(self)}
+        defaults = {setting.name: setting.default for setting in fields(self)}
         for name in (*_reply_limits(type(self)), "max_length"):
             if getattr(self, name) is None:  # as if it were not given
                 object.__setattr__(self, name, defaults[name])
@@ -324,14 +324,14 @@ texts; 'm' cannot; set decoding='free', or use a model in this process (Hugging 
         return
 
     needs = sorted(required_capabilities(agent))
-    lacking = [need for need in needs if lm.capabilities.isdisjoint(need.split("|"))]
-    if lacking:
+    unmet_needs = [need for need in needs if lm.capabilities.isdisjoint(need.split("|"))]
+    if unmet_needs:
         abilities = " and ".join(
-            " or ".join(_ABILITIES[name] for name in need.split("|")) for need in lacking
+            " or ".join(_ABILITIES[name] for name in need.split("|")) for need in unmet_needs
         )
         raise OptionError(
             f"the agent {agent.name!r} needs a language model that can {abilities}; {lm.name!r} cannot; "
-            f"{_alternatives(agent, lacking, lm)}use a model in this process (Hugging Face), which can"
+            f"{_alternatives(agent, unmet_needs, lm)}use a model in this process (Hugging Face), which can"
         )
     if isinstance(config, AgentConfig):
         _check_lengths(config, context_tokens(lm))
@@ -381,15 +381,15 @@ def check_adapter(lm: LanguageModel, adapter: str | None) -> None:
     )
 
 
-def _alternatives(agent: Agent, lacking: Sequence[str], lm: LanguageModel) -> str:
-    """Return the ways out of lacking capabilities, each with an "or" behind it; empty for none.
+def _alternatives(agent: Agent, unmet_needs: Sequence[str], lm: LanguageModel) -> str:
+    """Return the ways out of missing capabilities, each with an "or" behind it; empty for none.
 
     A way out is to change the agent's settings, so that it does not need them, or to say that the
     server is vLLM, which has them.
     """
     # Where one of several capabilities is enough ("score|tokens"), the settings stand at the first.
     settings: dict[str, Any] = {}
-    for need in lacking:
+    for need in unmet_needs:
         first_capability, _, _ = need.partition("|")
         settings |= _SETTINGS_WITHOUT[first_capability]
 
@@ -405,7 +405,7 @@ def _alternatives(agent: Agent, lacking: Sequence[str], lm: LanguageModel) -> st
         alternatives = f"set {' and '.join(changes)}, or "
 
     is_server = lm.config().get("id") == "openai"
-    if is_server and all(need in _VLLM_OPTIONS for need in lacking):
-        options = " ".join(f"--model-option {_VLLM_OPTIONS[need]}" for need in lacking)
+    if is_server and all(need in _VLLM_OPTIONS for need in unmet_needs):
+        options = " ".join(f"--model-option {_VLLM_OPTIONS[need]}" for need in unmet_needs)
         alternatives += f"if the server is vLLM say so ({options}), or "
     return alternatives

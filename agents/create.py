@@ -158,8 +158,8 @@ def _corpus(env_id: str, cls: type[TextEnv], episodes: int) -> tuple[str, ...]:
     assert isinstance(inner, TextEnv)
 
     texts: list[str] = []
-    for part in ("agents", "worldmodel"):
-        folder = Path(__file__).parents[1] / part / "prompts"
+    for package in ("agents", "worldmodel"):
+        folder = Path(__file__).parents[1] / package / "prompts"
         texts += [path.read_text("utf-8") for path in folder.rglob("*.txt")]
     texts += _texts_of_briefing(inner.briefing)
 

@@ -252,9 +252,13 @@ class ITPAgent:
             "k": str(k),
             "foresight": cut_text(imagined, config.max_length // 6, view.count_tokens),
         }
-        listed = listed_actions(view, config.max_length // 4)
-        name = "itp_act" if listed else "itp_act_open"
-        if listed:
-            slots["actions"] = listed
-        # Its list of actions stands in the question itself.
-        return ask_about(view, config, name, config.draft_tokens, replies, listing=False, **slots)
+
+        # The list of actions stands in the question itself, so the conversation must not list it again.
+        template = "itp_act_open"
+        action_list = listed_actions(view, config.max_length // 4)
+        if action_list:
+            template = "itp_act"
+            slots["actions"] = action_list
+        return ask_about(
+            view, config, template, config.draft_tokens, replies, listing=False, **slots
+        )

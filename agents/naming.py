@@ -153,8 +153,8 @@ def named_actions(text: str, admissible: Sequence[str]) -> Iterator[Named]:
 def only_named(text: str, admissible: Sequence[str]) -> Named | None:
     """Return the one admissible action that a text names; None where it names none, or several."""
     first: Named | None = None
-    for named in named_actions(text, admissible):
-        if first is not None and named.action != first.action:
+    for mention in named_actions(text, admissible):
+        if first is not None and mention.action != first.action:
             return None
-        first = first or named
+        first = first or mention
     return first

@@ -21,16 +21,16 @@ class WrittenObject(NamedTuple):
 
     start: int
     end: int
-    data: Mapping[str, Any]
+    members: Mapping[str, Any]
 
 
 def object_at(text: str, start: int) -> WrittenObject | None:
     """Return the object that begins at a place of a text."""
     try:
-        data, end = _DECODER.raw_decode(text, start)
+        members, end = _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):
         return None
-    return WrittenObject(start, end, data) if isinstance(data, dict) else None
+    return WrittenObject(start, end, members) if isinstance(members, dict) else None
 
 
 def objects_in(text: str, limit: int) -> Iterator[WrittenObject]:
@@ -39,42 +39,45 @@ def objects_in(text: str, limit: int) -> Iterator[WrittenObject]:
     for _ in range(_TRIED):
         if start < 0:
             return
-        written = object_at(text, start)
-        if written is not None:
-            yield written
-        start = text.find("{", start + 1 if written is None else written.end, limit)
+
+        json_object = object_at(text, start)
+        next_place = start + 1
+        if json_object is not None:
+            yield json_object
+            next_place = json_object.end
+        start = text.find("{", next_place, limit)
 
 
-def member(data: Mapping[str, Any], kinds: Sequence[str]) -> Any:
-    """Return the first member of an object that tells a field of one of these kinds."""
-    return next((value for key, value in data.items() if key_kind(key) in kinds), None)
+def member(members: Mapping[str, Any], kinds: Sequence[str]) -> Any:
+    """Return the first member of an object that tells a field of one of these kinds, None without one."""
+    return next((value for key, value in members.items() if key_kind(key) in kinds), None)
 
 
 def action_in(
-    written: WrittenObject, text: str, admissible: Sequence[str] | None, kinds: Sequence[str]
+    json_object: WrittenObject, text: str, admissible: Sequence[str] | None, kinds: Sequence[str]
 ) -> str | None:
     """Return the action that an object tells: a member's text, or the object itself if it is a call."""
-    data = written.data
-    value = member(data, kinds)
-    if value is None:
-        if "action" not in kinds or not _is_call(data):
+    members = json_object.members
+    action = member(members, kinds)
+    if action is None:
+        if "action" not in kinds or not _is_call(members):
             return None
-        return _call(data, text[written.start : written.end], admissible)
+        return _call(members, text[json_object.start : json_object.end], admissible)
 
-    if isinstance(value, list):  # of several actions the first
-        value = value[0] if value else None
-    if isinstance(value, dict):
-        name = member(value, kinds)
-        if not isinstance(name, str):
-            return _call(value, json.dumps(value, ensure_ascii=False), admissible)
-        value = name
-    if not isinstance(value, str):
+    if isinstance(action, list):  # of several actions the first
+        action = action[0] if action else None
+    if isinstance(action, dict):  # {"action": {"action": "open safe 1"}}, or a call in its place
+        inner_action = member(action, kinds)
+        if not isinstance(inner_action, str):
+            return _call(action, json.dumps(action, ensure_ascii=False), admissible)
+        action = inner_action
+    if not isinstance(action, str):
         return None
 
-    arguments = member(data, ("action input",))
+    arguments = member(members, ("action input",))
     if arguments is None:
-        arguments = next((data[key] for key in _ARGUMENTS if key in data), None)
-    return value if arguments is None else joined_action(value, arguments, admissible)
+        arguments = next((members[key] for key in _ARGUMENTS if key in members), None)
+    return action if arguments is None else joined_action(action, arguments, admissible)
 
 
 def joined_action(name: str, arguments: Any, admissible: Sequence[str] | None) -> str:
@@ -102,25 +105,29 @@ def _listed(text: str, admissible: Sequence[str] | None) -> str | None:
     if not admissible:
         return None
     text = text.strip()
-    named = meant_action(text, admissible)
-    if named is None or (named.start, named.end) != (0, len(text)):
+    mention = meant_action(text, admissible)
+    if mention is None or (mention.start, mention.end) != (0, len(text)):
         return None
-    return named.action
+    return mention.action
 
 
-def _is_call(data: Mapping[str, Any]) -> bool:
-    if any(isinstance(data.get(key), dict | list) for key in _CALLS):
+def _is_call(members: Mapping[str, Any]) -> bool:
+    """Return whether an object is a call: it has one as a member, or a name with arguments."""
+    if any(isinstance(members.get(key), dict | list) for key in _CALLS):
         return True
-    return isinstance(data.get("name"), str) and any(key in data for key in _ARGUMENTS)
+    return isinstance(members.get("name"), str) and any(key in members for key in _ARGUMENTS)
 
 
-def _call(data: Mapping[str, Any], text: str, admissible: Sequence[str] | None) -> str:
+def _call(members: Mapping[str, Any], text: str, admissible: Sequence[str] | None) -> str:
     """Return the action that a call is: the call, or the admissible action that it comes to."""
     # {"tool_calls": [{"function": {"name": ..., "arguments": ...}}]}, or a part of that.
-    function: Any = next((data[key] for key in _CALLS if key in data), data)
+    function: Any = next((members[key] for key in _CALLS if key in members), members)
     if isinstance(function, list) and function:
         function = function[0]
-    function = function.get("function", function) if isinstance(function, dict) else data
+    if isinstance(function, dict):
+        function = function.get("function", function)
+    else:
+        function = members
 
     name = None
     arguments: Any = {}
@@ -129,9 +136,11 @@ def _call(data: Mapping[str, Any], text: str, admissible: Sequence[str] | None) 
     if name:
         arguments = next((function[key] for key in _ARGUMENTS if key in function), {})
     if isinstance(arguments, str):  # as OpenAI's servers send them
-        parsed = object_at(arguments, len(arguments) - len(arguments.lstrip()))
-        arguments = arguments if parsed is None else parsed.data
+        json_object = object_at(arguments, len(arguments) - len(arguments.lstrip()))
+        if json_object is not None:
+            arguments = json_object.members
 
+    # Where the one tool is ours the action is its argument. Else an admissible action is looked for.
     action = arguments.get("action") if isinstance(arguments, dict) else None
     if isinstance(action, str) and name == _TOOL:
         return action

@@ -236,7 +236,7 @@ def _with_input(
     if is_object:
         json_object = object_at(spoken.text, spoken.text.find(line, start))
         if json_object is not None:
-            arguments = json_object.data
+            arguments = json_object.members
 
     # Arguments in words may be a remark as well: then only the list of actions can tell.
     joined = clean_action(joined_action(action.action, arguments, admissible))
@@ -313,7 +313,7 @@ def _in_object(
     if start < 0:
         start = json_object.start
         end = json_object.end
-    thought = member(json_object.data, ("thought", "reflection"))
+    thought = member(json_object.members, ("thought", "reflection"))
     return WrittenAction(resolved.action, start, end, thought if isinstance(thought, str) else "")
 
 
@@ -428,7 +428,7 @@ def _final_action(
 def _value_of(spoken: _Spoken, name: str) -> str | None:
     """Return what a reply says behind a label, or as a member of an object."""
     for json_object in objects_in(spoken.text, spoken.limit):
-        value = member(json_object.data, (name,))
+        value = member(json_object.members, (name,))
         if value is not None:
             return str(value).strip()
 

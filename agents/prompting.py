@@ -97,28 +97,33 @@ def _fitting(
     view: View, config: AgentConfig, turns: Sequence[Turn], reserve: int, overhead: int = OVERHEAD
 ) -> tuple[str, tuple[Turn, ...]]:
     """Return the first text, with the goal in it, and the turns that fit after it."""
-    count = view.count_tokens
+    count_tokens = view.count_tokens
     budget = max(config.max_length - reserve, LEAST_PROMPT)
-    later = list(turns[1:])
+
+    turns_taken = turns[1:]
     if config.history_turns is not None:
-        later = later[max(len(later) - config.history_turns, 0) :]
-    later = [turn._replace(action=_short_action(view, config, turn.action or "")) for turn in later]
+        turns_taken = turns_taken[max(len(turns_taken) - config.history_turns, 0) :]
+    later: list[Turn] = []
+    for turn in turns_taken:
+        later.append(turn._replace(action=_short_action(view, config, turn.action or "")))
 
     # The last turn is the present, which an agent cannot do without: it is provided for first, with up
     # to half of all. The goal comes next, then the first observation; the turns between go first.
-    rest = budget
+    room = budget
     if later:
-        present = count(later[-1].action or "") + count(later[-1].observation) + overhead
-        rest -= min(present, budget // 2)
-    first = cut_text(turns[0].observation, rest * 3 // 4, count)
+        present = later[-1]
+        present_tokens = count_tokens(present.action or "") + count_tokens(present.observation)
+        room -= min(present_tokens + overhead, budget // 2)
+
+    first = cut_text(turns[0].observation, room * 3 // 4, count_tokens)
     if view.goal and view.goal not in first:
-        goal_room = rest // 4
-        goal_tokens = count(view.goal)
+        goal_room = room // 4
+        goal_tokens = count_tokens(view.goal)
         if goal_tokens > goal_room:  # a long goal in a short prompt may take half of the room
-            goal_room = min(goal_tokens, rest // 2)
-            first = cut_text(turns[0].observation, rest - goal_room, count)
-        first = f"{first}\n{cut_text(view.goal, goal_room, count)}"
-    return first, recent_turns(later, budget - count(first), count, overhead)
+            goal_room = min(goal_tokens, room // 2)
+            first = cut_text(turns[0].observation, room - goal_room, count_tokens)
+        first = f"{first}\n{cut_text(view.goal, goal_room, count_tokens)}"
+    return first, recent_turns(later, budget - count_tokens(first), count_tokens, overhead)
 
 
 def _short_action(view: View, config: AgentConfig, action: str) -> str:

@@ -142,8 +142,8 @@ def propose_candidates(
     # Admissible actions, drawn by the seed, fill the places that sampling left (as released).
     unsampled = [text for plain, text in admissible.items() if plain not in sampled]
     random.Random(seed_for(config, view, f"{purpose}: fill")).shuffle(unsampled)
-    lacking = max(config.candidates - len(sampled), 0)
-    candidates = [*sampled.values(), *map(Candidate, unsampled[:lacking])]
+    places_left = max(config.candidates - len(sampled), 0)
+    candidates = [*sampled.values(), *map(Candidate, unsampled[:places_left])]
 
     if config.log_probs == "scored" and candidates:
         actions = tuple(candidate.action for candidate in candidates)
@@ -178,11 +178,11 @@ def _sampled(
     """Sample different actions, by their plain text; none but admissible ones where such are known."""
     candidates: dict[str, Candidate] = {}
     for number in range(1, config.candidate_rounds + 1):
-        lacking = config.candidates - len(candidates)
-        if lacking <= 0:
+        places_left = config.candidates - len(candidates)
+        if places_left <= 0:
             break
 
-        requests = _samples(view, config, messages, lacking, f"{purpose}, round {number}")
+        requests = _samples(view, config, messages, places_left, f"{purpose}, round {number}")
         completions: list[Completion] = yield requests
         for completion in completions:
             action = parse_action(_PREFIX + completion.text, view.admissible_actions)
@@ -213,13 +213,13 @@ def _with_log_probs(candidates: list[Candidate]) -> list[Candidate]:
 
 def _messages(view: View, config: RAPConfig, replies: dict[int, str]) -> tuple[Message, ...]:
     """Return the agent's usual conversation; in standard prompts the admissible actions follow."""
-    listed = listed_actions(view, config.max_length // 4)
+    action_list = listed_actions(view, config.max_length // 4)
     room = max(config.action_tokens - config.draft_tokens, 0)
-    if config.prompts == "brief" or not listed:
+    if config.prompts == "brief" or not action_list:
         return converse(view, config, replies, reserve=room)
 
     # The list stands in the question itself, so the conversation must not list it again.
-    question = prompt_of(config, "rap_act", actions=listed)[-1].content
+    question = prompt_of(config, "rap_act", actions=action_list)[-1].content
     room += view.count_tokens(question)
     return ask_on(converse(view, config, replies, reserve=room, listing=False), question)
 

@@ -466,7 +466,7 @@ class RequestBatcher:
                 answers[index] = _read(questions[index], routed[index], reply)
         return answers
 
-    def who(self, question: SlotRequest) -> Hashable:
+    def answerer_of(self, question: SlotRequest) -> Hashable:
         """Return a key for who answers a question; None for what only one thread may answer."""
         if isinstance(question, ProbeRequest):
             return None

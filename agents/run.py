@@ -343,8 +343,8 @@ def _without_folders(config: Any) -> Any:
         return config
 
     without_folders: dict[Any, Any] = {}
-    for key, part in config.items():
-        without_folders[key] = Path(part).name if key == "path" else _without_folders(part)
+    for key, member in config.items():
+        without_folders[key] = Path(member).name if key == "path" else _without_folders(member)
     return without_folders
 
 
@@ -360,7 +360,7 @@ def known_sessions(path: Path, described: Mapping[str, Any]) -> list[Any]:
     # Runs of earlier versions have no digest of their prompts.
     recorded_run = read_run(path)
     if PROMPTS not in recorded_run:
-        described = {key: part for key, part in described.items() if key != PROMPTS}
+        described = {key: member for key, member in described.items() if key != PROMPTS}
 
     before = _as_recorded_now({key: recorded_run.get(key) for key in described}, described)
     if changed := differences(before, described, _NO_MATTER):
@@ -449,14 +449,14 @@ def _telling(changed: Sequence[str]) -> list[str]:
     return sorted(unexplained, key=rank)
 
 
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return nested data with dotted names."""
     flat: dict[str, Any] = {}
-    for key, part in value.items():
-        if isinstance(part, Mapping):
-            flat |= _flat(part, f"{prefix}{key}.")
+    for key, member in nested.items():
+        if isinstance(member, Mapping):
+            flat |= _flat(member, f"{prefix}{key}.")
         else:
-            flat[f"{prefix}{key}"] = part
+            flat[f"{prefix}{key}"] = member
     return flat
 
 
@@ -566,24 +566,24 @@ def run_to(
         _refuse_foreign(folder / TRAJECTORIES, is_new=not sessions)
         with writing(folder):
             records = _open_records(folder, run, retry_failed)
-        rest = [item for item in run.items if item not in records.items]
+        unplayed = [item for item in run.items if item not in records.items]
 
         # The player is made before `RUN` is written, as it may refuse its options.
         streak, watched_run = _watched(run)
         start_playing = play or Run.play
-        playing = start_playing(watched_run, rest, concurrency, overlap)
+        playing = start_playing(watched_run, unplayed, concurrency, overlap)
         stack.enter_context(closing(playing))
 
         sessions.append({**(about or {}), "concurrency": concurrency})
-        _begin_session(folder, described | {"sessions": sessions}, is_unfinished=bool(rest))
+        _begin_session(folder, described | {"sessions": sessions}, is_unfinished=bool(unplayed))
         if on_start is not None:
-            on_start(len(run.items) - len(rest))
+            on_start(len(run.items) - len(unplayed))
 
         start = time.monotonic()
         for number, trials in _until_hopeless(playing):
             with writing(folder):
                 records.add(trials)
-                _time(folder, len(sessions), rest[number], time.monotonic() - start, trials)
+                _time(folder, len(sessions), unplayed[number], time.monotonic() - start, trials)
             if play is not None:  # elsewhere, from where `on_step` is not called
                 streak.add_all(trials)
             if on_done is not None:

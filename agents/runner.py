@@ -762,8 +762,8 @@ class _Queues:
         run.replies = {}
         run.began_to_wait = time.perf_counter()
         for number, question in enumerate(run.questions):
-            who = self._answers.who(question)
-            self._waiting.setdefault(who, deque()).append(_Waiting(run, number, question))
+            answerer = self._answers.answerer_of(question)
+            self._waiting.setdefault(answerer, deque()).append(_Waiting(run, number, question))
 
     def answered(self) -> list[tuple[_Waiting, Any]]:
         """Answer what this thread must answer; else ask models that are free, and wait for one."""
@@ -772,16 +772,16 @@ class _Queues:
             replies = self._answers([waiting.question for waiting in batch_for_this_thread])
             return list(zip(batch_for_this_thread, replies, strict=True))
 
-        for who, queue in self._waiting.items():
-            if queue and who not in self._busy:
+        for answerer, queue in self._waiting.items():
+            if queue and answerer not in self._busy:
                 batch = [queue.popleft() for _ in range(min(self._most, len(queue)))]
                 questions = [waiting.question for waiting in batch]
-                self._busy[who] = self._threads.submit(self._answers, questions), batch
+                self._busy[answerer] = self._threads.submit(self._answers, questions), batch
 
         wait([future for future, _ in self._busy.values()], return_when=FIRST_COMPLETED)
         answered: list[tuple[_Waiting, Any]] = []
-        for who, (future, batch) in [*self._busy.items()]:
+        for answerer, (future, batch) in [*self._busy.items()]:
             if future.done():
-                del self._busy[who]
+                del self._busy[answerer]
                 answered += zip(batch, future.result(), strict=True)
         return answered

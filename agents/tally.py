@@ -132,8 +132,8 @@ class Tally:
         for model in ("language_model", "world_model"):
             spending: Counter[str] = getattr(self, model)
             summary[model] = {
-                "all": {part: spending[part] for part in _SPENT},
-                "per_step": {part: spending[part] / steps for part in _SPENT},
+                "all": {name: spending[name] for name in _SPENT},
+                "per_step": {name: spending[name] / steps for name in _SPENT},
             }
         if self.cut:
             summary[CUT] = {
