@@ -26,13 +26,16 @@ class Simulator:
     """The object ``PythonInterface`` of ScienceWorld's jar, in a JVM of its own."""
 
     def __init__(self, java: Java):
-        self.alive, self.process = False, os.getpid()
+        self.alive = False
+        self.process = os.getpid()  # a forked child finds its parent's here: see `check`
         self._socket: socket.socket | None = None
-        self._rest = bytearray()
+        self._unread = bytearray()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the JVM lives)
         self._jvm = _start(java, self._errors)
         _LIVE.add(self)
-        self._end = weakref.finalize(self, _end_jvm, self._jvm, self.process)
+        self._kill_jvm = weakref.finalize(self, _end_jvm, self._jvm, self.process)
+
+        # Whatever happens, an interrupt included, no JVM is left behind.
         try:
             self._connect()
         except (OSError, RuntimeError, ValueError) as error:
@@ -55,9 +58,9 @@ class Simulator:
     def texts(self, method: str) -> tuple[str, ...]:
         """Return what a method that lists texts returns: it is joined over there, and comes as one."""
         self.check()
-        listed = self._guarded(self._server, method)
-        joined: str = self._guarded("z:java.lang.String", "join", "\n", listed)
-        self._ask(f"m\nd\n{listed.name}\ne\n")
+        text_list = self._guarded(self._server, method)
+        joined: str = self._guarded("z:java.lang.String", "join", "\n", text_list)
+        self._ask(f"m\nd\n{text_list.name}\ne\n")  # frees the list over there
         return tuple(joined.split("\n")) if joined else ()
 
     def draw(self, *, aside: bool) -> None:
@@ -72,7 +75,7 @@ class Simulator:
         self.alive = False
         _LIVE.discard(self)
         self._abandon()
-        self._end()
+        self._kill_jvm()
 
     @property
     def usable(self) -> bool:
@@ -88,9 +91,9 @@ class Simulator:
     def valid(self) -> tuple[str, ...]:
         """Return the actions that can be carried out now, sorted."""
         self.draw(aside=True)
-        listed = self.texts("getValidActionObjectCombinations")
+        actions = self.texts("getValidActionObjectCombinations")
         self.draw(aside=False)
-        return tuple(sorted(set(listed)))
+        return tuple(sorted(set(actions)))
 
     def tree(self) -> dict[str, Any]:
         """Return all objects of the world, nested as they contain each other."""
@@ -110,9 +113,9 @@ class Simulator:
 
     def _abandon(self) -> None:
         """Close this process's ends of everything that leads to the JVM."""
-        for end in (self._socket, self._jvm.stdin, self._jvm.stdout, self._errors):
-            if end is not None:
-                end.close()
+        for stream in (self._socket, self._jvm.stdin, self._jvm.stdout, self._errors):
+            if stream is not None:
+                stream.close()
 
     def _connect(self) -> None:
         """Read where the JVM listens, and get ready to ask."""
@@ -121,16 +124,23 @@ class Simulator:
         self._socket = socket.create_connection(("127.0.0.1", int(port)), timeout=_START_SECONDS)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._ask(f"A\n{token}\n")
+
         # The simulator prints a great deal. Nobody would read it, and a full pipe stops the JVM.
         nowhere = self._make("java.io.PrintStream", os.devnull)
         self._guarded("z:java.lang.System", "setOut", nowhere)
+
+        # Texts list things in the order of hashes: with one for all objects it is the same anywhere.
         objects = [self._make("java.lang.Object") for _ in range(2)]
-        hashes = {self._guarded("z:java.lang.System", "identityHashCode", it) for it in objects}
+        hashes = {
+            self._guarded("z:java.lang.System", "identityHashCode", reference)
+            for reference in objects
+        }
         if len(hashes) > 1:
             raise EngineError(
                 "expected a JVM that knows -XX:hashCode=2 (HotSpot, as in OpenJDK), found another; "
                 "give the environment another one: java=PATH"
             )
+
         self._server = self._make(_INTERFACE)
         self._find_random_numbers()
         self._socket.settimeout(_ANSWER_SECONDS)
@@ -168,16 +178,16 @@ class Simulator:
         """Send a command and return the answer: one line."""
         assert self._socket is not None
         self._socket.sendall(command.encode("utf-8"))
-        while (end := self._rest.find(b"\n")) < 0:
+        while (end := self._unread.find(b"\n")) < 0:
             # Spares long answers 40 ms: the JVM sends their end only when their beginning has arrived.
             if hasattr(socket, "TCP_QUICKACK"):
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
             received = self._socket.recv(1 << 16)
             if not received:
                 raise ConnectionError("the JVM closed the connection")
-            self._rest += received
-        answer = self._rest[:end].decode("utf-8")
-        del self._rest[: end + 1]
+            self._unread += received
+        answer = self._unread[:end].decode("utf-8")
+        del self._unread[: end + 1]
         if not answer.startswith("!y"):
             raise RuntimeError(f"the JVM answered {answer!r:.500}")
         return answer[2:]

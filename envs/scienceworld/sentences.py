@@ -14,7 +14,7 @@ WORDS: dict[str, Any] = packaged(__package__, "sentences")
 
 _DEEPEST = 12
 _PLAIN_HEAD = re.compile(r"[a-z0-9][\w '-]{0,99}")
-_HEAD = re.compile(r"a book \([^()#\n]{1,99}\)[^,.()#\n]{0,199}")
+_BOOK_HEAD = re.compile(r"a book \([^()#\n]{1,99}\)[^,.()#\n]{0,199}")
 _ARTICLE = re.compile(r"(?:an?|the) +")
 _BOOK = re.compile(r"book \([^()]*\)")
 _BEE = re.compile(r"bee \d+")
@@ -70,26 +70,33 @@ def canonical_name(text: str) -> tuple[str, tuple[tuple[str, ...], ...]]:
     name = " ".join(text.lower().split())
     name = _ARTICLE.sub("", name, count=1) if _ARTICLE.match(name) else name
     name = name.removeprefix("substance called ")
-    book = _BOOK.match(name)
-    if book:
-        return book[0], ()
+
+    # Books come first: a title may have any word in it, that of a stage too.
+    book_match = _BOOK.match(name)
+    if book_match:
+        return book_match[0], ()
     name = name.split(" titled ", 1)[0]
+
+    # Living things: some texts say the stage in words, some put it beside the name or in its place.
     if _BEE.fullmatch(name):  # answers number the bees, descriptions do not
         return "bee", ()
-    staged = _STAGED.match(name)
-    if staged:
-        return staged[1], (("stage", staged[2]),)
+    staged_match = _STAGED.match(name)
+    if staged_match:
+        return staged_match[1], (("stage", staged_match[2]),)
     name = WORDS["lookalikes"].get(name, name)  # descriptions call them by the second name
+
+    # Ice and steam are water in another phase, and a larva is named after its stage alone.
     if name in WORDS["water"]:
         return "water", (("phase", WORDS["water"][name]),)
     if name in WORDS["larvae"]:
         return WORDS["larvae"][name], (("stage", name),)
+
     words = name.split(" ")
     if len(words) > 1 and words[0] in WORDS["phases"]:
         return " ".join(words[1:]), (("phase", WORDS["phases"][words[0]]),)
-    for stage, rest in ((words[0], words[1:]), (words[-1], words[:-1])):
-        if rest and stage in WORDS["stages"]:
-            return " ".join(rest), (("stage", stage),)
+    for stage, other_words in ((words[0], words[1:]), (words[-1], words[:-1])):
+        if other_words and stage in WORDS["stages"]:
+            return " ".join(other_words), (("stage", stage),)
     return name, ()
 
 
@@ -98,7 +105,7 @@ def read_thing(text: str) -> Thing | None:
     """Return the thing that a text describes; None where the text is no description."""
     reader = _Reader(" ".join(text.lower().strip().split(" ")))
     thing = reader.thing(0)
-    if thing is None or reader.text[reader.at :].strip(" .\n\t"):
+    if thing is None or reader.text[reader.position :].strip(" .\n\t"):
         return None
     return thing
 
@@ -107,34 +114,34 @@ def read_things(text: str) -> tuple[Thing, ...] | None:
     """Return the things of a list that takes the whole text; None where it is none."""
     reader = _Reader(text.lower().strip())
     things = reader.listing(0)
-    return None if things is None or reader.text[reader.at :].strip(" .") else things
+    return None if things is None or reader.text[reader.position :].strip(" .") else things
 
 
 class _Reader:
     """Reads one description from left to right."""
 
-    __slots__ = ("at", "signed", "text")
+    __slots__ = ("has_artist", "position", "text")
 
     def __init__(self, text: str):
         self.text = _GLUED.sub(". its terminal", text) if "its terminal" in text else text
-        self.at = 0
-        self.signed = "the artist is listed" in text
+        self.position = 0
+        self.has_artist = "the artist is listed" in text
 
     def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         """Read on past a pattern, where the text goes on with it."""
-        match = pattern.match(self.text, self.at)
+        match = pattern.match(self.text, self.position)
         if match:
-            self.at = match.end()
+            self.position = match.end()
         return match
 
     def blanks(self) -> None:
-        while self.text.startswith(" ", self.at):
-            self.at += 1
+        while self.text.startswith(" ", self.position):
+            self.position += 1
 
     def listing(self, depth: int) -> tuple[Thing, ...] | None:
         """Read things with commas between them, or "nothing"."""
-        if self.text.startswith("nothing", self.at):
-            self.at += len("nothing")
+        if self.text.startswith("nothing", self.position):
+            self.position += len("nothing")
             return ()
         things = []
         while True:
@@ -143,10 +150,10 @@ class _Reader:
             if thing is None:
                 return None
             things.append(thing)
-            if self.text.startswith(" , ", self.at):
-                self.at += 3
-            elif self.text.startswith(", ", self.at):
-                self.at += 2
+            if self.text.startswith(" , ", self.position):
+                self.position += 3
+            elif self.text.startswith(", ", self.position):
+                self.position += 2
             else:
                 return tuple(things)
 
@@ -154,26 +161,26 @@ class _Reader:
         """Read a thing with all that is said of it; None where none can be read."""
         if depth > _DEEPEST:
             return None  # real descriptions are never so deep; a model's may be
-        book = self.text.startswith("a book (", self.at)
-        head = self.take(_HEAD if book else _PLAIN_HEAD)
+        is_book = self.text.startswith("a book (", self.position)
+        head = self.take(_BOOK_HEAD if is_book else _PLAIN_HEAD)
         if head is None or not head[0].strip():
             return None
 
         # A painting's title may have anything in it; what it is of is no part of its name.
         words = head[0]
-        artist = _ARTIST.search(self.text, head.start()) if self.signed else None
+        artist = _ARTIST.search(self.text, head.start()) if self.has_artist else None
         if artist and head.start() < artist.start() < head.end():
             words = self.text[head.start() : artist.start()]
-            self.at = artist.end()
+            self.position = artist.end()
         name, marks = canonical_name(words)
         if not name:
             return None
 
         thing: Thing | None = Thing(name, marks)
         while thing is not None:
-            start = self.at
+            start = self.position
             thing = self.tail(thing, depth)
-            if self.at == start:
+            if self.position == start:
                 break
         return thing
 
@@ -199,17 +206,17 @@ class _Reader:
         if self.take(_CONTAINING):
             things = self.listing(depth)
             self.blanks()
-            is_closed = things is not None and self.text.startswith(")", self.at)
+            is_closed = things is not None and self.text.startswith(")", self.position)
             if not is_closed:
                 return None
-            self.at += 1
+            self.position += 1
             return replace(thing, contents=things)
         if self.take(_INSIDE):
             things = self.listing(depth)
             if things is None:
                 return None
             self.blanks()
-            self.at += self.text.startswith(".", self.at)
+            self.position += self.text.startswith(".", self.position)
             return replace(thing, contents=things)
         return self.slope(thing) if self.take(_SLOPE) else thing
 
