@@ -411,7 +411,10 @@ def _texts_by_label(belief: Belief, page: str) -> dict[str, list[str]]:
 def _labeled(facts: frozenset[Fact]) -> tuple[tuple[str, str], ...]:
     """Return what the texts ``label: text`` of a page say, as pairs."""
     pairs = []
-    for text in sorted(fact[3] for fact in facts if fact[0] == "shows" and fact[2] == "statictext"):
+    shows = [
+        fact for fact in facts if fact[0] == "shows" and len(fact) == 4
+    ]  # others are predicted
+    for text in sorted(fact[3] for fact in shows if fact[2] == "statictext"):
         if labeled := _LABELED.fullmatch(text):
             pairs.append((labeled[1], labeled[2]))
     return tuple(pairs)
@@ -430,7 +433,8 @@ def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None
 
     # Whoever predicts a page is told which others there are: one of them may come next.
     if action is not None:
-        titles = sorted(fact[2] for fact in state.facts if fact[0] == "title" and fact[1] != page)
+        title_facts = [fact for fact in state.facts if fact[0] == "title" and len(fact) > 2]
+        titles = sorted(fact[2] for fact in title_facts if fact[1] != page)
         lines.append("seen before: " + ("; ".join(titles) or "nothing"))
     lines += [f"last: {turn.action}" for turn in history[1:][-3:]]
 

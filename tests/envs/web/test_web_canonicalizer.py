@@ -191,6 +191,14 @@ def test_any_text_and_any_facts_are_read(facts: Any, action: str, said: str) -> 
     CANON.reveals("", (Turn(None, said),), State(facts), action, state)
 
 
+def test_predicted_facts_may_be_short() -> None:
+    here = {("at", "shop.test/"), ("opened", "shop.test/", "1")}
+    shows = {("shows", "shop.test/", "textbox", "name"), ("shows", "shop.test/", "statictext")}
+    state = State(frozenset(here | shows | {("title", "shop.test/")}))
+    assert "stop [done]" in admissible_of(belief_of(state.facts), "")
+    assert "seen before: nothing" in narrate("", (), state, "click [x]")
+
+
 def random_episode(seed: int, steps: int = 15) -> Any:
     """Yield (before, action, observation, info) of an episode of expert and random actions."""
     env = gymnasium.make("comap/Web-v0", split="valid")
