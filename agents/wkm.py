@@ -107,8 +107,8 @@ class KnowledgeBase:
         similarity = self._vectors @ self._text_encoder.encode([knowledge], "query")[0]
 
         # Texts of the same words have equal vectors, yet numpy's product of a matrix may sum its rows in
-        # different orders, which differ in the last digit. Rounded they are equal again, and a stable
-        # sort leaves the older one in front.
+        # different orders, which differ in the last digit. Rounded, nearly all are equal again (not those
+        # beside an edge of the rounding), and a stable sort leaves the older one in front.
         entry_similarity = similarity.astype(np.float64).round(6)[self._rows]
         order = np.argsort(-entry_similarity, kind="stable")
         return [self._entries[index] for index in order[:k]]
