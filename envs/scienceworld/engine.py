@@ -67,8 +67,9 @@ class _Line:
     digest: Any = field(default_factory=hashlib.sha256)
 
     def leads_to(self, task: tuple[str, int], actions: tuple[str, ...]) -> bool:
-        done = tuple(action for action, _ in self.steps)
-        return self.simulator.usable and self.task == task and done == actions[: len(done)]
+        """Return whether what was played is a beginning of these actions of this task."""
+        played = tuple(action for action, _ in self.steps)
+        return self.simulator.usable and self.task == task and played == actions[: len(played)]
 
 
 class ScienceWorldEngine:

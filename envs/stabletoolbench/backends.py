@@ -460,19 +460,23 @@ def simulator_model(model: Any, timeout: float, retries: int) -> LanguageModel:
             f"simulator must be a language model or its name, not {type(model).__name__}; such as "
             "'http://127.0.0.1:8000/v1#NAME'"
         )
-    found: LanguageModel = model
-    return found
+    language_model: LanguageModel = model
+    return language_model
 
 
 def _messages(request: Request) -> tuple[Message, ...]:
-    about: dict[str, Any] = {"category": request.category, "tool": request.tool, "api": request.api}
+    documentation: dict[str, Any] = {
+        "category": request.category,
+        "tool": request.tool,
+        "api": request.api,
+    }
     if request.offer is not None:
-        about |= {"tool_title": request.offer.tool_title, **request.offer.schema()}
-    documentation = json.dumps(about, ensure_ascii=True, default=str)
-    asked = json.dumps(dict(request.arguments), ensure_ascii=True, default=str)
+        documentation |= {"tool_title": request.offer.tool_title, **request.offer.schema()}
+    documentation_text = json.dumps(documentation, ensure_ascii=True, default=str)
+    arguments = json.dumps(dict(request.arguments), ensure_ascii=True, default=str)
     return (
         Message("system", _ROLE),
-        Message("user", f"Documentation: {documentation}\nRequest: {asked}"),
+        Message("user", f"Documentation: {documentation_text}\nRequest: {arguments}"),
     )
 
 
@@ -496,13 +500,17 @@ def open_chain(
         backends.append(ResponseCache(folder / CACHE_FOLDER))
     if live_url is None and simulator is None and overlay is None:
         return backends
-    kept = Overlay(comap_home() / "stabletoolbench-overlay.jsonl" if overlay is None else overlay)
-    backends.append(kept)
+
+    # What live server and simulator answer goes to the overlay, which is asked before them.
+    if overlay is None:
+        overlay = comap_home() / "stabletoolbench-overlay.jsonl"
+    answers_kept = Overlay(overlay)
+    backends.append(answers_kept)
     if live_url is not None:
-        backends.append(Recording(LiveServer(live_url, timeout, retries), kept))
+        backends.append(Recording(LiveServer(live_url, timeout, retries), answers_kept))
     if simulator is not None:
         model = simulator_model(simulator, timeout, retries)
-        backends.append(Recording(Simulator(model), kept))
+        backends.append(Recording(Simulator(model), answers_kept))
     return backends
 
 

@@ -332,12 +332,12 @@ def _filled(template: str, slots: Mapping[str, str]) -> str:
 
 def _written_calls(attempt: Attempt) -> str:
     lines = []
-    for number, made in enumerate(attempt.calls, 1):
-        arguments = made.arguments
+    for number, call in enumerate(attempt.calls, 1):
+        arguments = call.arguments
         if not isinstance(arguments, str):
             arguments = json.dumps(arguments, default=str)
         line = " ".join(arguments.split())
-        lines.append(f"{number}. {made.name} {line} -> {made.response[:1024]}")
+        lines.append(f"{number}. {call.name} {line} -> {call.response[:1024]}")
     return "\n".join(lines) or "(none)"
 
 
@@ -561,7 +561,7 @@ def process_report(attempts: Mapping[str, Attempt]) -> dict[str, Any]:
     statuses: list[str] = []
     sources: Counter[str] = Counter()
     for attempt in listed:
-        statuses += [made.status for made in attempt.calls]
+        statuses += [call.status for call in attempt.calls]
         sources.update(source for source in attempt.sources if source)
 
     errors = None

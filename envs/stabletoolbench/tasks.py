@@ -191,11 +191,17 @@ def _api_list(
     if kind != "G1":
         other_records = [record for app in other_apps for record in api_records(app)]
 
-    needed = [record for record in records_of_tools if api_key(record) in needed_functions]
-    spare = [record for record in records_of_tools if api_key(record) not in needed_functions]
-    spare += rng.sample(other_records, min(3, len(other_records)))
-    room = max(_MOST_OFFERS - len(needed), 0)
-    api_list = needed + rng.sample(spare, min(room, len(spare)))
+    needed_records = []
+    spare_records = []
+    for record in records_of_tools:
+        if api_key(record) in needed_functions:
+            needed_records.append(record)
+        else:
+            spare_records.append(record)
+    spare_records += rng.sample(other_records, min(3, len(other_records)))
+
+    room = max(_MOST_OFFERS - len(needed_records), 0)
+    api_list = needed_records + rng.sample(spare_records, min(room, len(spare_records)))
     rng.shuffle(api_list)
     return api_list
 

@@ -66,7 +66,7 @@ class Served(NamedTuple):
     body: bytes
 
 
-class Asked(NamedTuple):
+class PageRequest(NamedTuple):
     """A request of a page; `document` if its answer would be shown in the place of the page."""
 
     method: str
@@ -76,7 +76,7 @@ class Asked(NamedTuple):
     headers: Mapping[str, str]
 
 
-Serve = Callable[[Asked], Awaitable["Served | None"]]
+Serve = Callable[[PageRequest], Awaitable["Served | None"]]
 """Answers a request; None refuses it."""
 
 
@@ -508,16 +508,24 @@ class Tab:
 
     async def _answer(self, event: Any) -> None:
         """Answer a request of the page, or of a frame in it, that DevTools has stopped."""
-        request = event["request"]
+        event_request = event["request"]
         paused = {"requestId": event["requestId"]}
         is_page = event["resourceType"] == "Document" and event["frameId"] == self._frame
-        parts = (b64decode(part.get("bytes", "")) for part in request.get("postDataEntries", ()))
+        parts = (
+            b64decode(part.get("bytes", "")) for part in event_request.get("postDataEntries", ())
+        )
         body = b"".join(parts)
-        asked = Asked(request["method"], request["url"], body, is_page, request["headers"])
+        request = PageRequest(
+            method=event_request["method"],
+            url=event_request["url"],
+            body=body,
+            document=is_page,
+            headers=event_request["headers"],
+        )
 
         # A fault of ours gives the page up: it would wait for its answer without end.
         try:
-            served = await self.serve(asked)
+            served = await self.serve(request)
         except Exception as error:
             served = None
             message = f"a request was not answered: {type(error).__name__}: {error!s:.500}"

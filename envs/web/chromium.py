@@ -15,7 +15,17 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from ...errors import EngineError, SnapshotError
 from .actions import Move, Target
-from .browser import HEIGHT, STEP_SECONDS, WIDTH, Asked, Browser, Served, Tab, find_program, shared
+from .browser import (
+    HEIGHT,
+    STEP_SECONDS,
+    WIDTH,
+    Browser,
+    PageRequest,
+    Served,
+    Tab,
+    find_program,
+    shared,
+)
 from .engine import (
     MOST_HISTORY,
     MOST_REDIRECTS,
@@ -395,7 +405,7 @@ class Chromium:
         """Return a page; a browser that gives none is replaced once."""
         weak_answer = weakref.WeakMethod(self._answer)  # else the finalizer would keep the engine
 
-        async def serve(request: Asked) -> Served | None:
+        async def serve(request: PageRequest) -> Served | None:
             answer = weak_answer()
             return None if answer is None else await answer(request)
 
@@ -529,18 +539,19 @@ class Chromium:
             await self.tab.evaluate(f"scrollTo({{top: {top}, behavior: 'instant'}})")
         await self._look()
 
-    async def _answer(self, asked: Asked) -> Served | None:
-        return self._serve(asked)
+    async def _answer(self, request: PageRequest) -> Served | None:
+        return self._serve(request)
 
-    def _serve(self, asked: Asked) -> Served | None:
+    def _serve(self, request: PageRequest) -> Served | None:
         """Answer a request with the page of a site."""
-        if not asked.document or self._world is None:
+        if not request.document or self._world is None:
             return None  # pages of the sites have no scripts, pictures or frames to ask for
 
         try:
-            url = check_address(asked.url)
-            request = request_of(url, asked.method, asked.body.decode("utf-8", "replace"))
-            self.states, response = self._world.answer(self.states, request)
+            url = check_address(request.url)
+            body = request.body.decode("utf-8", "replace")
+            site_request = request_of(url, request.method, body)
+            self.states, response = self._world.answer(self.states, site_request)
             if response.page is not None:
                 self.url = url
                 self._values = {}

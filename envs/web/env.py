@@ -41,8 +41,8 @@ AnyTask = TypeVar("AnyTask", Task, LiveTask)
 class Progress(NamedTuple):
     """What an episode has done beside the engine's state; part of snapshots."""
 
-    met: frozenset[int] = frozenset()  # key nodes
-    next: int = 0  # the index of the expert's next action
+    nodes_met: frozenset[int] = frozenset()  # the indices of key nodes
+    plan_index: int = 0  # of the expert's next action
     astray: bool = False  # other actions than the expert's changed something since
     answer: str | None = None  # after ``stop``
     refused: str = ""  # why the last action was
@@ -440,7 +440,7 @@ class WebEnv(_MadeByBenchmark, TextEnv, Generic[AnyTask]):
         """Return a task by its id; raise `TaskNotFound` where there is none."""
         raise NotImplementedError
 
-    def _judged(self, observation: str, invalid: bool) -> Outcome:
+    def _outcome_of(self, observation: str, invalid: bool) -> Outcome:
         """Return the outcome of the last action: what is seen, and what the episode is worth by now."""
         raise NotImplementedError
 
@@ -468,8 +468,8 @@ class WebEnv(_MadeByBenchmark, TextEnv, Generic[AnyTask]):
         self._wanted = wanted
 
         # The first page may meet key nodes itself.
-        met = wanted.meets(frozenset(), self._engine.url, Effect())
-        self._progress = Progress(met)
+        nodes_met = wanted.meets(frozenset(), self._engine.url, Effect())
+        self._progress = Progress(nodes_met)
         self._tab = ""
         return wanted.split, self._goal_of(wanted), self._outcome_now(False)
 
@@ -491,8 +491,8 @@ class WebEnv(_MadeByBenchmark, TextEnv, Generic[AnyTask]):
         focus_after = self._focus_after(move)
 
         effect = self._engine.act(move)
-        met = self.wanted.meets(self._progress.met, self._engine.url, effect)
-        self._progress = self._progress._replace(met=met, refused=effect.refused)
+        nodes_met = self.wanted.meets(self._progress.nodes_met, self._engine.url, effect)
+        self._progress = self._progress._replace(nodes_met=nodes_met, refused=effect.refused)
         if not effect.refused:
             self._progress = self._progress._replace(focus=focus_after())
         outcome = self._outcome_now(bool(effect.refused))
@@ -574,11 +574,11 @@ class WebEnv(_MadeByBenchmark, TextEnv, Generic[AnyTask]):
     def _outcome_now(self, invalid: bool) -> Outcome:
         answer = self._progress.answer
         observation = self._show(invalid) if answer is None else write_answer(answer)
-        return self._judged(observation, invalid)
+        return self._outcome_of(observation, invalid)
 
     def _info(self) -> dict[str, Any]:
         info = super()._info()
-        info["key_nodes"] = tuple(sorted(self._progress.met))
+        info["key_nodes"] = tuple(sorted(self._progress.nodes_met))
         info["refused"] = self._progress.refused
         info["verdict"] = self._progress.verdict
         info["dialogs"] = self._engine.dialogs

@@ -19,7 +19,7 @@ from http.client import HTTPConnection, HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
-from .browser import Asked, Served
+from .browser import PageRequest, Served
 from .engine import Refused, check_address
 
 SECONDS = 8.0
@@ -55,28 +55,28 @@ def resolve(host: str, port: int) -> Sequence[tuple[str, int]]:
     return [(ip, port) for ip in ips]
 
 
-def fetch(asked: Asked, hosts: Sequence[str]) -> Served:
+def fetch(request: PageRequest, hosts: Sequence[str]) -> Served:
     """Return a site's answer; raise `Refused` where there is none, or none that is allowed."""
-    check_address(asked.url, hosts)
-    parts = urlsplit(asked.url)
+    check_address(request.url, hosts)
+    parts = urlsplit(request.url)
     host = str(parts.hostname)
     target = parts.path or "/"
-    if len(asked.body) > MOST_SENT:
+    if len(request.body) > MOST_SENT:
         raise Refused(f"more than {MOST_SENT:,} bytes cannot be sent")
     try:
         with _Wire(host, parts.scheme == "https") as wire:
             connection: Any = HTTPConnection(host)  # it writes and reads; the wire is ours
             connection.sock = wire
             query = f"?{parts.query}" if parts.query else ""
-            connection.putrequest(asked.method, target + query, skip_accept_encoding=True)
-            for name, value in asked.headers.items():
+            connection.putrequest(request.method, target + query, skip_accept_encoding=True)
+            for name, value in request.headers.items():
                 if name.lower() not in _NOT_PASSED_ON:
                     connection.putheader(name, value)
             connection.putheader("Accept-Encoding", "gzip")
             connection.putheader("Connection", "close")
-            if asked.body or asked.method not in ("GET", "HEAD", "OPTIONS"):
-                connection.putheader("Content-Length", str(len(asked.body)))
-            connection.endheaders(asked.body or None)
+            if request.body or request.method not in ("GET", "HEAD", "OPTIONS"):
+                connection.putheader("Content-Length", str(len(request.body)))
+            connection.endheaders(request.body or None)
             response = connection.getresponse()
             body = response.read(MOST_BYTES + 1)  # one more says that there would be more
             coding = response.getheader("Content-Encoding", "")

@@ -50,9 +50,9 @@ class GeneratedWebEnv(WebEnv[Task], benchmarks=("embedded",)):
         progress = self._progress
         if progress.astray:
             # The page is loaded anew where the plan last came to a fresh page: nothing typed is left.
-            return str(Move("goto", text=task.urls[task.fresh[progress.next]]))
+            return str(Move("goto", text=task.urls[task.fresh[progress.plan_index]]))
 
-        move = read_action(task.plan[progress.next])
+        move = read_action(task.plan[progress.plan_index])
         if move is not None and isinstance(self._engine, Chromium):
             move = self._engine.toward(move)  # what is outside of the window is scrolled to first
         return str(move)
@@ -83,14 +83,20 @@ class GeneratedWebEnv(WebEnv[Task], benchmarks=("embedded",)):
     def _load_task(self, task: str) -> Task:
         return load(task)
 
-    def _judged(self, observation: str, invalid: bool) -> Outcome:
+    def _outcome_of(self, observation: str, invalid: bool) -> Outcome:
         task = self.wanted
         answer = self._progress.answer
-        score = task.partial(len(self._progress.met))
+        score = task.partial(len(self._progress.nodes_met))
         if answer is None:
             return Outcome(observation, score=score, invalid=invalid)
-        solved = task.solved(self._engine.states, self._progress.met, answer)
-        return Outcome(observation, float(solved), 1.0 if solved else score, solved, True)
+        solved = task.solved(self._engine.states, self._progress.nodes_met, answer)
+        return Outcome(
+            observation,
+            reward=float(solved),
+            score=1.0 if solved else score,
+            success=solved,
+            terminated=True,
+        )
 
     def _followed(self, action_by_name: str, changed: bool) -> Progress:
         """Return where the expert's plan stands after an action."""
@@ -98,14 +104,14 @@ class GeneratedWebEnv(WebEnv[Task], benchmarks=("embedded",)):
         progress = self._progress
         if progress.astray:
             # Only a page that is loaded again has nothing typed on it, wherever links lead.
-            fresh = task.fresh[progress.next]
+            fresh = task.fresh[progress.plan_index]
             is_loaded = action_by_name.startswith(("goto", "restart"))
             if is_loaded and self._engine.url == task.urls[fresh]:
-                return progress._replace(next=fresh, astray=False)
+                return progress._replace(plan_index=fresh, astray=False)
             return progress
 
-        if action_by_name == canonical(task.plan[progress.next]):
-            return progress._replace(next=progress.next + 1) if changed else progress
+        if action_by_name == canonical(task.plan[progress.plan_index]):
+            return progress._replace(plan_index=progress.plan_index + 1) if changed else progress
         return progress._replace(astray=changed)
 
 
@@ -134,11 +140,18 @@ class MiniWobEnv(WebEnv[Task], benchmarks=("miniwob",)):
     def _goal_of(self, task: Task) -> str:
         return self._engine.goal  # the page makes it up as it starts, from the seed
 
-    def _judged(self, observation: str, invalid: bool) -> Outcome:
+    def _outcome_of(self, observation: str, invalid: bool) -> Outcome:
         verdict = self._engine.verdict
         reward = min(max(0.0, verdict or 0.0), 1.0)  # raw rewards go down to -1
-        ended = verdict is not None or self._progress.answer is not None
-        return Outcome(observation, reward, reward, reward > 0, ended, invalid)
+        has_ended = verdict is not None or self._progress.answer is not None
+        return Outcome(
+            observation,
+            reward=reward,
+            score=reward,
+            success=reward > 0,
+            terminated=has_ended,
+            invalid=invalid,
+        )
 
 
 class LiveWebEnv(WebEnv[LiveTask], benchmarks=tuple(FILES)):
@@ -211,11 +224,20 @@ class LiveWebEnv(WebEnv[LiveTask], benchmarks=tuple(FILES)):
         if move.verb == "stop":
             pages = [turn.observation for turn in self._turns]
             verdict = task.verdict(move.text, pages, self._judge) or verdict
-        met = frozenset(index for index, score in enumerate(scores) if score == 1)
-        self._progress = self._progress._replace(scores=scores, verdict=verdict, met=met)
+        nodes_met = frozenset(index for index, score in enumerate(scores) if score == 1)
+        self._progress = self._progress._replace(
+            scores=scores, verdict=verdict, nodes_met=nodes_met
+        )
 
-    def _judged(self, observation: str, invalid: bool) -> Outcome:
+    def _outcome_of(self, observation: str, invalid: bool) -> Outcome:
         score = self.wanted.share(self._progress.scores, self._progress.verdict)
         solved = score == 1
-        ended = solved or self._progress.answer is not None
-        return Outcome(observation, float(solved), score, solved, ended, invalid)
+        has_ended = solved or self._progress.answer is not None
+        return Outcome(
+            observation,
+            reward=float(solved),
+            score=score,
+            success=solved,
+            terminated=has_ended,
+            invalid=invalid,
+        )

@@ -158,9 +158,9 @@ class LiveTask:
             return None
         return min(_MOST_STEPS, max(_LEAST_STEPS, 3 * self.reference // 2))
 
-    def meets(self, met: frozenset[int], url: str, effect: Effect) -> frozenset[int]:
+    def meets(self, nodes_met: frozenset[int], url: str, effect: Effect) -> frozenset[int]:
         """Return the nodes met so far: here steps are scored before they are taken."""
-        return met
+        return nodes_met
 
     def scored(
         self, scores: Sequence[float], acted: Acted, judge: Judge | None

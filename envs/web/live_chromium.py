@@ -12,7 +12,7 @@ from urllib.parse import urljoin
 
 from ...errors import EngineError, OptionError, SnapshotError
 from .actions import Move
-from .browser import Asked, Served, is_root
+from .browser import PageRequest, Served, is_root
 from .chromium import Chromium
 from .engine import MOST_REDIRECTS, Effect, Refused, check_address
 from .fetch import SECONDS, fetch
@@ -103,7 +103,7 @@ class LiveChromium(Chromium):
         scheme = "http" if url.lower().startswith("http://") else "https"
         return f"{scheme}://{check_address(url, self.hosts)}"
 
-    async def _answer(self, asked: Asked) -> Served | None:
+    async def _answer(self, request: PageRequest) -> Served | None:
         """Answer with what the site says; where that is not allowed the page stays as it is."""
         loop = asyncio.get_running_loop()
         waiting = self._waiting
@@ -113,10 +113,10 @@ class LiveChromium(Chromium):
 
         # This is the browser's thread, which must not block: a pool of others fetches.
         try:
-            work = loop.run_in_executor(self._threads, fetch, asked, self.hosts)
+            work = loop.run_in_executor(self._threads, fetch, request, self.hosts)
             served = await asyncio.wait_for(work, SECONDS + 1)
-            if asked.document:
-                self._check_redirect(asked.url, served)
+            if request.document:
+                self._check_redirect(request.url, served)
         except (TimeoutError, Refused) as error:
             served = None
             refusal = str(error) or f"no answer within {SECONDS + 1:g} s"
@@ -124,7 +124,7 @@ class LiveChromium(Chromium):
         waiting.discard(token)
         if waiting is self._waiting:  # else it was asked by a page of an earlier episode
             self._last_answer_time = loop.time()
-            if asked.document and served is None:
+            if request.document and served is None:
                 self._refusal = refusal
         return served
 

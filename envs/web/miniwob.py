@@ -19,7 +19,7 @@ from ...errors import EngineError, MissingExtra, SnapshotError, TaskNotFound, ch
 from ..panel import Panel
 from ..storage import packaged
 from .actions import Move
-from .browser import Asked, Served
+from .browser import PageRequest, Served
 from .chromium import Chromium
 from .engine import Effect, Refused
 from .tasks import Task
@@ -193,16 +193,16 @@ class MiniWob(Chromium):
         self.verdict = float(reward) if is_done else None
         await super()._look()
 
-    def _serve(self, asked: Asked) -> Served | None:
+    def _serve(self, request: PageRequest) -> Served | None:
         """Answer with a file of the package."""
         start = f"http://{HOST}/"
-        file_name = asked.url.removeprefix(start).partition("?")[0]
+        file_name = request.url.removeprefix(start).partition("?")[0]
         path = (self._root / file_name).resolve()
 
         # Resolved first: neither "../" nor a link leads out of the package's folder.
-        is_inside = asked.url.startswith(start) and path.is_relative_to(self._root.resolve())
-        if asked.method != "GET" or not is_inside or not path.is_file():
-            if asked.document:
+        is_inside = request.url.startswith(start) and path.is_relative_to(self._root.resolve())
+        if request.method != "GET" or not is_inside or not path.is_file():
+            if request.document:
                 self._refusal = "only the task's own page may be opened"
             return None
 

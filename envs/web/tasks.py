@@ -85,11 +85,13 @@ class Task:
     changed: frozenset[tuple[str, Any]]  # states of sites that have to be so
     evidence: frozenset[Fact]  # what pages show once it was changed
 
-    def solved(self, states: Mapping[str, Any], met: frozenset[int], answer: str) -> bool:
+    def solved(self, states: Mapping[str, Any], nodes_met: frozenset[int], answer: str) -> bool:
         """Return whether the states of the sites, the nodes that were met and the answer solve it."""
         required = {index for index, node in enumerate(self.nodes) if node.required}
         return (
-            self.answers(answer) and required <= met and self.world.changed(states) == self.changed
+            self.answers(answer)
+            and required <= nodes_met
+            and self.world.changed(states) == self.changed
         )
 
     def answers(self, answer: str) -> bool:
@@ -97,18 +99,18 @@ class Task:
         true_answer = self.draft.answer
         return not true_answer or right(answer, true_answer, self.draft.others)
 
-    def meets(self, met: frozenset[int], url: str, effect: Effect) -> frozenset[int]:
+    def meets(self, nodes_met: frozenset[int], url: str, effect: Effect) -> frozenset[int]:
         """Return the nodes met so far; each is met once and for all, in any order."""
         new = {
             index
             for index, node in enumerate(self.nodes)
-            if index not in met and node.met(url, effect)
+            if index not in nodes_met and node.met(url, effect)
         }
-        return met | new if new else met
+        return nodes_met | new if new else nodes_met
 
-    def partial(self, met: int) -> float:
+    def partial(self, met_count: int) -> float:
         """Return the score of so many nodes before the task is solved: the end counts as one."""
-        return met / (len(self.nodes) + 1)
+        return met_count / (len(self.nodes) + 1)
 
 
 _WORDS = re.compile(r"[^\W_]+", re.UNICODE)

@@ -72,7 +72,7 @@ class Ledger:
 
     def limit(self, tool: str, most: int, window: int) -> None:
         """Count a use of a tool that allows so many in so many calls, or refuse it."""
-        recent = tuple(at for at in self._uses.get(tool, ()) if self.clock - at < window)
+        recent = tuple(use for use in self._uses.get(tool, ()) if self.clock - use < window)
         if len(recent) >= most:
             raise ToolError(f"Rate limit: {most} requests to {tool} in {window} calls; try again")
         self._uses[tool] = (*recent, self.clock)

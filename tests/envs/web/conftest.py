@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from comap.envs.web.actions import read_action
-from comap.envs.web.browser import Asked, Served, find_program
+from comap.envs.web.browser import PageRequest, Served, find_program
 from comap.envs.web.chromium import Chromium
 from comap.envs.web.engine import Effect
 from comap.envs.web.sites import World, world_of
@@ -34,12 +34,12 @@ class Pages(Chromium):
             effect = self.act(move)
         return effect
 
-    def _serve(self, asked: Asked) -> Served | None:
-        if asked.document and asked.url.startswith("http://shop.test/"):
-            self.url = asked.url.removeprefix("http://")
+    def _serve(self, request: PageRequest) -> Served | None:
+        if request.document and request.url.startswith("http://shop.test/"):
+            self.url = request.url.removeprefix("http://")
             html = f"<title>T</title>{self.html}".encode()
             return Served(200, {"Content-Type": "text/html; charset=utf-8"}, html)
-        return super()._serve(asked)
+        return super()._serve(request)
 
 
 @pytest.fixture(scope="session")

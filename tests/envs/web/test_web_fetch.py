@@ -21,7 +21,7 @@ import pytest
 
 from comap.envs.web import fetch as fetching
 from comap.envs.web import live_chromium
-from comap.envs.web.browser import Asked
+from comap.envs.web.browser import PageRequest
 from comap.envs.web.engine import Refused
 from comap.envs.web.env import WebEnv
 from comap.envs.web.fetch import fetch, is_public, resolve
@@ -162,7 +162,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
 
 def ask(path: str, host: str = LAMPS, **more: Any) -> Any:
     given = {"body": b"", "headers": {}} | more
-    return fetch(Asked("GET", f"http://{host}{path}", document=True, **given), HOSTS)
+    return fetch(PageRequest("GET", f"http://{host}{path}", document=True, **given), HOSTS)
 
 
 PRIVATE = """127.0.0.1 10.1.2.3 192.168.0.1 172.16.0.1 169.254.169.254 100.64.0.1 0.0.0.0 224.0.0.1
@@ -218,7 +218,7 @@ def test_limits_of_a_request() -> None:
         ask("/", headers={"X": "a\r\nHost: b"})
     for url in (f"http://{LAMPS}:81/", f"ftp://{LAMPS}/", f"http://{FORBIDDEN}/", "file:///etc/x"):
         with pytest.raises(Refused):
-            fetch(Asked("GET", url, b"", True, {}), HOSTS)
+            fetch(PageRequest("GET", url, b"", True, {}), HOSTS)
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl, for a certificate")
@@ -236,13 +236,13 @@ def test_only_a_server_that_proves_its_name(
     server.socket = context.wrap_socket(server.socket, server_side=True)
     at = [("127.0.0.1", server.server_port)]
     monkeypatch.setattr(fetching, "resolve", lambda host, port: at if port == 443 else [])
-    hello = Asked("GET", f"https://{LAMPS}/hello", b"", True, {})
+    hello = PageRequest("GET", f"https://{LAMPS}/hello", b"", True, {})
     with pytest.raises(Refused, match="SSLCertVerificationError"):
         fetch(hello, HOSTS)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     assert b"Cookie None" in fetch(hello, HOSTS).body
     with pytest.raises(Refused, match="SSLCertVerificationError"):
-        fetch(Asked("GET", f"https://{HELP}/hello", b"", True, {}), HOSTS)
+        fetch(PageRequest("GET", f"https://{HELP}/hello", b"", True, {}), HOSTS)
 
 
 def node(kind: str, reference: str, **content: str) -> dict[str, Any]:
