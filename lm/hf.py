@@ -296,7 +296,7 @@ class HFLanguageModel(BaseLanguageModel):
             replies: list[Any] = list(self._chat.prompts(requests))
             first_of: dict[LMRequest, int] = {}
             answered_by = list(range(len(requests)))  # the first request that asks the same
-            items: dict[int, Any] = {}
+            prepared: dict[int, Any] = {}  # as `computed` takes them
             indices_of: dict[str | None, list[int]] = defaultdict(list)
             for i, (request, prompt) in enumerate(zip(requests, replies, strict=True)):
                 if isinstance(prompt, LanguageModelError):
@@ -307,7 +307,7 @@ class HFLanguageModel(BaseLanguageModel):
                     continue
                 try:
                     self._adapters.check(adapter)
-                    items[i] = self._prepared(request, prompt)
+                    prepared[i] = self._prepared(request, prompt)
                     indices_of[adapter].append(i)
                 except LanguageModelError as error:
                     replies[i] = error
@@ -315,10 +315,10 @@ class HFLanguageModel(BaseLanguageModel):
             for adapter, indices in indices_of.items():
                 with self._adapters.using(adapter), self._ready():
                     self._engine.tree = self._tree_of(adapter)
-                    of_adapter = [items[i] for i in indices]
-                    results = computed(self._engine, type(requests[0]), of_adapter)
-                for i, result in zip(indices, results, strict=True):
-                    replies[i] = self._reply(requests[i], items[i], result)
+                    of_adapter = [prepared[i] for i in indices]
+                    answers = computed(self._engine, type(requests[0]), of_adapter)
+                for i, answer in zip(indices, answers, strict=True):
+                    replies[i] = self._reply(requests[i], prepared[i], answer)
 
             replies = [replies[i] for i in answered_by]
             self._record(replies)
@@ -364,25 +364,32 @@ class HFLanguageModel(BaseLanguageModel):
                 module.training = True
 
     def _prepared(self, request: LMRequest, prompt: list[int]) -> Any:
+        """Return what `computed` takes for a request; raise where it cannot be answered."""
         if isinstance(request, Generate):
             return self._row(request, prompt)
         if isinstance(request, Encode):
             self._check_length(prompt, 0)
             return prompt
+
+        # Of words only as much is read as tells them apart.
         sequences: Sequence[Sequence[int]]
         if isinstance(request, Score):
             end = [self._chat.end] if request.ended else []
             sequences = [tokens + end for tokens in self._chat.tokens(request.completions)]
-            parts = split(self._engine, len(prompt), sequences)
+            passes = split(self._engine, len(prompt), sequences)
         else:
             sequences = until_unique(self._chat.tokens(request.words))
-            parts = [list(range(len(sequences)))]
+            passes = [list(range(len(sequences)))]
             if not all(sequences):
                 raise LanguageModelError(f"expected words, found an empty one in {request.words}")
+
         if not sequences:
             raise LanguageModelError("expected completions or words, found none")
         self._check_length(prompt, max(map(len, sequences)))
-        return [Branches(prompt, TokenTrie([sequences[i] for i in part]), part) for part in parts]
+        return [
+            Branches(prompt, TokenTrie([sequences[i] for i in indices]), indices)
+            for indices in passes
+        ]
 
     def _row(self, request: Generate, prompt: list[int]) -> Row:
         chat = self._chat
@@ -394,37 +401,55 @@ class HFLanguageModel(BaseLanguageModel):
             self._check_length(prompt, max(trie.depths))
             return Row(prompt, sampling, max(trie.depths), chat.ends, trie=trie)
 
-        self._check_length(prompt, 1, asked=sampling.max_new_tokens)
+        self._check_length(prompt, 1, most=sampling.max_new_tokens)
         room = math.inf if self.context is None else self.context - len(prompt)
-        stopped = _stop_test(chat, request) if sampling.stop else None
+        stop_test = _stop_test(chat, request) if sampling.stop else None
         limit = int(min(sampling.max_new_tokens, room))
-        return Row(prompt, sampling, limit, chat.ends, stopped=stopped)
+        return Row(prompt, sampling, limit, chat.ends, stop_test=stop_test)
 
-    def _check_length(self, prompt: Sequence[int], needed: int, asked: int | None = None) -> None:
-        """Raise unless a prompt and the tokens that must follow it fit the context."""
-        if self.context is not None and len(prompt) + needed > self.context:
+    def _check_length(self, prompt: Sequence[int], least: int, most: int | None = None) -> None:
+        """Raise unless a prompt and the tokens that must follow it fit the context.
+
+        Args:
+            prompt: Tokens.
+            least: How many tokens must follow.
+            most: How many may follow, for the message, if these are others.
+        """
+        if self.context is not None and len(prompt) + least > self.context:
             raise LanguageModelError(
                 f"the model's context has {self.context:,} tokens, but the prompt has "
-                f"{len(prompt):,} and up to {asked or needed:,} follow; shorten the conversation "
+                f"{len(prompt):,} and up to {most or least:,} follow; shorten the conversation "
                 "(of agents: --prompts brief), or use a model with a longer context"
             )
 
-    def _reply(self, request: LMRequest, item: Any, result: Any) -> LMReply | LanguageModelError:
-        """Return the reply that a result is; an error stays one."""
-        if isinstance(result, LanguageModelError):
-            return result
+    def _reply(
+        self, request: LMRequest, prepared: Any, answer: Any
+    ) -> LMReply | LanguageModelError:
+        """Return the reply that the engine's answer makes; an error stays one.
+
+        Args:
+            request: What was asked.
+            prepared: What `_prepared` made of it.
+            answer: What `computed` returned for that.
+        """
+        if isinstance(answer, LanguageModelError):
+            return answer
+
         if isinstance(request, Generate):
-            reply: LMReply = self._completion(request, item)
-            numbers: Sequence[float] = item.logprobs
+            reply: LMReply = self._completion(request, prepared)
+            numbers: Sequence[float] = prepared.logprobs
         elif isinstance(request, Encode):
-            return Encoding(tuple(result), len(item))
+            return Encoding(tuple(answer), len(prepared))
         else:
-            prompt = len(item[0].prompt)
-            numbers = [number for values in result for number in values]
+            prompt_tokens = len(prepared[0].prompt)
+            numbers = [logprob for logprobs in answer for logprob in logprobs]
             if isinstance(request, Score):
-                reply = Scores(_in_order(len(request.completions), item, result), prompt)
+                logprobs_of_each = _in_order(len(request.completions), prepared, answer)
+                reply = Scores(logprobs_of_each, prompt_tokens)
             else:
-                reply = WordProbabilities(_probabilities(item[0].trie, result[0]), prompt)
+                probabilities = _probabilities(prepared[0].trie, answer[0])
+                reply = WordProbabilities(probabilities, prompt_tokens)
+
         if any(map(math.isnan, numbers)):
             return LanguageModelError(
                 "the model's output is not a number; its weights are damaged, or it needs another "
@@ -468,37 +493,40 @@ def _question(request: LMRequest, adapter: str | None) -> LMRequest:
 
 
 def _stop_test(chat: ChatTokenizer, request: Generate) -> Callable[[list[int]], bool]:
-    """Return what says whether a stop text has come; one inside a thought does not count."""
+    """Return the function that tells whether a stop text has come; one inside a thought does not count."""
     stops = request.sampling.stop
     # Every token but a few adds a byte at least, so a stop text that has just come is among these.
     window = max(len(stop.encode("utf-8", "replace")) for stop in stops) + 8
 
-    def stopped(tokens: list[int]) -> bool:
+    def has_stop(tokens: list[int]) -> bool:
         if len(tokens) > window:
             tail = chat.text(tokens[-window:])
             if not any(stop in tail for stop in stops):
                 return False
         return first_stop(chat.reply_text(request, tokens), stops) is not None
 
-    return stopped
+    return has_stop
 
 
 def _in_order(
-    count: int, item: Sequence[Branches], result: Sequence[Sequence[float]]
+    count: int, passes: Sequence[Branches], answers: Sequence[Sequence[float]]
 ) -> tuple[tuple[float, ...], ...]:
-    """Return the log-probabilities of each sequence's tokens."""
+    """Return the log-probabilities of each sequence's tokens, from those of the tries' nodes."""
     logprobs: list[tuple[float, ...]] = [()] * count
-    for branches, values in zip(item, result, strict=True):
+    for branches, node_logprobs in zip(passes, answers, strict=True):
         for i, end in zip(branches.indices, branches.trie.ends, strict=True):
-            logprobs[i] = tuple(values[node] for node in branches.trie.path(end))
+            logprobs[i] = tuple(node_logprobs[node] for node in branches.trie.path(end))
     return tuple(logprobs)
 
 
-def _probabilities(trie: TokenTrie, values: Sequence[float]) -> tuple[float, ...]:
-    """Return the probability of each word, as far as no longer one follows."""
+def _probabilities(trie: TokenTrie, logprobs: Sequence[float]) -> tuple[float, ...]:
+    """Return the probability of each word, as far as no longer one follows.
+
+    Its tokens may be the beginning of another word's: its own probability is without that one's.
+    """
     probabilities = []
     for end in trie.ends:
-        whole = math.exp(math.fsum(values[node] for node in trie.path(end)))
-        longer = math.fsum(math.exp(values[node]) for node in trie.children[end].values())
-        probabilities.append(whole * max(1.0 - longer, 0.0))
+        begins = math.exp(math.fsum(logprobs[node] for node in trie.path(end)))
+        goes_on = math.fsum(math.exp(logprobs[node]) for node in trie.children[end].values())
+        probabilities.append(begins * max(1.0 - goes_on, 0.0))
     return tuple(probabilities)

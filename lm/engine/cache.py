@@ -197,7 +197,7 @@ def _layer_class() -> Any:
                 if isinstance(cache.slots, slice):
                     room[:, :, cache.slots] = states
                 else:
-                    room[cache.numbers, :, cache.slots] = states.transpose(1, 2)
+                    room[cache.row_numbers, :, cache.slots] = states.transpose(1, 2)
 
             if isinstance(cache.slots, slice) and cache.slots == slice(0, cache.upto):
                 return new_states  # all there is, and laid out better than the room
@@ -250,7 +250,7 @@ def cache_class() -> Any:
             filled: How many slots of every row `fill` will fill.
             rooms: Keys and values, two tensors ``(layers, rows, heads, slots, size)``.
             slots: Where the next tokens go: a slice, or a tensor ``(rows, tokens)``.
-            numbers: The rows' numbers, beside `slots` where that is a tensor.
+            row_numbers: The rows' numbers, beside `slots` where that is a tensor.
             upto: The slots before this one are read.
         """
 
@@ -264,7 +264,7 @@ def cache_class() -> Any:
             self.spare = spare
             self.rooms: list[Any] = []
             self.slots: Any = slice(0, 0)
-            self.numbers: Any = None
+            self.row_numbers: Any = None
             super().__init__(layers=[_layer_class()(self, number) for number in range(layers)])
 
         def new_room(self, kind: int, example: Any, heads: int, features: int) -> Any:

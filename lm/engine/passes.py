@@ -106,24 +106,26 @@ class Engine:
     def run(self, lengths: Sequence[int], work: Callable[[list[int]], Sequence[Any]]) -> list[Any]:
         """Return what `work` returns for all items, in chunks that are halved when memory is short.
 
-        An item that needs too much memory by itself has its error in its place.
+        `work` gets the indices of a chunk's items. An item that needs too much memory by itself has its
+        error in its place.
         """
         import torch
 
-        results: list[Any] = [None] * len(lengths)
+        answers: list[Any] = [None] * len(lengths)
         waiting = chunks(lengths, self.rows, self.tokens)[::-1]
         while waiting:
             chunk = waiting.pop()
             try:
-                for i, result in zip(chunk, work(chunk), strict=True):
-                    results[i] = result
+                for i, answer in zip(chunk, work(chunk), strict=True):
+                    answers[i] = answer
                 continue
             except torch.OutOfMemoryError:
                 self.tree.clear()  # the rest is below, where no frame of the error holds tensors
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
+
             if len(chunk) == 1:
-                results[chunk[0]] = LanguageModelError(
+                answers[chunk[0]] = LanguageModelError(
                     f"a sequence of {lengths[chunk[0]]:,} tokens does not fit into the GPU's memory by "
                     "itself; shorten the conversation, or use a smaller model or dtype bfloat16"
                 )
@@ -136,37 +138,39 @@ class Engine:
                     ResourceWarning,
                     stacklevel=2,
                 )
+
             half = len(chunk) // 2
             waiting += [chunk[half:], chunk[:half]]
-        return results
+        return answers
 
     def begin(
         self,
         prompts: Sequence[Sequence[int]],
-        more: int,
+        extra_slots: int,
         guesses: Sequence[Sequence[int]] | None = None,
     ) -> Rows:
-        """Return the beginning of prompts: what is known of them, and what is to be read.
+        """Return a batch of prompts, its cache filled with what the tree holds of them.
 
         Args:
             prompts: Tokens; of each at least the last one will be read.
-            more: How many slots each row needs beside its prompt.
-            guesses: Tokens that are read after each prompt, of those `more`.
+            extra_slots: How many slots each row needs beside its prompt.
+            guesses: Tokens that are read after each prompt; they take some of `extra_slots`.
         """
         layers = self.model.config.get_text_config(decoder=True).num_hidden_layers
         rows = len(prompts)
-        room = max(map(len, prompts)) + more
+        room = max(map(len, prompts)) + extra_slots
 
+        # Without its last token: a prompt's logits are those after it, and the tree holds none.
         paths = [self.tree.find(prompt[:-1]) for prompt in prompts]
-        known = [sum(count for _, count in path) for path in paths]
-        cache = cache_class()(layers, rows, room, min(known), self.spare)
+        known_lengths = [sum(count for _, count in path) for path in paths]
+        cache = cache_class()(layers, rows, room, min(known_lengths), self.spare)
         for row, path in enumerate(paths):
             cache.fill(row, path)
 
         if guesses is None:
             guesses = [[]] * rows
         texts = [[*prompt, *guess] for prompt, guess in zip(prompts, guesses, strict=True)]
-        return Rows(self, texts, cache, known)
+        return Rows(self, texts, cache, known_lengths)
 
 
 def additive(allowed: Any, dtype: Any) -> Any:
@@ -181,26 +185,35 @@ def additive(allowed: Any, dtype: Any) -> Any:
 
 @dataclass(slots=True)
 class Rows:
-    """Texts of any lengths in one batch, and the cache of what was read of them."""
+    """Texts of any lengths in one batch, and the cache of what was read of them.
+
+    Attributes:
+        known_lengths: How many of each text's first tokens the cache had from the start.
+    """
 
     engine: Engine
     texts: Sequence[Sequence[int]]
     cache: Any
-    known: list[int]
+    known_lengths: list[int]
 
     def rest(self) -> tuple[Any, Any, Any]:
         """Return what is to be read, padded on the left: tokens, positions, and which are tokens."""
         import torch
 
         device = self.engine.device
-        parts = [text[known:] for text, known in zip(self.texts, self.known, strict=True)]
-        width = max(map(len, parts))
-        ids = torch.tensor(
-            [[0] * (width - len(part)) + list(part) for part in parts], device=device
-        )
+        unread = [
+            text[known_length:]
+            for text, known_length in zip(self.texts, self.known_lengths, strict=True)
+        ]
+        width = max(map(len, unread))
+        padded = [[0] * (width - len(tokens)) + list(tokens) for tokens in unread]
+        ids = torch.tensor(padded, device=device)
+
+        # Padding has the positions before the first unread token, some of them below 0.
         lengths = torch.tensor([[len(text)] for text in self.texts], device=device)
         positions = torch.arange(width, device=device) + lengths - width
-        return ids, positions, positions >= torch.tensor(self.known, device=device)[:, None]
+        starts = torch.tensor(self.known_lengths, device=device)[:, None]
+        return ids, positions, positions >= starts
 
     def read(
         self,
@@ -213,10 +226,16 @@ class Rows:
         model: Any = None,
         **options: Any,
     ) -> Any:
-        """Return what the model (or its `base_model`) computes for the next tokens.
+        """Return what the model computes for the next tokens.
 
-        Slots are where they go, if not to their positions, and `allowed` which slots each one sees,
-        if not all up to its own.
+        Args:
+            ids: The tokens of each row.
+            positions: Their positions in the texts.
+            valid: Which of them are tokens; the others are padding.
+            slots: Where in the cache they go, if not to their positions.
+            allowed: Which slots each one sees, if not all up to its position.
+            model: What is called in place of the engine's model: its `base_model`, without logits.
+            **options: Further arguments of the model.
         """
         import torch
 
@@ -224,23 +243,25 @@ class Rows:
         device = self.engine.device
         if slots is None:
             slots = positions
-        ends = slots.masked_fill(~valid, -1)
-        cache.upto = max(int(ends.max()) + 1, cache.upto)
+        token_slots = slots.masked_fill(~valid, -1)
+        cache.upto = max(int(token_slots.max()) + 1, cache.upto)
 
         # Rows that go to the same slots, one after the other, are written as one block.
         first = int(slots[0, 0])
         count = slots.shape[1]
-        alike = bool(valid.all()) and bool((slots == slots[:1]).all())
-        if alike and count == int(slots[0, -1]) - first + 1:
+        are_rows_alike = bool(valid.all()) and bool((slots == slots[:1]).all())
+        if are_rows_alike and count == int(slots[0, -1]) - first + 1:
             cache.slots = slice(first, first + count)
         else:
             cache.slots = slots.masked_fill(~valid, cache.room - 1)
-            cache.numbers = torch.arange(len(slots), device=device)[:, None]
+            cache.row_numbers = torch.arange(len(slots), device=device)[:, None]
 
+        # Without a mask attention is faster. One token then sees all slots; several are causal, which
+        # kernels count from slot 0, and so only where these are the first.
         positions = positions.clamp(min=0)
         mask = None
-        whole = alike and cache.upto == first + count  # all slots are seen, or the model is causal
-        if allowed is not None or not whole or (first and count > 1):
+        is_last_block = are_rows_alike and cache.upto == first + count
+        if allowed is not None or not is_last_block or (first and count > 1):
             if allowed is None:
                 allowed = torch.arange(cache.upto, device=device) <= positions[:, :, None]
             mask = additive(allowed[:, None], self.engine.model.dtype)
@@ -254,42 +275,55 @@ class Rows:
             **options,
         )
 
-    def last(self, lengths: Sequence[int]) -> Any:
-        """Return the logits after each text's last token and so many before it, padded at the end."""
+    def last(self, guess_lengths: Sequence[int]) -> Any:
+        """Return the logits after each prompt's last token and after each of its guessed tokens.
+
+        Rows with fewer guesses than others repeat their last logits.
+
+        Args:
+            guess_lengths: How many tokens at the end of each text were guessed.
+        """
         import torch
 
         model = self.engine.model
         cache = self.cache
         rows = len(self.texts)
-        last = torch.tensor(lengths, device=self.engine.device)[:, None]
-        width = max(lengths) + 1
-        columns = torch.arange(width, device=self.engine.device).minimum(last) - last
+
+        # Where the logits stand, counted from each text's last token: 0 and numbers below.
+        lengths = torch.tensor(guess_lengths, device=self.engine.device)[:, None]
+        width = max(guess_lengths) + 1
+        offsets = torch.arange(width, device=self.engine.device).minimum(lengths) - lengths
 
         is_sdpa = model.config._attn_implementation == "sdpa"
         if self.engine.device.type != "cpu" or not is_sdpa or rows == 1:
             logits = self.read(*self.rest(), logits_to_keep=width).logits
-            return logits.gather(1, (columns + width - 1)[:, :, None].expand(logits.shape))
+            return logits.gather(1, (offsets + width - 1)[:, :, None].expand(logits.shape))
 
         # On a CPU padding costs as much as tokens: all rows' tokens are read in one line.
-        places = []
-        for row, (text, known) in enumerate(zip(self.texts, self.known, strict=True)):
-            places += [(text[slot], slot, row) for slot in range(known, len(text))]
-        ids, slots, cache.numbers = torch.tensor(places).T[:, None]
-        sizes = [*map(len, self.texts)]
+        line = []
+        for row, (text, known_length) in enumerate(
+            zip(self.texts, self.known_lengths, strict=True)
+        ):
+            line += [(text[slot], slot, row) for slot in range(known_length, len(text))]
+        ids, slots, cache.row_numbers = torch.tensor(line).T[:, None]
+        text_lengths = [*map(len, self.texts)]
         cache.slots = slots
-        cache.upto = max(sizes)
-        mask = line_mask().of(self.known, sizes, model.dtype)
-        kept = torch.tensor([end - 1 for _, end, *_ in mask.parts])[:, None] + columns
-        options = {"past_key_values": cache, "use_cache": True, "logits_to_keep": kept.flatten()}
+        cache.upto = max(text_lengths)
+        mask = line_mask().of(self.known_lengths, text_lengths, model.dtype)
+
+        # Logits, some 150,000 numbers a token, are made at these places alone.
+        last_tokens = torch.tensor([part.end - 1 for part in mask.parts])[:, None]
+        logit_places = (last_tokens + offsets).flatten()
+        options = {"past_key_values": cache, "use_cache": True, "logits_to_keep": logit_places}
         logits = model(input_ids=ids, position_ids=slots, attention_mask=mask, **options).logits[0]
         return logits.view(rows, width, -1)
 
-    def select(self, numbers: Sequence[int]) -> None:
+    def select(self, row_numbers: Sequence[int]) -> None:
         """Keep some rows, also several times."""
         import torch
 
-        self.cache.select(torch.tensor(numbers, device=self.engine.device))
-        self.texts = [self.texts[number] for number in numbers]
+        self.cache.select(torch.tensor(row_numbers, device=self.engine.device))
+        self.texts = [self.texts[number] for number in row_numbers]
 
     def keep(self, row: int, tokens: Sequence[int]) -> None:
         """Keep what was computed for a row's first tokens."""
@@ -298,14 +332,22 @@ class Rows:
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """One text being generated."""
+    """One text being generated.
+
+    Attributes:
+        limit: The most tokens that it may have.
+        ends: Tokens that end it.
+        trie: The texts that it can become, if it must be one of some; `node` is how far it has come.
+        stop_test: Whether the tokens so far have a stop text in them.
+        finish: Why it ended, ``"stop"`` or ``"length"``; empty while it goes on.
+    """
 
     prompt: Sequence[int]
     sampling: Sampling
     limit: int
     ends: frozenset[int]
     trie: TokenTrie | None = None
-    stopped: Callable[[list[int]], bool] | None = None
+    stop_test: Callable[[list[int]], bool] | None = None
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     finish: str = ""
@@ -328,20 +370,25 @@ class Row:
             self.node = self.trie.children[self.node][token]
             if not self.trie.children[self.node]:
                 self.finish = "stop"
-        elif token in self.ends or (self.stopped is not None and self.stopped(self.tokens)):
+        elif token in self.ends or (self.stop_test is not None and self.stop_test(self.tokens)):
             self.finish = "stop"
         elif len(self.tokens) >= self.limit:
             self.finish = "length"
 
 
 def decode(engine: Engine, rows: Sequence[Row]) -> Sequence[Row]:
-    """Generate texts; several of a text's tokens in one pass where they were guessed."""
+    """Generate texts, and return the rows, which then have them.
+
+    Several of a text's tokens are read in one pass where they were guessed.
+    """
     import torch
 
     for row in rows:
         row.restart()
     device = engine.device
     active = list(rows)
+
+    # Where embeddings depend on a pass's last position, a guess would change the tokens before it.
     widest = max(_LOGITS // (len(rows) * _vocabulary(engine)), 1)  # tokens of a row in a pass
     config = engine.model.config.get_text_config(decoder=True)
     if any(kind in str(getattr(config, "rope_parameters", "")) for kind in _BY_LENGTH):
@@ -356,23 +403,24 @@ def decode(engine: Engine, rows: Sequence[Row]) -> Sequence[Row]:
         for number, row in enumerate(active):
             if row.finish:
                 batch.keep(number, [*row.prompt, *row.tokens[:-1]])
-        left = [number for number, row in enumerate(active) if not row.finish]
-        if not left:
+        unfinished = [number for number, row in enumerate(active) if not row.finish]
+        if not unfinished:
             engine.tree.shrink()
             return rows
-        if len(left) < len(active):
-            active = [active[number] for number in batch.cache.only(left)]
+        if len(unfinished) < len(active):
+            active = [active[number] for number in batch.cache.only(unfinished)]
 
         # A column is read if it is a guess in at least half of the rows.
         guesses = [_guess(engine, row, widest) for row in active]
         width = 1 + sorted(map(len, guesses))[len(guesses) // 2]
         guesses = [guess[: width - 1] for guess in guesses]
 
+        # Padding has the position of its row's last token, and is not valid.
         starts = [len(row.prompt) + len(row.tokens) - 1 for row in active]
-        parts = [[row.tokens[-1], *guess] for row, guess in zip(active, guesses, strict=True)]
-        lengths = torch.tensor([[len(part)] for part in parts], device=device)
+        unread = [[row.tokens[-1], *guess] for row, guess in zip(active, guesses, strict=True)]
+        lengths = torch.tensor([[len(tokens)] for tokens in unread], device=device)
         columns = torch.arange(width, device=device)
-        padded = [part + [0] * (width - len(part)) for part in parts]
+        padded = [tokens + [0] * (width - len(tokens)) for tokens in unread]
         logits = batch.read(
             torch.tensor(padded, device=device),
             torch.tensor(starts, device=device)[:, None] + columns.minimum(lengths - 1),
@@ -392,9 +440,10 @@ def _guess(engine: Engine, row: Row, widest: int) -> list[int]:
 def _push(
     engine: Engine, rows: Sequence[Row], guesses: Sequence[Sequence[int]], logits: Any
 ) -> None:
-    """Choose the next tokens of rows: one, and one more after each that was guessed."""
+    """Choose the next tokens of rows and push them: one, and one more after each rightly guessed one."""
     import torch
 
+    # The logits after a wrong guess are of another text: its row has no more tokens in this pass.
     guessed_so_far = list(range(len(rows)))
     for column in range(logits.shape[1]):
         scores = logits[:, column]
@@ -459,7 +508,8 @@ def _choose(logits: Any, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
     import torch
 
     scores = _single(logits)
-    chosen = torch.empty(len(rows), dtype=torch.long, device=scores.device)
+    next_tokens = torch.empty(len(rows), dtype=torch.long, device=scores.device)
+
     # A row's arithmetic must not depend on its neighbors: rows with top_p, whose probabilities
     # are added up in another order, are apart from rows without, and rows with a trie from others.
     groups: dict[tuple[bool, bool, bool], list[int]] = {}
@@ -471,87 +521,99 @@ def _choose(logits: Any, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
         index: Any = slice(None)
         if len(members) < len(rows):
             index = torch.tensor(members, device=scores.device)
-        options = scores[index]
         group = [rows[i] for i in members]
+        group_scores = scores[index]
         if has_trie:
-            tokens = _allowed(group, scores.device)
-            options = options.gather(1, tokens.clamp(min=0))
-            options.masked_fill_(tokens < 0, float("-inf"))
+            tokens = _allowed_tokens(group, scores.device)
+            group_scores = group_scores.gather(1, tokens.clamp(min=0))
+            group_scores.masked_fill_(tokens < 0, float("-inf"))
 
         # argmax is documented to be the first of equals
-        picked = _sample(options, group) if is_sampled else options.argmax(-1)
-        chosen[index] = tokens.gather(1, picked[:, None])[:, 0] if has_trie else picked
+        columns = _sample(group_scores, group) if is_sampled else group_scores.argmax(-1)
+        next_tokens[index] = tokens.gather(1, columns[:, None])[:, 0] if has_trie else columns
 
-    logprobs = scores.gather(1, chosen[:, None])[:, 0] - scores.logsumexp(-1)
-    both = torch.stack([chosen.double(), logprobs.double()]).tolist()  # one wait for the GPU
-    return [int(token) for token in both[0]], both[1]
+    # Tokens and numbers go to the CPU together: one wait for the GPU.
+    logprobs = scores.gather(1, next_tokens[:, None])[:, 0] - scores.logsumexp(-1)
+    token_list, logprob_list = torch.stack([next_tokens.double(), logprobs.double()]).tolist()
+    return [int(token) for token in token_list], logprob_list
 
 
-def _allowed(rows: Sequence[Row], device: Any) -> Any:
+def _allowed_tokens(rows: Sequence[Row], device: Any) -> Any:
     """Return the tokens that each row's trie allows next, in ascending order; -1 where there are fewer."""
     import torch
 
-    tokens = [sorted(row.trie.children[row.node]) for row in rows if row.trie is not None]
-    width = max(map(len, tokens))
-    return torch.tensor([some + [-1] * (width - len(some)) for some in tokens], device=device)
+    token_lists = [sorted(row.trie.children[row.node]) for row in rows if row.trie is not None]
+    width = max(map(len, token_lists))
+    padded = [tokens + [-1] * (width - len(tokens)) for tokens in token_lists]
+    return torch.tensor(padded, device=device)
 
 
 def _sample(scores: Any, rows: Sequence[Row]) -> Any:
-    """Return an index into each row of scores, drawn with the rows' temperature and top-p."""
+    """Return an index into each row of scores, drawn with the rows' temperature and top-p.
+
+    Either all rows have a top-p below 1, or none has.
+    """
     import torch
 
-    def column(values: list[float]) -> Any:
-        return torch.tensor(values, dtype=torch.float64, device=scores.device)[:, None]
+    def column(numbers: list[float]) -> Any:
+        return torch.tensor(numbers, dtype=torch.float64, device=scores.device)[:, None]
 
     scaled = scores.double()
     temperatures = [row.sampling.temperature for row in rows]
-    if any(value != 1 for value in temperatures):
+    if any(temperature != 1 for temperature in temperatures):
         # First the maximum, then the division, so that no temperature is too small.
         scaled = (scaled - scaled.amax(-1, keepdim=True)) / column(temperatures)
     weights = scaled.softmax(-1)
     draws = column([row.random.random() for row in rows])
     if rows[0].sampling.top_p == 1:
-        return _drawn(weights, draws)
+        return _draw(weights, draws)
 
-    kept = column([row.sampling.top_p for row in rows])
+    top_ps = column([row.sampling.top_p for row in rows])
     if weights.shape[1] <= 16 * _TOP:
-        return _of_nucleus(weights, kept, draws)
+        return _draw_from_nucleus(weights, top_ps, draws)
 
     # To sort 150,000 tokens takes longer than the model: the nucleus is mostly among the first few.
-    first = weights.topk(_TOP, sorted=False).indices.sort(-1).values  # equals stay in their order
-    few = weights.gather(1, first)
-    least = few.amin(
-        -1, keepdim=True
-    )  # of those that are as large, some may not be among the first
-    enough = few.where(few > least, 0.0).sum(-1, keepdim=True) >= kept
-    drawn = first[:, 0].clone()
-    if bool(enough.any()):
-        within = enough[:, 0].nonzero()[:, 0]
-        picked = _of_nucleus(few[within], kept[within], draws[within])
-        drawn[within] = first[within].gather(1, picked[:, None])[:, 0]
-    if not bool(enough.all()):
-        beyond = (~enough[:, 0]).nonzero()[:, 0]
-        drawn[beyond] = _of_nucleus(weights[beyond], kept[beyond], draws[beyond])
-    return drawn
+    top = weights.topk(_TOP, sorted=False).indices.sort(-1).values  # equals stay in their order
+    top_weights = weights.gather(1, top)
+
+    # The least of them do not count: others that are as large may have been left out.
+    least = top_weights.amin(-1, keepdim=True)
+    larger = top_weights.where(top_weights > least, 0.0)
+    is_enough = larger.sum(-1, keepdim=True) >= top_ps
+
+    tokens = top[:, 0].clone()
+    if bool(is_enough.any()):
+        rows_enough = is_enough[:, 0].nonzero()[:, 0]
+        columns = _draw_from_nucleus(
+            top_weights[rows_enough], top_ps[rows_enough], draws[rows_enough]
+        )
+        tokens[rows_enough] = top[rows_enough].gather(1, columns[:, None])[:, 0]
+    if not bool(is_enough.all()):
+        other_rows = (~is_enough[:, 0]).nonzero()[:, 0]
+        tokens[other_rows] = _draw_from_nucleus(
+            weights[other_rows], top_ps[other_rows], draws[other_rows]
+        )
+    return tokens
 
 
-def _of_nucleus(weights: Any, kept: Any, draws: Any) -> Any:
-    """Return which of each row's weights is drawn from the largest that have so much of the total."""
+def _draw_from_nucleus(weights: Any, top_ps: Any, draws: Any) -> Any:
+    """Return the index that is drawn from each row's largest weights, the fewest that add up to top-p."""
     weights, order = weights.sort(stable=True, dim=-1, descending=True)
-    weights = weights.where(weights.cumsum(-1) - weights < kept, 0.0)
-    return order.gather(1, _drawn(weights, draws)[:, None])[:, 0]
+    weights = weights.where(weights.cumsum(-1) - weights < top_ps, 0.0)
+    return order.gather(1, _draw(weights, draws)[:, None])[:, 0]
 
 
-def _drawn(weights: Any, draws: Any) -> Any:
-    """Return which of each row's weights a number between 0 and 1 means."""
+def _draw(weights: Any, draws: Any) -> Any:
+    """Return the index in each row of weights at which a number from 0 to 1, a share of them, falls."""
     import torch
 
     cumulated = weights.cumsum(-1)
     total = cumulated[:, -1:]
+
     # Rounding must not lift the number to the total, beyond which there is no token.
-    below = torch.nextafter(total, torch.zeros_like(total))
-    wanted = torch.minimum(draws * total, below)
-    index = torch.searchsorted(cumulated, wanted, right=True)
+    largest = torch.nextafter(total, torch.zeros_like(total))
+    thresholds = torch.minimum(draws * total, largest)
+    index = torch.searchsorted(cumulated, thresholds, right=True)
     return index.clamp_(max=weights.shape[1] - 1)[:, 0]
 
 
@@ -564,137 +626,177 @@ class Branches:
     indices: Sequence[int]
 
 
-def split(engine: Engine, prompt: int, sequences: Sequence[Sequence[int]]) -> list[list[int]]:
+def split(
+    engine: Engine, prompt_length: int, sequences: Sequence[Sequence[int]]
+) -> list[list[int]]:
     """Return which continuations of a prompt can be scored in one pass: all, or halves of them."""
 
-    def parts(indices: list[int]) -> list[list[int]]:
-        inner = len(TokenTrie([sequences[i] for i in indices]).inner())
+    def halved(indices: list[int]) -> list[list[int]]:
+        inner_count = len(TokenTrie([sequences[i] for i in indices]).inner())
         # A tree as long as its prompt costs no more than the prompt, however long that is.
-        fits_tokens = prompt + inner <= max(engine.tokens, 2 * prompt)
-        fits_logits = inner * _vocabulary(engine) <= _LOGITS
+        fits_tokens = prompt_length + inner_count <= max(engine.tokens, 2 * prompt_length)
+        fits_logits = inner_count * _vocabulary(engine) <= _LOGITS
         if len(indices) < 2 or (fits_tokens and fits_logits):
             return [indices]
         half = len(indices) // 2
-        return parts(indices[:half]) + parts(indices[half:])
+        return halved(indices[:half]) + halved(indices[half:])
 
-    return parts(list(range(len(sequences))))
+    return halved(list(range(len(sequences))))
 
 
 def branch_logprobs(
-    engine: Engine, items: Sequence[Branches]
+    engine: Engine, all_branches: Sequence[Branches]
 ) -> list[list[float] | LanguageModelError]:
-    """Return for each node of each item's trie the log-probability of its token there."""
-    values_of_items: list[list[float] | LanguageModelError] = [[0.0] for _ in items]
-    to_read = [i for i, item in enumerate(items) if len(item.trie) > 1]
-    read_items = [items[i] for i in to_read]
+    """Return for each of some branches the log-probability of every node's token, after its parents'.
 
-    inner = [len(item.trie.inner()) for item in read_items]
-    most = _LOGITS // _vocabulary(engine)
+    The root, which has no token, has 0. Branches that memory is too short for have an error.
+    """
+    # Branches without a token have a root alone, and need no pass.
+    logprobs_of_all: list[list[float] | LanguageModelError] = [[0.0] for _ in all_branches]
+    read_indices = [i for i, branches in enumerate(all_branches) if len(branches.trie) > 1]
+    read_branches = [all_branches[i] for i in read_indices]
+    inner_counts = [len(branches.trie.inner()) for branches in read_branches]
 
     def work(chunk: list[int]) -> list[list[float]]:
-        values: list[list[float]] = []
-        while chunk:  # as many at once as do not have too many logits
-            sizes = ((n, n * max(inner[i] for i in chunk[:n])) for n in range(len(chunk), 1, -1))
-            count = next((n for n, size in sizes if size <= most), 1)
-            values += _pass(engine, [read_items[i] for i in chunk[:count]])
+        logprobs: list[list[float]] = []
+        while chunk:
+            count = _count_in_a_pass(engine, [inner_counts[i] for i in chunk])
+            logprobs += _logprobs_by_one_pass(engine, [read_branches[i] for i in chunk[:count]])
             chunk = chunk[count:]
-        return values
+        return logprobs
 
-    lengths = [len(item.prompt) + size - 1 for item, size in zip(read_items, inner, strict=True)]
-    for i, values in zip(to_read, engine.run(lengths, work), strict=True):
-        values_of_items[i] = values
-    return values_of_items
+    # The root is the prompt's last token, and is read with it.
+    lengths = [
+        len(branches.prompt) + inner_count - 1
+        for branches, inner_count in zip(read_branches, inner_counts, strict=True)
+    ]
+    for i, logprobs in zip(read_indices, engine.run(lengths, work), strict=True):
+        logprobs_of_all[i] = logprobs
+    return logprobs_of_all
+
+
+def _count_in_a_pass(engine: Engine, inner_counts: Sequence[int]) -> int:
+    """Return how many of the first branches have no more logits together than a pass may; at least 1."""
+    most_columns = _LOGITS // _vocabulary(engine)
+    for count in range(len(inner_counts), 1, -1):
+        # Each row is as wide as the widest.
+        if count * max(inner_counts[:count]) <= most_columns:
+            return count
+    return 1
 
 
 def _vocabulary(engine: Engine) -> int:
     return int(engine.model.config.get_text_config(decoder=True).vocab_size)
 
 
-def _pass(engine: Engine, items: Sequence[Branches]) -> list[list[float]]:
-    """Return the log-probabilities of all nodes of some items by one forward pass."""
+def _logprobs_by_one_pass(engine: Engine, all_branches: Sequence[Branches]) -> list[list[float]]:
+    """Return the log-probabilities of all nodes of some branches by one forward pass.
+
+    The tokens of a tree are read behind its prompt, in one line: which of them each one sees makes them
+    a tree. Leaves are not read, as nothing follows them.
+    """
     import torch
 
-    def padded(lists: Sequence[Sequence[int]]) -> Any:
-        rows = [list(values) + [0] * (nodes - len(values)) for values in lists]
+    def padded(number_lists: Sequence[Sequence[int]]) -> Any:
+        rows = [list(numbers) + [0] * (width - len(numbers)) for numbers in number_lists]
         return torch.tensor(rows, device=engine.device)
 
-    inner = [item.trie.inner()[1:] for item in items]
-    nodes = max(map(len, inner))
-    batch = engine.begin([item.prompt for item in items], nodes)
+    # Without the root, which is the prompt's last token.
+    inner = [branches.trie.inner()[1:] for branches in all_branches]
+    width = max(map(len, inner))
+    batch = engine.begin([branches.prompt for branches in all_branches], width)
     ids, positions, valid = batch.rest()
 
     # A node's position is its depth; its slot is one of its own, as siblings have the same position.
-    of_trees: dict[str, Any] = {}
-    if nodes:
+    tree_options: dict[str, Any] = {}
+    if width:
         tokens = []
         depths = []
-        for item, inner_nodes in zip(items, inner, strict=True):
-            tokens.append([item.trie.tokens[node] for node in inner_nodes])
-            depths.append([item.trie.depths[node] for node in inner_nodes])
-        of_trees["allowed"] = _tree_mask(engine, positions, items, inner)
+        for branches, nodes in zip(all_branches, inner, strict=True):
+            tokens.append([branches.trie.tokens[node] for node in nodes])
+            depths.append([branches.trie.depths[node] for node in nodes])
+        tree_options["allowed"] = _tree_mask(engine, positions, all_branches, inner)
+
         last = positions[:, -1:]
-        numbers = torch.arange(nodes, device=engine.device)
-        of_trees["slots"] = torch.cat([positions, last + 1 + numbers], 1)
-        counts = torch.tensor([[len(inner_nodes)] for inner_nodes in inner], device=engine.device)
-        valid = torch.cat([valid, numbers < counts], 1)
+        columns = torch.arange(width, device=engine.device)
+        tree_options["slots"] = torch.cat([positions, last + 1 + columns], 1)
+        node_counts = torch.tensor([[len(nodes)] for nodes in inner], device=engine.device)
+        valid = torch.cat([valid, columns < node_counts], 1)
         ids = torch.cat([ids, padded(tokens)], 1)
         positions = torch.cat([positions, last + padded(depths)], 1)
 
-    logits = batch.read(ids, positions, valid, logits_to_keep=nodes + 1, **of_trees).logits
-    for row, item in enumerate(items):
-        batch.keep(row, item.prompt)
+    logits = batch.read(ids, positions, valid, logits_to_keep=width + 1, **tree_options).logits
+    for row, branches in enumerate(all_branches):
+        batch.keep(row, branches.prompt)
     engine.tree.shrink()
-    return _gathered(logits[:, -(nodes + 1) :], items, inner)
+    return _node_logprobs(logits[:, -(width + 1) :], all_branches, inner)
 
 
 def _tree_mask(
-    engine: Engine, positions: Any, items: Sequence[Branches], inner: list[list[int]]
+    engine: Engine, positions: Any, all_branches: Sequence[Branches], inner: list[list[int]]
 ) -> Any:
     """Return which slots are seen: prompts are causal; a node sees prompt, ancestors and itself."""
     import numpy as np
     import torch
 
-    lengths = [len(item.prompt) for item in items]
+    lengths = [len(branches.prompt) for branches in all_branches]
     upto = max(length + len(nodes) for length, nodes in zip(lengths, inner, strict=True))
-    allowed = np.zeros((len(items), max(map(len, inner)), upto), dtype=bool)
-    for seen, item, nodes, length in zip(allowed, items, inner, lengths, strict=True):
-        column = {node: index for index, node in enumerate(nodes)}
-        seen[:, :length] = True
+    allowed = np.zeros((len(all_branches), max(map(len, inner)), upto), dtype=bool)
+    for tree_allowed, branches, nodes, length in zip(
+        allowed, all_branches, inner, lengths, strict=True
+    ):
+        index_of = {node: index for index, node in enumerate(nodes)}
+        tree_allowed[:, :length] = True
         for index, node in enumerate(nodes):
-            parent = column.get(item.trie.parents[node])
-            if parent is not None:  # parents come first: what they see is known
-                seen[index] = seen[parent]
-            seen[index, length + index] = True
+            # The root has no index: it is the prompt's. Parents come first, so what they see is known.
+            parent_index = index_of.get(branches.trie.parents[node])
+            if parent_index is not None:
+                tree_allowed[index] = tree_allowed[parent_index]
+            tree_allowed[index, length + index] = True
 
     causal = torch.arange(upto, device=engine.device) <= positions.clamp(min=0)[:, :, None]
     return torch.cat([causal, torch.from_numpy(allowed).to(engine.device)], 1)
 
 
-def _gathered(logits: Any, items: Sequence[Branches], inner: list[list[int]]) -> list[list[float]]:
-    """Return the log-probability of every node, taken from its parent's logits."""
+def _node_logprobs(
+    logits: Any, all_branches: Sequence[Branches], inner: list[list[int]]
+) -> list[list[float]]:
+    """Return the log-probability of every node, taken from its parent's logits.
+
+    Args:
+        logits: Of each row, those after its prompt, then those after each inner node.
+        all_branches: What each row's branches are.
+        inner: The inner nodes of each row's trie, without the root.
+    """
     import torch
 
     rows, columns, vocabulary = logits.shape
-    flat = logits.reshape(rows * columns, vocabulary)
-    normal = torch.cat(
-        [_single(part).logsumexp(-1) for part in flat.split(max(_SLICE // vocabulary, 1))]
-    )
+    flat_logits = logits.reshape(rows * columns, vocabulary)
 
-    parents: list[int] = []
+    # In slices: all logits in single precision would take twice the memory of those in bfloat16.
+    slices = flat_logits.split(max(_SLICE // vocabulary, 1))
+    normalizers = torch.cat([_single(logits_slice).logsumexp(-1) for logits_slice in slices])
+
+    parent_rows: list[int] = []
     tokens: list[int] = []
-    for row, (item, nodes) in enumerate(zip(items, inner, strict=True)):
-        column = {node: index for index, node in enumerate(nodes, 1)} | {0: 0}
-        parents += [row * columns + column[parent] for parent in item.trie.parents[1:]]
-        tokens += item.trie.tokens[1:]
+    for row, (branches, nodes) in enumerate(zip(all_branches, inner, strict=True)):
+        column_of = {node: column for column, node in enumerate(nodes, 1)}
+        column_of[0] = 0  # the root's logits are those after the prompt
+        parent_rows += [row * columns + column_of[parent] for parent in branches.trie.parents[1:]]
+        tokens += branches.trie.tokens[1:]
 
-    logits_row = torch.tensor(parents, device=logits.device)
-    token = torch.tensor(tokens, device=logits.device)
-    values = iter((_single(flat[logits_row, token]) - normal[logits_row]).tolist())
-    return [[0.0] + [next(values) for _ in item.trie.tokens[1:]] for item in items]
+    row_index = torch.tensor(parent_rows, device=logits.device)
+    token_index = torch.tensor(tokens, device=logits.device)
+    token_logits = _single(flat_logits[row_index, token_index])
+    logprobs = iter((token_logits - normalizers[row_index]).tolist())
+
+    # The root, node 0, has no token.
+    return [[0.0] + [next(logprobs) for _ in branches.trie.tokens[1:]] for branches in all_branches]
 
 
-def _single(values: Any) -> Any:
-    return values if values.dtype.itemsize == 8 else values.float()
+def _single(numbers: Any) -> Any:
+    """Return numbers in single precision at least: half precision would round log-probabilities away."""
+    return numbers if numbers.dtype.itemsize == 8 else numbers.float()
 
 
 def last_hidden(engine: Engine, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
@@ -734,13 +836,13 @@ def computed(engine: Engine, kind: type, items: Sequence[Any]) -> list[Any]:
 
 
 def _scored(engine: Engine, items: Sequence[Sequence[Branches]]) -> list[Any]:
-    """Return the values of each item's branches, or an error that one of them has."""
+    """Return the log-probabilities of each item's branches, or the first error that one of them has."""
     all_branches = [branches for item in items for branches in item]
-    values = iter(branch_logprobs(engine, all_branches))
+    logprobs_of_all = iter(branch_logprobs(engine, all_branches))
 
     scored = []
     for item in items:
-        parts = [next(values) for _ in item]
-        errors = [part for part in parts if isinstance(part, LanguageModelError)]
-        scored.append(errors[0] if errors else parts)
+        logprobs_of_item = [next(logprobs_of_all) for _ in item]
+        errors = [error for error in logprobs_of_item if isinstance(error, LanguageModelError)]
+        scored.append(errors[0] if errors else logprobs_of_item)
     return scored
