@@ -173,19 +173,18 @@ def _layer_class() -> Any:
             self.number = number
 
         def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
+            """Store the next tokens' keys and values; return all that attention looks at.
+
+            Models call it in each layer; their further arguments are for other kinds of caches.
+            """
             cache = self.cache
             new_states = (key_states, value_states)
-
-            # The first layer of the first pass shows the shapes: configs name them in many ways.
             if not cache.rooms:
-                cache.rooms = [
-                    cache.new_room(kind, states, states.shape[1], states.shape[3])
-                    for kind, states in enumerate(new_states)
-                ]
+                cache.make_rooms(new_states)
 
-            rooms = [room[self.number] for room in cache.rooms]
-            for room, states in zip(rooms, new_states, strict=True):
-                room_shape = (room.shape[1], room.shape[3])
+            layer_rooms = [room[self.number] for room in cache.rooms]
+            for layer_room, states in zip(layer_rooms, new_states, strict=True):
+                room_shape = (layer_room.shape[1], layer_room.shape[3])
                 shape = (states.shape[1], states.shape[3])
                 if room_shape != shape:
                     raise LanguageModelError(
@@ -195,19 +194,22 @@ def _layer_class() -> Any:
 
                 # A slice is a plain copy; slots that differ by row are scattered, which is slower.
                 if isinstance(cache.slots, slice):
-                    room[:, :, cache.slots] = states
+                    layer_room[:, :, cache.slots] = states
                 else:
-                    room[cache.row_numbers, :, cache.slots] = states.transpose(1, 2)
+                    layer_room[cache.row_numbers, :, cache.slots] = states.transpose(1, 2)
 
             if isinstance(cache.slots, slice) and cache.slots == slice(0, cache.upto):
                 return new_states  # all there is, and laid out better than the room
-            return rooms[0][:, :, : cache.upto], rooms[1][:, :, : cache.upto]
+            keys, values = layer_rooms
+            return keys[:, :, : cache.upto], values[:, :, : cache.upto]
 
         def get_seq_length(self) -> int:
+            """Return the slot of the next token; where the rows' slots differ, how many are read."""
             slots = self.cache.slots
             return int(slots.start if isinstance(slots, slice) else self.cache.upto)
 
         def get_mask_sizes(self, *_: Any) -> tuple[int, int]:
+            """Return how many slots attention looks at, and the first of them."""
             return int(self.cache.upto), 0
 
     return SlotLayer
@@ -225,13 +227,29 @@ def _reused(spare: dict[int, Any], kind: int, example: Any, size: int) -> Any:
     return memory
 
 
-def _compacted(numbers: Sequence[int]) -> list[int]:
+def _new_room(
+    spare: dict[int, Any], kind: int, example: Any, shape: tuple[int, ...], filled: int
+) -> Any:
+    """Return room for all keys (kind 0) or values (1), of the type and on the device of an example.
+
+    It has zeros, where nothing will be filled in: an unseen NaN times a weight of zero is NaN.
+    """
+    size = math.prod(shape)
+    if example.device.type != "cpu" or size * example.element_size() > _SPARE:
+        return example.new_zeros(shape)
+
+    room = _reused(spare, kind, example, size)[:size].view(shape)
+    room[:, :, :, filled:] = 0
+    return room
+
+
+def _compacted(row_numbers: Sequence[int]) -> list[int]:
     """Return which row each place gets: those that stay in front keep theirs, the others fill the gaps."""
-    count = len(numbers)
+    count = len(row_numbers)
     order = list(range(count))
-    later_numbers = (number for number in numbers if number >= count)
-    for free in sorted(set(order).difference(numbers)):
-        order[free] = next(later_numbers)
+    later_numbers = (number for number in row_numbers if number >= count)
+    for free_place in sorted(set(order).difference(row_numbers)):
+        order[free_place] = next(later_numbers)
     return order
 
 
@@ -246,7 +264,7 @@ def cache_class() -> Any:
         """Rows of any lengths side by side: what is at position n of a row is in its slot n.
 
         Attributes:
-            room: How many slots each row has. The last is never read: padding goes there.
+            slot_count: How many slots each row has. The last is never read: padding goes there.
             filled: How many slots of every row `fill` will fill.
             rooms: Keys and values, two tensors ``(layers, rows, heads, slots, size)``.
             slots: Where the next tokens go: a slice, or a tensor ``(rows, tokens)``.
@@ -255,10 +273,10 @@ def cache_class() -> Any:
         """
 
         def __init__(
-            self, layers: int, rows: int, room: int, filled: int, spare: dict[int, Any]
+            self, layers: int, rows: int, slots: int, filled: int, spare: dict[int, Any]
         ) -> None:
             self.rows = rows
-            self.room = room + 1
+            self.slot_count = slots + 1
             self.upto = 0
             self.filled = filled
             self.spare = spare
@@ -267,29 +285,23 @@ def cache_class() -> Any:
             self.row_numbers: Any = None
             super().__init__(layers=[_layer_class()(self, number) for number in range(layers)])
 
-        def new_room(self, kind: int, example: Any, heads: int, features: int) -> Any:
-            """Return room for all keys (kind 0) or values (1), of the type and on the device of an example.
+        def make_rooms(self, examples: Sequence[Any]) -> None:
+            """Make room for all keys and all values, like an example of each, ``(_, heads, _, size)``.
 
-            It has zeros, where nothing will be filled in: an unseen NaN times a weight of zero is NaN.
+            Examples, since they alone have the sizes for certain: configs name them in many ways.
             """
-            shape = (len(self.layers), self.rows, heads, self.room, features)
-            size = math.prod(shape)
-            if example.device.type != "cpu" or size * example.element_size() > _SPARE:
-                return example.new_zeros(shape)
-
-            room = _reused(self.spare, kind, example, size)[:size].view(shape)
-            room[:, :, :, self.filled :] = 0
-            return room
+            self.rooms = []
+            for kind, example in enumerate(examples):
+                _, heads, _, features = example.shape
+                shape = (len(self.layers), self.rows, heads, self.slot_count, features)
+                self.rooms.append(_new_room(self.spare, kind, example, shape, self.filled))
 
         def fill(self, row: int, path: Sequence[tuple[Node, int]]) -> None:
             """Copy known states into a row, from its start."""
             start = 0
             for node, count in path:
                 if not self.rooms:
-                    self.rooms = [
-                        self.new_room(kind, states, states.shape[1], states.shape[3])
-                        for kind, states in enumerate(node.states)
-                    ]
+                    self.make_rooms(node.states)
                 for room, states in zip(self.rooms, node.states, strict=True):
                     room[:, row, :, start : start + count] = states[:, :, :count]
                 start += count
@@ -302,12 +314,12 @@ def cache_class() -> Any:
             """Keep some rows, also several times."""
             self.rooms = [room.index_select(1, indices) for room in self.rooms]
 
-        def only(self, numbers: Sequence[int]) -> list[int]:
-            """Keep some rows, of ascending numbers; return their numbers in the new order.
+        def drop_others(self, row_numbers: Sequence[int]) -> list[int]:
+            """Drop all rows but those of some ascending numbers; return these in their new order.
 
             Rows move to where others leave: a copy of all would be slower than the model.
             """
-            order = _compacted(numbers)
+            order = _compacted(row_numbers)
             for place, number in enumerate(order):
                 if number != place:
                     for room in self.rooms:
@@ -319,20 +331,29 @@ def cache_class() -> Any:
 
 
 class _LinePart(NamedTuple):
-    """A row's tokens in a line, from `first` to `end`; its slots; and its mask, or None if it is causal."""
+    """A row's new tokens in a line.
 
-    first: int
+    Attributes:
+        start: Where in the line they start.
+        end: Where they end.
+        text_length: How many tokens the row has, new and old; these are its first slots.
+        mask: What is added to the scores of these slots for each new token: 0 or, where it does not see
+            one, minus infinity. None if all tokens are new: each sees those before it.
+    """
+
+    start: int
     end: int
-    slots: int
+    text_length: int
     mask: Any
 
 
 @lru_cache(maxsize=1)
 def line_mask() -> Any:
-    """Return the class of the mask of a line: the new tokens of all rows, each after those of its row.
+    """Return the class of the attention mask of a line: the new tokens of all rows, row after row.
 
-    It does the attention that it is given to, row by row, as torch's `CausalBias` does its own: a mask of
-    the whole line would be computed with, and is mostly of pairs that do not see each other.
+    Tokens of one row see nothing of others, so that a mask of all pairs would be mostly of pairs that do
+    not see each other, and attention would be computed for them. This mask is a tensor in form alone:
+    torch calls it in place of attention, as it does its own `CausalBias`, and it attends row by row.
     """
     import torch
 
@@ -343,22 +364,26 @@ def line_mask() -> Any:
         parts: list[_LinePart]  # one for each row
 
         @classmethod
-        def of(cls, filled: Sequence[int], lengths: Sequence[int], dtype: Any) -> Any:
-            """Return the mask of rows of so many slots, of which so many are filled."""
+        def of(cls, old_lengths: Sequence[int], text_lengths: Sequence[int], dtype: Any) -> Any:
+            """Return the mask for rows of these lengths, of which the first tokens were read before."""
             parts = []
-            first = 0
-            for before, slots in zip(filled, lengths, strict=True):
-                end = first + slots - before
+            start = 0
+            for old_length, text_length in zip(old_lengths, text_lengths, strict=True):
+                new_length = text_length - old_length
+                end = start + new_length
 
-                # Without a past the kernel's own causal mask is the same, and faster.
+                # The first new token sees the old ones and itself, each further one one more. Without
+                # old ones the kernel's own causal mask is the same, and faster.
                 mask = None
-                if before:
-                    mask = torch.full((end - first, slots), -math.inf, dtype=dtype).triu(before + 1)
-                parts.append(_LinePart(first, end, slots, mask))
-                first = end
+                if old_length:
+                    hidden = torch.full((new_length, text_length), -math.inf, dtype=dtype)
+                    mask = hidden.triu(old_length + 1)
+                parts.append(_LinePart(start, end, text_length, mask))
+                start = end
 
             # One zero seen as a mask of the shape that the model expects: it takes no memory.
-            line = torch.zeros(1).expand(1, 1, first, max(lengths)).as_subclass(cls)
+            line_length = start
+            line = torch.zeros(1).expand(1, 1, line_length, max(text_lengths)).as_subclass(cls)
             line.parts = parts
             return line
 
@@ -370,12 +395,14 @@ def line_mask() -> Any:
                 return by_rows(*args, **(kwargs or {}))
             return super().__torch_function__(func, types, args, kwargs or {})
 
+    # The parameters have the names of those of `scaled_dot_product_attention`. Queries come in one line;
+    # keys and values are the cache's, a row each.
     def by_rows(query: Any, key: Any, value: Any, attn_mask: Any, **options: Any) -> Any:
         outputs = []
         for row, part in enumerate(attn_mask.parts):
-            row_query = query[:, :, part.first : part.end]
-            row_key = key[row : row + 1, :, : part.slots]
-            row_value = value[row : row + 1, :, : part.slots]
+            row_query = query[:, :, part.start : part.end]
+            row_key = key[row : row + 1, :, : part.text_length]
+            row_value = value[row : row + 1, :, : part.text_length]
             options["is_causal"] = part.mask is None
             outputs.append(attention(row_query, row_key, row_value, part.mask, **options))
         return torch.cat(outputs, 2)

@@ -158,12 +158,12 @@ class Engine:
         """
         layers = self.model.config.get_text_config(decoder=True).num_hidden_layers
         rows = len(prompts)
-        room = max(map(len, prompts)) + extra_slots
+        slots = max(map(len, prompts)) + extra_slots
 
         # Without its last token: a prompt's logits are those after it, and the tree holds none.
         paths = [self.tree.find(prompt[:-1]) for prompt in prompts]
         known_lengths = [sum(count for _, count in path) for path in paths]
-        cache = cache_class()(layers, rows, room, min(known_lengths), self.spare)
+        cache = cache_class()(layers, rows, slots, min(known_lengths), self.spare)
         for row, path in enumerate(paths):
             cache.fill(row, path)
 
@@ -253,7 +253,7 @@ class Rows:
         if are_rows_alike and count == int(slots[0, -1]) - first + 1:
             cache.slots = slice(first, first + count)
         else:
-            cache.slots = slots.masked_fill(~valid, cache.room - 1)
+            cache.slots = slots.masked_fill(~valid, cache.slot_count - 1)
             cache.row_numbers = torch.arange(len(slots), device=device)[:, None]
 
         # Without a mask attention is faster. One token then sees all slots; several are causal, which
@@ -408,7 +408,7 @@ def decode(engine: Engine, rows: Sequence[Row]) -> Sequence[Row]:
             engine.tree.shrink()
             return rows
         if len(unfinished) < len(active):
-            active = [active[number] for number in batch.cache.only(unfinished)]
+            active = [active[number] for number in batch.cache.drop_others(unfinished)]
 
         # A column is read if it is a guess in at least half of the rows.
         guesses = [_guess(engine, row, widest) for row in active]

@@ -26,7 +26,11 @@ def computed(engine: Engine, kind: type, items: Sequence[Any]) -> list[Any]:
         return [generate(engine.model, row) for row in items]
     if kind is Encode:
         return [last_hidden(engine.model, prompt) for prompt in items]
-    return [[branch_logprobs(engine.model, part) for part in parts] for parts in items]
+
+    logprobs = []
+    for all_branches in items:
+        logprobs.append([branch_logprobs(engine.model, branches) for branches in all_branches])
+    return logprobs
 
 
 def generate(model: Any, row: Row) -> Row:
@@ -86,7 +90,7 @@ def next_token(logprobs: Floats, row: Row) -> int:
 
 def branch_logprobs(model: Any, branches: Branches) -> list[float]:
     """Return for each node of a trie the log-probability of its token after the prompt and its parents."""
-    values = [0.0] * len(branches.trie)
+    node_logprobs = [0.0] * len(branches.trie)
     for end in set(branches.trie.ends):
         nodes = branches.trie.path(end)
         tokens = [branches.trie.tokens[node] for node in nodes]
@@ -94,8 +98,8 @@ def branch_logprobs(model: Any, branches: Branches) -> list[float]:
         for position, (node, token) in enumerate(
             zip(nodes, tokens, strict=True), len(branches.prompt)
         ):
-            values[node] = float(logprobs[position - 1, token])
-    return values
+            node_logprobs[node] = float(logprobs[position - 1, token])
+    return node_logprobs
 
 
 def last_hidden(model: Any, prompt: Sequence[int]) -> list[float]:
