@@ -121,8 +121,8 @@ class Turns:
             ends=frozenset(ends),
         )
 
-    def shown(self, text: str) -> str:
-        """Return the user's text as the template shows it."""
+    def as_rendered(self, text: str) -> str:
+        """Return the user's text as the template writes it."""
         return text.strip() if self.trims else text
 
     def following(self, response: Sequence[int], user_text: Sequence[int]) -> Following:
@@ -360,6 +360,7 @@ class ChatTokenizer:
         return prompts
 
     def _prompts(self, requests: Sequence[LMRequest]) -> list[list[int] | LanguageModelError]:
+        """Return what `prompts` does, all with this object's variables of the template."""
         # All whole conversations at once: a fast tokenizer works on the texts of a batch in parallel.
         whole = [request for request in requests if not getattr(request, "reply_ids", ())]
         rendered = iter(self._rendered(whole))
@@ -404,27 +405,31 @@ class ChatTokenizer:
         return prompt
 
     def _continued(self, request: Generate) -> list[int] | LanguageModelError:
-        """Return the tokens of a conversation that goes on token for token.
+        """Return the tokens of a conversation that goes on token for token, or what is wrong with it.
 
         Its replies stay the tokens that were sampled: rendered and read again they may become others,
         and PaW's ratios would compare the probabilities of different tokens.
         """
         try:
             head, turns = conversation(self._checked(request.messages), request.reply_ids)
+
+            # Where the template begins a thought and none is wanted, each reply began behind its end,
+            # which is not among the sampled tokens. The next reply's is in its lead.
             closing, lead = self.tokens([self._closing(request), self.lead(request)])
             prompt = [*self._opening(head)]
-            for turn in turns:
+            for reply, user_text, reply_ids in turns:
                 prompt += closing
-                prompt += self._turn(*turn)
+                prompt += self._turn(reply, user_text, reply_ids)
         except LanguageModelError as error:
             return error
         return prompt + lead
 
-    def _turn_of(self, reply: str, text: str, reply_ids: Sequence[int]) -> list[int]:
+    def _turn_of(self, reply: str, user_text: str, reply_ids: Sequence[int]) -> list[int]:
         """Return the tokens of a reply (its text's, if `reply_ids` is empty) and the message after it."""
-        text_ids, user_ids = self.tokens([reply.removeprefix(self.opened), self.turns.shown(text)])
+        reply_text = reply.removeprefix(self.opened)  # the template writes it, before the reply
+        text_ids, user_ids = self.tokens([reply_text, self.turns.as_rendered(user_text)])
         if self._controls(user_ids):
-            raise _forgery(text)
+            raise _forgery(user_text)
         return self.turns.after(reply_ids or text_ids, user_ids)
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:

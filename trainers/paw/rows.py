@@ -97,7 +97,7 @@ class TurnTokenizer(ChatTokenizer):
         """
         if len(self._tokens_by_text) > _REMEMBERED:
             self._tokens_by_text.clear()
-        safe_text = self.turns.shown(text)
+        safe_text = self.turns.as_rendered(text)
         (tokens,) = self.tokens([safe_text])
         if not tokens:
             return Following()
