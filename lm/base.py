@@ -429,18 +429,20 @@ def answer(model: LanguageModel, requests: Sequence[LMRequest]) -> list[Any]:
         LanguageModelError: The backend did not return one reply for each request.
     """
     replies: list[Any] = [None] * len(requests)
-    for method, (kind, _) in KINDS.items():
-        indices = [i for i, request in enumerate(requests) if isinstance(request, kind)]
+    for method_name, (request_type, _) in KINDS.items():
+        indices = [i for i, request in enumerate(requests) if isinstance(request, request_type)]
         if not indices:
             continue
 
         # A user's backend may return another number of replies: each would answer a wrong request.
-        kind_replies = getattr(model, method)([requests[i] for i in indices])
-        if not isinstance(kind_replies, list) or len(kind_replies) != len(indices):
+        method = getattr(model, method_name)
+        batch_replies = method([requests[i] for i in indices])
+        if not isinstance(batch_replies, list) or len(batch_replies) != len(indices):
             raise LanguageModelError(
                 f"expected a list of {len(indices)} replies from {model.name}, "
-                f"found {type(kind_replies).__name__}"
+                f"found {type(batch_replies).__name__}"
             )
-        for index, reply in zip(indices, kind_replies, strict=True):
+
+        for index, reply in zip(indices, batch_replies, strict=True):
             replies[index] = reply
     return replies

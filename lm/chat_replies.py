@@ -186,16 +186,18 @@ def _call_in(message: Mapping[str, Any]) -> str | None:
 
 def context_in(body: bytes, model: str) -> int | None:
     """Return the context of a model in a server's list of models; None where it is not there."""
-    listed = json.loads(body)["data"]
-    named = [entry for entry in listed if entry.get("id") == model] or listed[:1]
-    lengths = [_whole_number(named[0].get(name)) for name in _CONTEXTS]
+    entries = json.loads(body)["data"]
+
+    # Some servers list a model by another name, such as its path: then the first one counts.
+    model_entries = [entry for entry in entries if entry.get("id") == model] or entries[:1]
+    lengths = [_whole_number(model_entries[0].get(name)) for name in _CONTEXTS]
     return next((length for length in lengths if length), None)
 
 
 def one_line(text: str, key: str = "", limit: int = 200) -> str:
     """Return a text from outside as one short line, withheld where it has a part of the key."""
-    parts = range(len(key) - _KEY_PART + 1)
-    if (key and key in text) or any(key[i : i + _KEY_PART] in text for i in parts):
+    part_starts = range(len(key) - _KEY_PART + 1)
+    if (key and key in text) or any(key[i : i + _KEY_PART] in text for i in part_starts):
         return "its text is withheld, as it repeats the key"
     text = "".join(c if c.isprintable() else " " for c in text[: 4 * limit])
     return " ".join(text.split())[:limit]

@@ -75,26 +75,26 @@ def create_language_model(
             raise OptionError(
                 f"expected a server's model (http://HOST:PORT/v1#NAME), found {spec!r}"
             )
-        return _made(OpenAILanguageModel, spec, (model, base_url), chosen_options)
+        return _create(OpenAILanguageModel, spec, (model, base_url), chosen_options)
 
     if kind == "replay":
         path = Path(spec.removeprefix(_REPLAY))
         if not path.is_file():
             raise OptionError(f"expected a record of a language model at {path}, found no file")
-        return _made(ReplayLanguageModel, spec, (path,), chosen_options)
+        return _create(ReplayLanguageModel, spec, (path,), chosen_options)
 
     # These two have the names that the user wrote, for records: a folder's would be one of a machine.
     if spec == "tiny":
         if build_tiny is None:
             raise OptionError("the tiny model must be built first; give its folder instead")
-        return _made(HFLanguageModel, spec, (build_tiny(),), {"name": "tiny", **chosen_options})
+        return _create(HFLanguageModel, spec, (build_tiny(),), {"name": "tiny", **chosen_options})
     shipped = full_name(spec)
     if shipped is not None:
         check_packages()
         options_with_name = {"name": shipped, **chosen_options}
-        return _made(HFLanguageModel, spec, (folder_of(shipped),), options_with_name)
+        return _create(HFLanguageModel, spec, (folder_of(shipped),), options_with_name)
 
-    return _made(HFLanguageModel, spec, (spec,), chosen_options)
+    return _create(HFLanguageModel, spec, (spec,), chosen_options)
 
 
 def kind_of(spec: str, base_url: str | None = None) -> Literal["local", "remote", "replay"]:
@@ -111,13 +111,22 @@ _OF_AGENTS = ("temperature", "top_p", "draft_tokens")
 """Settings of replies, which the agent has and not the model."""
 
 
-def _made(
-    kind: Any, spec: str, arguments: tuple[Any, ...], options: dict[str, Any]
+def _create(
+    model_class: Any, spec: str, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> LanguageModel:
-    """Return a model of this kind; names and types of options come from outside."""
+    """Return a model of this class; raise where an option has no such name or type.
+
+    Args:
+        model_class: The class.
+        spec: What the user wrote, for messages.
+        arguments: The constructor's first arguments.
+        options: Its keyword arguments, which come from outside.
+    """
     # The constructor's own list: an option that is new there is one here, without a second list.
-    parameters = inspect.signature(kind).parameters.values()
-    option_names = [part.name for part in parameters if part.kind is part.KEYWORD_ONLY]
+    parameters = inspect.signature(model_class).parameters.values()
+    option_names = [
+        parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY
+    ]
     unknown_names = [name for name in options if name not in option_names]
     if unknown_names:
         name = unknown_names[0]
@@ -130,7 +139,7 @@ def _made(
         raise OptionError(f"the language model {spec!r:.80} has no option {name!r}; {hint}")
 
     try:
-        model: LanguageModel = kind(*arguments, **options)
+        model: LanguageModel = model_class(*arguments, **options)
     except TypeError as error:
         raise OptionError(f"an option of {spec!r:.80} has another type: {error}") from error
     return model
@@ -215,12 +224,12 @@ def model_folder(name: str = "alfworld", root: Path | None = None) -> Path:
 
 def full_name(spec: str) -> str | None:
     """Return the whole name of a shipped model, ``shipped:agent`` for short ``shipped``; else None."""
-    kind, colon, part = spec.partition(":")
+    kind, colon, role = spec.partition(":")
     if kind != "shipped":
         return None
-    if colon and part not in ("agent", "wm"):
+    if colon and role not in ("agent", "wm"):
         raise OptionError(f"expected shipped:agent or shipped:wm, found {spec!r:.80}")
-    return f"shipped:{part or 'agent'}"
+    return f"shipped:{role or 'agent'}"
 
 
 def folder_of(spec: str) -> Path:

@@ -105,18 +105,23 @@ def _check_folder(folder: Path) -> None:
 
     weights = [name for name in names if name.endswith(".safetensors")]
     if not weights:
-        other = _other_weights(names)
+        instead = _other_weights(names)
         raise LanguageModelError(
-            f"expected weights as .safetensors in {str(folder)!r}, found {other.description}; {other.hint}"
+            f"expected weights as .safetensors in {str(folder)!r}, found {instead.description}; "
+            f"{instead.hint}"
         )
 
     index = folder / "model.safetensors.index.json"
     if index.name in names:
         with _explained(folder, "the index of the weights"):
             shards = json.loads(index.read_text("utf-8"))["weight_map"].values()
-            wrong = [name for name in shards if not re.fullmatch(r"[\w.-]+\.safetensors", name)]
-            if wrong:  # another folder, or pickles
-                raise ValueError(f"expected names of .safetensors files, found {wrong[0]!r:.80}")
+            wrong_names = [
+                name for name in shards if not re.fullmatch(r"[\w.-]+\.safetensors", name)
+            ]
+            if wrong_names:  # another folder, or pickles
+                raise ValueError(
+                    f"expected names of .safetensors files, found {wrong_names[0]!r:.80}"
+                )
 
         # The index names all parts: those that are there say nothing of one that is missing.
         weights = sorted({*shards})
@@ -287,8 +292,9 @@ def _check_causal(config: Any) -> None:
 
 
 def _options(source: str | Path, revision: str | None) -> dict[str, Any]:
-    local = isinstance(source, Path)
-    return {"revision": revision, "trust_remote_code": False, "local_files_only": local}
+    """Return the arguments that all loading has; no code of a model is run."""
+    is_local = isinstance(source, Path)
+    return {"revision": revision, "trust_remote_code": False, "local_files_only": is_local}
 
 
 @contextmanager

@@ -73,10 +73,14 @@ def reply_to_json(reply: LMReply) -> dict[str, Any]:
 
 
 def reply_from_json(data: Any) -> LMReply:
-    """Return the reply that JSON data describe; raise `DataCorrupt` where a part is missing or another."""
+    """Return the reply that JSON data describe.
+
+    Raises:
+        DataCorrupt: A field is missing, or has a value that it cannot have.
+    """
     try:
         kind = data["kind"]
-        (prompt_tokens,) = _tuple_of([data["prompt_tokens"]], int)
+        prompt_tokens = _count_in(data, "prompt_tokens")
 
         if kind == "score":
             logprobs = (_tuple_of(tokens, int, float) for tokens in data["logprobs"])
@@ -92,6 +96,7 @@ def reply_from_json(data: Any) -> LMReply:
 
 
 def _completion_from_json(data: Any, prompt_tokens: int) -> Completion:
+    """Return a completion; of tokens and their log-probabilities those that its model returned."""
     text, finish = _tuple_of([data["text"], data["finish"]], str)
     token_ids = data["token_ids"]
     logprobs = data["logprobs"]
@@ -99,7 +104,7 @@ def _completion_from_json(data: Any, prompt_tokens: int) -> Completion:
     if data["kind"] != "generate" or finish not in ("stop", "length"):
         raise ValueError("another kind or finish")
 
-    (completion_tokens,) = _tuple_of([data["completion_tokens"]], int)
+    completion_tokens = _count_in(data, "completion_tokens")
     return Completion(
         text,
         None if token_ids is None else _tuple_of(token_ids, int),
@@ -117,11 +122,17 @@ def _data_of(message: LMRequest | LMReply) -> dict[str, Any]:
     return kind | {field.name: getattr(message, field.name) for field in fields(message)}
 
 
-def _tuple_of(values: Any, *kinds: type) -> tuple[Any, ...]:
-    """Return values of these very types as a tuple, or raise: a truth value is no number here."""
-    if not isinstance(values, list | tuple) or not all(type(value) in kinds for value in values):
-        raise TypeError(f"{values!r:.40} has values of another type")
-    return tuple(values)
+def _count_in(data: Any, name: str) -> int:
+    """Return a field that is a whole number, or raise."""
+    (count,) = _tuple_of([data[name]], int)
+    return int(count)
+
+
+def _tuple_of(entries: Any, *types: type) -> tuple[Any, ...]:
+    """Return a list's entries, all of these very types, or raise: a truth value is no number here."""
+    if not isinstance(entries, list | tuple) or not all(type(entry) in types for entry in entries):
+        raise TypeError(f"{entries!r:.40} has values of another type")
+    return tuple(entries)
 
 
 def nearest(path: Path, request: LMRequest) -> str:
@@ -231,7 +242,7 @@ class ReplayLanguageModel(BaseLanguageModel):
             )
 
         self._model = model
-        with _written(path):
+        with _explained_write(path):
             self._calls = RecordedCalls(path, head, _answer_of)
         self._header = _checked(self._calls, head)
         self._lock = threading.Lock()
@@ -253,7 +264,7 @@ class ReplayLanguageModel(BaseLanguageModel):
                     f"expected the number of tokens of the text {text!r:.80} in the record "
                     f"{self._calls.path}, found none; record again with the model"
                 )
-            with _written(self._calls.path):
+            with _explained_write(self._calls.path):
                 self._calls.add([{"key": key, "value": self._model.count_tokens(text)}])
         return int(self._calls.get(key))
 
@@ -263,10 +274,9 @@ class ReplayLanguageModel(BaseLanguageModel):
         if _CONTEXT not in self._calls:
             if self._model is None:
                 return None
-            context = (
-                context_tokens(self._model) or 0
-            )  # a value is a whole number, as of all counts
-            with _written(self._calls.path):
+            # 0 for none: a recorded value is a whole number, as of all counts.
+            context = context_tokens(self._model) or 0
+            with _explained_write(self._calls.path):
                 self._calls.add([{"key": _CONTEXT, "value": context}])
         return int(self._calls.get(_CONTEXT)) or None
 
@@ -276,7 +286,7 @@ class ReplayLanguageModel(BaseLanguageModel):
         if key not in self._calls:
             if self._model is None:
                 return False
-            with _written(self._calls.path):
+            with _explained_write(self._calls.path):
                 self._calls.add([{"key": key, "value": int(thinks(self._model, asked))}])
         return bool(self._calls.get(key))
 
@@ -336,7 +346,7 @@ class ReplayLanguageModel(BaseLanguageModel):
                     "value": reply_to_json(reply),
                 }
             )
-        with _written(self._calls.path):
+        with _explained_write(self._calls.path):
             self._calls.add(records)
         return errors
 
@@ -372,11 +382,11 @@ def _checked(calls: RecordedCalls, head: dict[str, Any] | None) -> dict[str, Any
             f"header {header!r:.80}; record again with a model, in another file"
         )
 
-    for part in ("name", "capabilities", "config"):
-        if head is not None and header[part] != head[part]:
+    for name in ("name", "capabilities", "config"):
+        if head is not None and header[name] != head[name]:
             raise LanguageModelError(
                 f"expected a record of {head['name']} in {calls.path}, found one of "
-                f"{header['name']!r:.80} with another {part}; record to another file"
+                f"{header['name']!r:.80} with another {name}; record to another file"
             )
     return header
 
@@ -401,8 +411,8 @@ def _answer_of(record: Mapping[str, Any]) -> LMReply | int:
 
 
 @contextmanager
-def _written(path: Path) -> Iterator[None]:
-    """Turn an error of the disk into one that says what to do."""
+def _explained_write(path: Path) -> Iterator[None]:
+    """Turn an error of the disk in the block into one that says what to do."""
     try:
         yield
     except DataNotFound:  # an error of the disk as well, but of comap's own, and explained
@@ -481,7 +491,7 @@ class RoutedLanguageModel(BaseLanguageModel):
         """Return what the models have done, each counted once."""
         models = {id(model): model for model in self._models.values()}.values()
         total = Usage()
-        for part in fields(Usage):
-            amounts = (getattr(model.usage, part.name) for model in models)
-            setattr(total, part.name, sum(amounts))
+        for field in fields(Usage):
+            amounts = (getattr(model.usage, field.name) for model in models)
+            setattr(total, field.name, sum(amounts))
         return total

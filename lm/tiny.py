@@ -120,7 +120,7 @@ def build_tiny(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = transformers.Qwen3ForCausalLM(config).float()
-    return _saved(model, tokenizer, Path(directory), dtype)
+    return _save(model, tokenizer, Path(directory), dtype)
 
 
 def tokenizer_of(
@@ -147,10 +147,12 @@ def tokenizer_of(
         for word, _ in split.pre_tokenize_str(text):
             counts[word] += repeats
 
-    if tokens == "entities":  # their parts too, for entities that are not in the corpus
+    # The words of an entity too, for entities that are not in the corpus. ByteLevel writes a space as
+    # the letter \u0120.
+    if tokens == "entities":
         for word, count in list(counts.items()):
-            for part in re.findall("\u0120?[^\u0120]+", word):
-                counts[part] += count
+            for word_of_entity in re.findall("\u0120?[^\u0120]+", word):
+                counts[word_of_entity] += count
 
     # All bytes first: any text can be written with them. Of words as frequent as each other the alphabet
     # decides, so that the order of the corpus does not.
@@ -184,8 +186,8 @@ def tokenizer_of(
     return tokenizer
 
 
-def _saved(model: Any, tokenizer: Any, path: Path, dtype: str | None) -> Path:
-    """Save both, and write into the model's config what it computes with."""
+def _save(model: Any, tokenizer: Any, path: Path, dtype: str | None) -> Path:
+    """Save both, write into the model's config what it computes with, and return the folder."""
     with without_bars():
         model.save_pretrained(path)
     tokenizer.save_pretrained(path)
@@ -313,7 +315,7 @@ def fine_tune(
         model = transformers.AutoModelForCausalLM.from_pretrained(
             model_directory, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
         )
-    declared = read_json(Path(model_directory) / "config.json").get("dtype")
+    declared_dtype = read_json(Path(model_directory) / "config.json").get("dtype")
     optimizer = torch.optim.AdamW(
         model.train().parameters(), lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.01
     )
@@ -344,7 +346,7 @@ def fine_tune(
             if trained_tokens >= config.tokens:
                 break
 
-    _saved(model, tokenizer, Path(out), declared)
+    _save(model, tokenizer, Path(out), declared_dtype)
     row_tokens = sum(map(len, encoded))
     return asdict(config) | {
         "rows": len(encoded),
@@ -362,9 +364,9 @@ def _curve(losses: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
     size = max(len(losses) // 10, 1)
     curve = []
     for start in range(0, len(losses), size):
-        part = losses[start : start + size]
-        last_tokens, _ = part[-1]
-        mean_loss = sum(loss for _, loss in part) / len(part)
+        steps = losses[start : start + size]
+        last_tokens, _ = steps[-1]
+        mean_loss = sum(loss for _, loss in steps) / len(steps)
         curve.append((last_tokens, round(mean_loss, 4)))
     return curve
 
