@@ -241,15 +241,14 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         """
         if not self._started:
             raise NoEpisode("expected an episode, found none; call env.reset() first")
-        moment = self._moment
         return Query(
-            self._inner.env_id,
-            self._inner.goal,
-            tuple(self._history),
-            moment.facts,
-            self._inner.bounded(action),
-            moment.outcome.admissible,
-            self._inner.briefing,
+            env_id=self._inner.env_id,
+            goal=self._inner.goal,
+            history=tuple(self._history),
+            state=self._moment.facts,
+            action=self._inner.bounded(action),
+            admissible_actions=self._moment.outcome.admissible,
+            briefing=self._inner.briefing,
         )
 
     def history(self) -> tuple[Turn, ...]:
@@ -337,12 +336,14 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         self, action: str, prepared: tuple[str, Prediction | Exception] | None
     ) -> Prediction:
         """Return what the world model says of `action`: what was prepared, or else ask."""
-        if prepared is None or prepared[0] != action:
+        prepared_action, answer = prepared or (None, None)
+        if answer is None or prepared_action != action:
             (prediction,) = ask(self.world_model, [self.query(action)])
             return prediction
-        if isinstance(prepared[1], Exception):
-            raise prepared[1]
-        return prepared[1]
+
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def _fold(self, action: str, prediction: Prediction) -> State:
         """Return the belief after the predicted observation."""
@@ -371,13 +372,13 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
             score = success
         invalid = info.get("invalid_action", inner.refused(prediction.observation))
         return Outcome(
-            prediction.observation,
-            reward,
-            min(max(float(score), 0.0), 1.0),
-            success,
-            success or bool(prediction.terminated) or inner.ended(facts),
-            bool(invalid),
-            None if admissible is None else tuple(admissible),
+            observation=prediction.observation,
+            reward=reward,
+            score=min(max(float(score), 0.0), 1.0),
+            success=success,
+            terminated=success or bool(prediction.terminated) or inner.ended(facts),
+            invalid=bool(invalid),
+            admissible=None if admissible is None else tuple(admissible),
         )
 
     def _arrive(
@@ -409,9 +410,10 @@ class ImaginedEnv(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         is_cut = truncated and not real.outcome.terminated
         arrival = self._arrive(real.outcome, real.facts, imagined=False, cut=is_cut)
 
+        # A fault of the engine ends the episode as one of the world model does: see `_fault`.
         if "error" in real_info:
-            info = arrival[4] | {"error": real_info["error"]}
-            return "", 0.0, False, True, info
+            *_, info = arrival
+            return "", 0.0, False, True, info | {"error": real_info["error"]}
         return arrival
 
     def _fault(self, error: Exception) -> tuple[str, float, bool, bool, dict[str, Any]]:

@@ -150,13 +150,13 @@ def imagined_of(env: gymnasium.Env[str, str], query: Query, prediction: Predicti
     admissible = info.get("admissible_actions", inner.admissible_of(facts))
 
     return Imagined(
-        prediction.observation,
-        facts,
-        diff(query.state, facts),
-        inner.goal_reached(facts),
-        prediction,
-        query.action,
-        None if admissible is None else tuple(admissible),
+        observation=prediction.observation,
+        facts=facts,
+        delta=diff(query.state, facts),
+        goal_reached=inner.goal_reached(facts),
+        prediction=prediction,
+        action=query.action,
+        admissible_actions=None if admissible is None else tuple(admissible),
     )
 
 

@@ -10,6 +10,7 @@ import gymnasium
 
 from ..envs import Snapshot, TextEnv
 from ..errors import WorldModelError
+from ..trajectory import Turn
 from .base import Prediction, Query, text_env
 
 _MOST_MOMENTS = 256
@@ -50,9 +51,8 @@ class OracleWorldModel:
         """
         self._env = text_env(env)
         moment = self._env.snapshot()
-        path = tuple(turn.action or "" for turn in moment.history[1:])
         self._moments.clear()
-        self._moments[path] = moment
+        self._moments[_actions_of(moment.history)] = moment
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
         """Return what really would be observed.
@@ -79,12 +79,13 @@ class OracleWorldModel:
     def _answer(self, env: TextEnv, query: Query) -> Prediction:
         """Return what really follows; after the true end, the last observation again."""
         # Another first observation is another episode, and the actions would be played in the wrong one.
-        start = next(iter(self._moments.values())).history[:1]
-        if query.history and query.history[:1] != start:
+        # A question for an episode's first observation has no history to compare.
+        grounded = next(iter(self._moments.values()))
+        if query.history and query.history[:1] != grounded.history[:1]:
             raise _other_episode()
 
-        path = tuple(turn.action or "" for turn in query.history[1:])
-        moment = self._go(env, path)
+        path = _actions_of(query.history)
+        moment = self._moment_after(env, path)
         was_over = moment.outcome.terminated
         if not was_over:
             moment = self._step(env, moment, (*path, query.action))
@@ -96,11 +97,20 @@ class OracleWorldModel:
             "success": outcome.success,
             "invalid_action": was_over or outcome.invalid,
         }
-        reward = 0.0 if was_over else float(outcome.reward)
-        return Prediction(outcome.observation, 1.0, reward, outcome.terminated, "oracle", info)
+        return Prediction(
+            outcome.observation,
+            confidence=1.0,
+            reward=0.0 if was_over else float(outcome.reward),
+            terminated=outcome.terminated,
+            source="oracle",
+            info=info,
+        )
 
-    def _go(self, env: TextEnv, path: tuple[str, ...]) -> Snapshot:
-        """Bring the environment to the moment that these actions lead to, and return it."""
+    def _moment_after(self, env: TextEnv, path: tuple[str, ...]) -> Snapshot:
+        """Return the moment that these actions lead to, or the true end on the way there.
+
+        What is not kept is played on the environment, which is left anywhere.
+        """
         # Replay from the latest moment on the way that is kept; the grounded one is the last resort.
         length = len(path)
         while path[:length] not in self._moments:
@@ -134,6 +144,11 @@ class OracleWorldModel:
             self._moments.move_to_end(first)
             self._moments.popitem(last=False)
             self._moments.move_to_end(first, last=False)
+
+
+def _actions_of(history: Sequence[Turn]) -> tuple[str, ...]:
+    """Return the actions of a history, whose first turn has none."""
+    return tuple(turn.action or "" for turn in history[1:])
 
 
 def _other_episode() -> WorldModelError:

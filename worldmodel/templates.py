@@ -138,13 +138,15 @@ def _names_of(facts: Iterable[Fact]) -> list[str]:
 def _mentioned(text: str, names: Iterable[str]) -> list[str]:
     """Return the names that a text mentions, in the order of their first mention.
 
-    The longest name is looked for first and blanked, so that "mug 1" is not seen in "mug 12 lid".
+    The longest name is looked for first and blanked, so that "mug 1" is not seen in "mug 1 lid".
     """
     mentions: list[tuple[int, str]] = []
     for name in sorted(names, key=lambda name: (-len(name), name)):
         if not name or name not in text:  # cheaper than the search, and mostly so
             continue
 
+        # Whole words only: no "mug 1" in "mug 12". As many blanks as letters, so that the places of
+        # later matches are places in the text.
         match = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)
         if match:
             mentions.append((match.start(), name))
@@ -175,16 +177,23 @@ def _words(fact: Fact, variables: Mapping[str, str]) -> str:
 def _groups(
     facts: frozenset[Fact], names: tuple[str, ...], variables: Mapping[str, str]
 ) -> dict[str, tuple[str, ...]]:
-    """Return what the belief lists for each named place: ``in <1>`` -> the things in it."""
+    """Return what the belief lists for each named place, by slot: ``in <1>`` has the things in it."""
     groups: defaultdict[str, list[str]] = defaultdict(list)
+    seen_places: set[str] = set()
     for fact in facts:
-        # What stands "at" or "near" something is not listed when one looks at that.
-        is_listed = fact[0].isidentifier() and fact[0] not in ("at", "near")
-        if is_listed and len(fact) == 3 and fact[2] in variables:
-            groups[_slot(fact[0], variables[fact[2]])].append(fact[1])
+        if fact[0] == "seen" and len(fact) == 2:
+            seen_places.add(fact[1])
+        if len(fact) != 3:
+            continue
+
+        # What stands "at" or "near" something is not listed when one looks at that. A predicate that is
+        # no word may have a bracket in it, and its slot could not be read back from a template.
+        predicate, thing, place = fact
+        is_listed = predicate.isidentifier() and predicate not in ("at", "near")
+        if is_listed and place in variables:
+            groups[_slot(predicate, variables[place])].append(thing)
 
     # An empty place that was looked at has a list, too: "nothing".
-    seen_places = {fact[1] for fact in facts if fact[0] == "seen" and len(fact) == 2}
     for name in names:
         if name in seen_places:
             groups.setdefault(_slot("in", variables[name]), [])
