@@ -82,7 +82,7 @@ class State:
 
     @classmethod
     def from_text(cls, text: str) -> State:
-        """Read what `to_text` wrote.
+        """Return the state that a text describes, as `to_text` writes it.
 
         Args:
             text: One fact a line, optionally after a line ``!unparsed``.
@@ -96,9 +96,9 @@ class State:
         """
         # Not `splitlines`: it also splits at signs that stand in facts as they are, such as a form feed.
         lines = text.split("\n") if text else []
-        parsed = not (lines and lines[0] == _UNPARSED)
-        body = lines if parsed else lines[1:]
-        return cls(frozenset(_read_fact(line) for line in body), parsed)
+        parsed = lines[:1] != [_UNPARSED]
+        fact_lines = lines if parsed else lines[1:]
+        return cls(frozenset(map(_read_fact, fact_lines)), parsed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +133,8 @@ class Delta:
         )
 
 
-def _is_fact(value: object) -> bool:
-    return isinstance(value, tuple | list) and all(isinstance(part, str) for part in value)
+def _is_fact(member: object) -> bool:
+    return isinstance(member, tuple | list) and all(isinstance(part, str) for part in member)
 
 
 _NOTHING = Delta()
@@ -182,11 +182,11 @@ def fact_to_text(fact: Iterable[str]) -> str:
 
 
 def _read_fact(line: str) -> Fact:
-    """Read one line of `State.to_text`."""
-    parts = []
+    """Return the fact that a line of `State.to_text` has."""
+    parts = []  # the predicate and the arguments that are read to their ends
     current = ""  # the part that is being read
     position = 0
-    depth = 0
+    depth = 0  # 1 among the arguments
 
     # By character, since any sign of the form may be escaped within a part.
     while position < len(line):

@@ -48,12 +48,12 @@ def is_shallow(value: object, depth: int = 64) -> bool:
     """Return whether JSON data are nested no deeper than programs that go into them can bear."""
     if not isinstance(value, Mapping | list | tuple):
         return True
-    parts = value.values() if isinstance(value, Mapping) else value
-    return depth > 0 and all(is_shallow(part, depth - 1) for part in parts)
+    members = value.values() if isinstance(value, Mapping) else value
+    return depth > 0 and all(is_shallow(member, depth - 1) for member in members)
 
 
 def plain(value: Any) -> Any:
-    """Return JSON data that are not nested too deeply."""
+    """Return JSON data as they are; raise ValueError where they are nested too deeply."""
     if not is_shallow(value):
         raise ValueError("nested too deeply")
     return value
@@ -66,8 +66,8 @@ def append(path: Path, records: Iterable[object], *, sync: bool = False) -> list
     meanwhile. Without `sync` records survive a kill, but not a power cut.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _held(path) as file:
-        return _add(file, records, sync)
+    with _locked_file(path) as file:
+        return _append_to(file, records, sync)
 
 
 def read(
@@ -112,7 +112,9 @@ def scan(
                 if not line.endswith(b"\n"):
                     return  # torn
 
-                remedy = f"give another file, or {remedy}" if number == 1 else remedy
+                # A first line that is broken is mostly of a file that is something else.
+                if number == 1:
+                    remedy = f"give another file, or {remedy}"
                 is_text = not isinstance(error, UnicodeDecodeError)
                 reason = f"{type(error).__name__}: {error}" if is_text else "binary data"
                 raise DataCorrupt(
@@ -238,7 +240,7 @@ class RecordedCalls:
     def add(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Record answers; a key that has one already keeps it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self._lock, _held(self.path) as file:
+        with self._lock, _locked_file(self.path) as file:
             self._catch_up()
             lines: list[Mapping[str, Any]] = []
 
@@ -250,7 +252,7 @@ class RecordedCalls:
             lines += new_records.values()
 
             if lines:
-                _add(file, lines)
+                _append_to(file, lines)
                 self._catch_up()
 
     def _catch_up(self) -> None:
@@ -332,8 +334,8 @@ def _encoded(record: object) -> bytes:
 
 
 @contextmanager
-def _held(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file to append to, held against other processes where the file system has locks."""
+def _locked_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file to append to, locked against other processes where the file system has locks."""
     refuse_link(path)
     with path.open("a+b", buffering=0) as file:
         if fcntl is not None:
@@ -342,10 +344,12 @@ def _held(path: Path) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _add(file: IO[bytes], records: Iterable[object], sync: bool = False) -> list[tuple[int, int]]:
+def _append_to(
+    file: IO[bytes], records: Iterable[object], sync: bool = False
+) -> list[tuple[int, int]]:
     """Append records to an open file, all or none; return the bytes that each takes (start, end)."""
     lines = [_encoded(record) for record in records]
-    start = _mended(file)
+    start = _mend_last_line(file)
 
     try:
         rest = memoryview(b"".join(lines))
@@ -366,7 +370,7 @@ def _add(file: IO[bytes], records: Iterable[object], sync: bool = False) -> list
     return positions
 
 
-def _mended(file: IO[bytes]) -> int:
+def _mend_last_line(file: IO[bytes]) -> int:
     """Cut a torn last line off, or end it if it is whole; return the file's size then."""
     size = file.seek(0, os.SEEK_END)
 

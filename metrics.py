@@ -157,12 +157,14 @@ def _state(facts: Facts) -> State:
 
 
 def _f1(guess: Delta, truth: Delta) -> float:
+    """Return the Delta-F1 of two changes."""
     # That nothing changes is right where nothing does: both empty is 1. The paper leaves this open.
     total = len(guess) + len(truth)
     return 2 * _shared(guess, truth) / total if total else 1.0
 
 
 def _shared(guess: Delta, truth: Delta) -> int:
+    """Return how many changed facts both have."""
     return len(guess.added & truth.added) + len(guess.removed & truth.removed)
 
 
@@ -248,9 +250,10 @@ def _share(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
-def _mean(values: Sequence[float]) -> float:
+def _mean(numbers: Sequence[float]) -> float:
+    """Return the mean; 0 of nothing."""
     # Exactly rounded: the mean does not depend on the order of processes that played.
-    return math.fsum(values) / len(values) if values else 0.0
+    return math.fsum(numbers) / len(numbers) if numbers else 0.0
 
 
 def success_rate(outcomes: Iterable[bool], z: float = 1.959963984540054) -> Rate:
@@ -264,9 +267,9 @@ def success_rate(outcomes: Iterable[bool], z: float = 1.959963984540054) -> Rate
         >>> str(success_rate([True] * 8 + [False] * 2))
         '80.0 % [49.0, 94.3] (n=10)'
     """
-    results = [bool(outcome) for outcome in outcomes]
-    n = len(results)
-    return wilson(_share(sum(results), n), n, z)
+    successes = [bool(outcome) for outcome in outcomes]
+    n = len(successes)
+    return wilson(_share(sum(successes), n), n, z)
 
 
 def wilson(share: float, n: int, z: float = 1.959963984540054) -> Rate:

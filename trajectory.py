@@ -98,10 +98,11 @@ class Call:
     def from_json(cls, data: Mapping[str, Any]) -> Call:
         """Read a call from plain data, with lists for tuples."""
         fields = dict(data)
-        for name, value in data.items():
-            if isinstance(value, list):
-                fields[name] = tuple(value)
+        for name, field_value in data.items():
+            if isinstance(field_value, list):
+                fields[name] = tuple(field_value)
 
+        # Each message is a list in JSON, too.
         messages = data.get("messages")
         fields["messages"] = messages and tuple((role, text) for role, text in messages)
         return checked(cls(**fields))
@@ -298,22 +299,26 @@ class Trajectory:
 
 def checked(record: Record) -> Record:
     """Return a record whose fields have the annotated types; raise TypeError at one that has not."""
-    kind: Any = type(record)
-    for name, fits in _checks(kind):
+    record_type: Any = type(record)
+    for name, fits in _checks(record_type):
         if not fits(getattr(record, name)):
             type_name = type(getattr(record, name)).__name__
-            raise TypeError(f"{name} is no {type(record).__annotations__[name]}, found {type_name}")
+            raise TypeError(f"{name} is no {record_type.__annotations__[name]}, found {type_name}")
     return record
 
 
 # Evaluating annotations takes longer than all checks: it is done once for each class.
 @cache
-def _checks(kind: type) -> list[tuple[str, Callable[[Any], bool]]]:
-    return [(name, _check(hint)) for name, hint in get_type_hints(kind).items()]
+def _checks(record_type: type) -> list[tuple[str, Callable[[Any], bool]]]:
+    """Return for each field of a dataclass its name, and the check of its type."""
+    return [(name, _check(hint)) for name, hint in get_type_hints(record_type).items()]
 
 
 def _check(hint: Any) -> Callable[[Any], bool]:
-    """Return the function that tells whether a value is of an annotation's type."""
+    """Return the function that tells whether a value is of an annotation's type.
+
+    The annotation may be anything that the records of this module have, but nothing else.
+    """
     kind = get_origin(hint)
     args = get_args(hint)
     if hint is Any:
@@ -391,15 +396,17 @@ def _step_to_json(step: Step) -> dict[str, Any]:
 
 
 def _step_from_json(data: Mapping[str, Any], before: State) -> Step:
-    """Read a step; its belief is the one before it, with the step's delta."""
+    """Return the step that JSON data describe; its belief is the one before it, with its delta."""
     delta = _delta_from_json(data["delta"])
 
+    # Under "facts" is only whether the text could be read: `State.parsed`.
     prediction = None
     if data["prediction"] is not None:
         fields = data["prediction"]
-        change = _delta_from_json(fields["delta"])
-        facts = State(apply(before, change).facts, fields["facts"])
-        prediction = checked(Predicted(**{**fields, "facts": facts, "delta": change}))
+        predicted_delta = _delta_from_json(fields["delta"])
+        predicted_facts = State(apply(before, predicted_delta).facts, fields["facts"])
+        parsed_here = {"facts": predicted_facts, "delta": predicted_delta}
+        prediction = checked(Predicted(**{**fields, **parsed_here}))
 
     parsed = {
         "facts": State(apply(before, delta).facts, data["facts"]),
