@@ -67,11 +67,12 @@ def _post(sessions: Sessions, path: str, request: Mapping[str, Any]) -> Any:
     """Open, close, reset or step an environment, and return the answer's data."""
     if path == "/create":
         return _create(sessions, request)
-    name = _name(request)
-    if path == "/close":
-        return {"id": name, "closed": sessions.close(name)}
 
-    with sessions.use(name) as session:
+    session_id = _session_id(request)
+    if path == "/close":
+        return {"id": session_id, "closed": sessions.close(session_id)}
+
+    with sessions.use(session_id) as session:
         if path == "/reset":
             # Clients of WebShop and SearchQA send the number of a task as ``session_id`` or ``id``.
             if "env_idx" in request:
@@ -80,19 +81,19 @@ def _post(sessions: Sessions, path: str, request: Mapping[str, Any]) -> Any:
         else:
             message = session.step(request.get("action"))
 
-        message = {"id": name} | message
+        message = {"id": session_id} | message
         return _foreign_answer(session, path, message) if session.foreign else message
 
 
 def _create(sessions: Sessions, request: Mapping[str, Any]) -> Any:
-    name, session = sessions.create(request.get("env"), request.get("options"))
+    session_id, session = sessions.create(request.get("env"), request.get("options"))
 
     # AgentGym has a server for each environment: its clients never say which one they want.
     session.foreign = not request.keys() & {"env", "options"}
     if session.foreign and session.env_id in _BARE:
-        return int(name, 16)
+        return int(session_id, 16)
     return {
-        "id": name,
+        "id": session_id,
         "env": session.env_id,
         "tasks": len(session.env.get_wrapper_attr("tasks")),
         "instructions": session.instructions,
@@ -103,7 +104,7 @@ def _foreign_answer(session: Session, path: str, message: dict[str, Any]) -> Any
     """Return an answer as AgentGym's own server of the environment gives it."""
     if session.env_id == "comap/ScienceWorld-v0":
         # Its scores go to 100, and its client puts the task before the observation itself.
-        observation = session.moment[0] if session.moment else ""
+        observation = session.moment.observation if session.moment else ""
         points = {key: round(100 * message[key]) for key in ("reward", "score")}
         task = {"task_description": message["goal"], "observation": observation}
         return message | points | task
@@ -121,7 +122,7 @@ def _foreign_answer(session: Session, path: str, message: dict[str, Any]) -> Any
     }
 
 
-def _name(request: Mapping[str, Any]) -> Any:
+def _session_id(request: Mapping[str, Any]) -> Any:
     """Return the id of an environment; as ``env_idx`` it is the number that its digits make."""
     number = str(request.get("env_idx", ""))
 
@@ -141,11 +142,14 @@ def _get(sessions: Sessions, path: str, request: Mapping[str, Any]) -> Any:
             "open": len(sessions),
             "limit": sessions.limit,
         }
-    name = _name(request)
-    with sessions.use(name) as session:
+
+    session_id = _session_id(request)
+    with sessions.use(session_id) as session:
         message = session.message()
     if path == "/detail":
-        return {"id": name} | message
+        return {"id": session_id} | message
+
+    # The other routes, /observation and /available_actions, have the names of a message's fields.
     return message[path.removeprefix("/")]
 
 

@@ -54,7 +54,7 @@ def from_browsergym(action: str, page: str = "") -> str:
         >>> from_browsergym("fill('12', value='red lamp')"), from_browsergym("send_msg_to_user('oak')")
         ('type [12] [red lamp] [0]', 'stop [oak]')
     """
-    wrong = (
+    refusal = (
         f"expected one call of {', '.join(_CALLS)} with literals, found {action!r:.80}; a bid is text "
         "such as '12', and there are one option, plain clicks and the key Enter"
     )
@@ -65,7 +65,7 @@ def from_browsergym(action: str, page: str = "") -> str:
         arguments = {names[index]: ast.literal_eval(node) for index, node in enumerate(call.args)}
         arguments |= {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
     except (*_UNREADABLE, RecursionError, MemoryError) as error:
-        raise OptionError(wrong) from error
+        raise OptionError(refusal) from error
 
     bid = arguments.get("bid", "")
     options = arguments.get("options", "")
@@ -73,7 +73,7 @@ def from_browsergym(action: str, page: str = "") -> str:
         options = options[0]
     are_texts = isinstance(bid, str) and isinstance(options, str)
     if not are_texts or not arguments.keys() <= set(names):
-        raise OptionError(wrong)
+        raise OptionError(refusal)
 
     # Other buttons, keys and modifiers have no action of comap's.
     is_plain = (
@@ -82,7 +82,7 @@ def from_browsergym(action: str, page: str = "") -> str:
         and arguments.get("key_comb", "Enter") == "Enter"
     )
     if not is_plain or ("bid" in names) != bid.isdecimal():
-        raise OptionError(wrong)
+        raise OptionError(refusal)
 
     # comap types and presses Enter in one action: a bare Enter types what the field has.
     line, _ = line_of(page, Target(int(bid[:6] or 0)))
@@ -114,17 +114,22 @@ def to_browsergym(action: str, page: str, bids: Sequence[str], start: str = "") 
         raise OptionError(f"expected an action of comap's Web environment, found {action!r:.80}")
 
     text = move.text
-    number = move.target.number or line_of(page, move.target)[1]
+    number = move.target.number
+    if not number:
+        _, number = line_of(page, move.target)
     bid = bids[number - 1] if 0 < number <= len(bids) else ""
-    if move.target != Target() and not bid:
+    is_about_a_line = move.target != Target()
+    if is_about_a_line and not bid:
         raise OptionError(f"expected a line of the page that has a bid, found {move.target}")
 
+    # What some verbs need beside the line and the text; the others leave it unused.
     typing = f"fill({bid!r}, {text!r})"
     if move.enter:
         typing += f"\npress({bid!r}, 'Enter')"
     distance = -720 if text == "up" else 720  # BrowserGym's window is 720 high
     address = text if "://" in text else f"http://{text}"
-    answer = "report_infeasible" if plain(text) == "n/a" else "send_msg_to_user"
+    # The answer N/A says that the task cannot be done.
+    answering_function = "report_infeasible" if plain(text) == "n/a" else "send_msg_to_user"
     return {
         "click": f"click({bid!r})",
         "type": typing,
@@ -134,7 +139,7 @@ def to_browsergym(action: str, page: str, bids: Sequence[str], start: str = "") 
         "goback": "go_back()",
         "restart": f"goto({start!r})",
         "goto": f"goto({address!r})",
-        "stop": f"{answer}({text!r})",
+        "stop": f"{answering_function}({text!r})",
     }[move.verb]
 
 
@@ -152,7 +157,7 @@ def from_axtree(tree: str, url: str = "") -> tuple[str, tuple[str, ...]]:
     bids: list[str] = []
     enclosing: list[tuple[int, str]] = []  # depth and value of the lines around
     for node in filter(None, map(_NODE.fullmatch, tree.split("\n"))):
-        tabs, bid, role, name, value, rest = node.groups(default="")
+        tabs, bid, role, name, value, attribute_list = node.groups(default="")
         name = _word(name)
         value = _word(value)
         while enclosing and enclosing[-1][0] >= len(tabs):
@@ -163,7 +168,9 @@ def from_axtree(tree: str, url: str = "") -> tuple[str, tuple[str, ...]]:
         if role in _SILENT or repeats_value:
             continue
 
-        attributes = {key: _word(literal or "True") for key, literal in _ATTRIBUTE.findall(rest)}
+        attributes = {
+            key: _word(literal or "True") for key, literal in _ATTRIBUTE.findall(attribute_list)
+        }
         properties = [f" {key}: {attributes[key]}" for key in _PROPERTIES if key in attributes]
         if value:
             properties.insert(0, f" value: {quoted(value)}")
@@ -233,26 +240,26 @@ class BrowserGymView(gymnasium.Wrapper[Any, str, str, str]):
         'there is no line [999], only ...'
     """
 
-    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
+    def reset(self, **reset_arguments: Any) -> tuple[Any, dict[str, Any]]:
         """Start an episode: see `comap.envs.TextEnv.reset`."""
-        self._page, info = self.env.reset(**given)
+        self._page, info = self.env.reset(**reset_arguments)
         return self._observation("", "", info), info
 
     def step(self, action: str) -> Any:
         """Take one action of BrowserGym; what cannot be read is an invalid one."""
         read_error = ""
         try:
-            own_action = from_browsergym(action, self._page)
+            comap_action = from_browsergym(action, self._page)
         except OptionError as error:
-            own_action = ""
+            comap_action = ""
             read_error = str(error)
 
         # A refusal is no page: BrowserGym shows the page again, and the refusal beside it.
-        text, *rest, info = self.env.step(own_action)
-        if text.startswith(FIRST):
-            self._page = text
+        shown_text, *reward_and_end, info = self.env.step(comap_action)
+        if shown_text.startswith(FIRST):
+            self._page = shown_text
         observation = self._observation(action, read_error or info["refused"], info)
-        return (observation, *rest, info)
+        return (observation, *reward_and_end, info)
 
     def _observation(self, action: str, error: str, info: Mapping[str, Any]) -> dict[str, Any]:
         return {

@@ -198,12 +198,12 @@ def shown(value: object) -> str:
     return f"`{text}`" if text.strip() else "–"
 
 
-def _listed(values: Iterable[object], most: int = 8) -> str:
+def _listed(values: Iterable[object], limit: int = 8) -> str:
     texts = sorted({str(value) for value in values})
-    listed = [shown(text) for text in texts[:most]]
-    if len(texts) > most:
-        listed.append(f"and {len(texts) - most} more")
-    return ", ".join(listed) or "–"
+    cells = [shown(text) for text in texts[:limit]]
+    if len(texts) > limit:
+        cells.append(f"and {len(texts) - limit} more")
+    return ", ".join(cells) or "–"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

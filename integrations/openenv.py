@@ -268,7 +268,7 @@ def openenv_app(
         return JSONResponse({"error": str(error)}, status_code=status)
 
     app.add_exception_handler(CoMapError, refuse)
-    return Guard(_Sockets(app, Share(limit, share, whole=False)), host, token)
+    return Guard(_Sockets(app, Share(limit, share, limits_total=False)), host, token)
 
 
 class _Sockets:

@@ -12,7 +12,7 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import gymnasium
 
@@ -24,7 +24,7 @@ from ..errors import NoEpisode, OptionError, TaskNotFound, check_number, suggest
 
 _LONGEST_NAME = 300
 _MOST_OPTIONS = 32
-_OF_PLACES = frozenset("/\\:")
+_PLACE_CHARACTERS = frozenset("/\\:")  # without these, a text is no path and no address
 _WAIT = 5.0  # seconds for an environment that another request uses
 
 Worth: TypeAlias = Literal["return", "score", "success"]
@@ -95,9 +95,9 @@ class Offered:
 
         # A client that chose a file, a program or an address could read this machine, or reach others.
         for env_id in self.env_ids:
-            cls = text_env_class(env_id)
+            local_options = text_env_class(env_id).local_options
             for name in self.allowed:
-                if name in cls.local_options or name == "render_mode":
+                if name in local_options or name == "render_mode":
                     raise OptionError(
                         f"clients may not choose {name!r}: it says where something on this machine is; "
                         f"give it to the server itself (--env-option {name}=...)"
@@ -136,7 +136,7 @@ class Offered:
                 raise OptionError(
                     f"expected option {name!r} to be a short text, a number, true, false or null"
                 )
-            if isinstance(value, str) and _OF_PLACES & set(value):
+            if isinstance(value, str) and _PLACE_CHARACTERS & set(value):
                 raise OptionError(
                     f"expected a word for option {name!r}, found what may be a place or an address; "
                     "only whoever starts the server chooses those"
@@ -151,11 +151,25 @@ def with_goal(observation: str, goal: str) -> str:
 
 def listing_of(actions: Sequence[str]) -> str:
     """Return the admissible actions as those read them who are told nothing else."""
-    listed = list(actions[:MOST_ACTIONS])
-    left_out = len(actions) - len(listed)
-    if left_out:
-        return f"Available actions: {'; '.join(listed)}; and {left_out} more"
-    return f"Available actions: {'; '.join(listed)}"
+    listing = f"Available actions: {'; '.join(actions[:MOST_ACTIONS])}"
+    left_out_count = len(actions) - MOST_ACTIONS
+    if left_out_count > 0:
+        listing += f"; and {left_out_count} more"
+    return listing
+
+
+class Moment(NamedTuple):
+    """What `reset` or `step` of an environment returned, in Gymnasium's order."""
+
+    observation: str
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: Mapping[str, Any]
+
+    @property
+    def done(self) -> bool:
+        return self.terminated or self.truncated
 
 
 class Session:
@@ -179,7 +193,7 @@ class Session:
         self.lock = threading.Lock()
         self.client = CLIENT.get()
         self.foreign = False  # whether its client reads the keys of another project's server
-        self.moment: tuple[str, float, bool, bool, Mapping[str, Any]] | None = None
+        self.moment: Moment | None = None
 
         # Calls are made in one thread, which a request can stop waiting for: threads cannot be ended.
         self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
@@ -196,7 +210,7 @@ class Session:
         """Start an episode and return its `message`."""
         options = None if task is None else {"task": task}
         observation, info = self._timed(partial(self.env.reset, seed=seed, options=options))
-        self.moment = (observation, 0.0, False, False, info)
+        self.moment = Moment(observation, 0.0, False, False, info)
         return self.message()
 
     def step(self, action: Any) -> dict[str, Any]:
@@ -205,30 +219,31 @@ class Session:
             raise OptionError(f"expected 'action' to be a text, found {type(action).__name__}")
         if self.moment is None:
             raise NoEpisode("expected a running episode, found none; reset first")
-        _, _, terminated, truncated, _ = self.moment
-        if terminated or truncated:
+        if self.moment.done:
             raise NoEpisode("expected a running episode, found one that has ended; reset first")
 
-        step = self._timed(partial(self.env.step, action))
-        observation, reward, terminated, truncated, info = step
-        self.moment = (observation, float(reward), terminated, truncated, info)
+        moment = Moment(*self._timed(partial(self.env.step, action)))
+        self.moment = moment._replace(reward=float(moment.reward))
         return self.message()
 
     def message(self) -> dict[str, Any]:
         """Return the present moment as JSON data; facts as text, one a line."""
         if self.moment is None:
             raise NoEpisode("expected an episode, found none; reset first")
-        observation, reward, terminated, truncated, info = self.moment
+
+        moment = self.moment
+        info = moment.info
+        observation = moment.observation
         if not info["step"]:
             observation = with_goal(observation, info["goal"])
-        admissible = info["admissible_actions"]
+        admissible_actions = info["admissible_actions"]
         message = {
             "observation": observation,
-            "reward": reward,
-            "done": terminated or truncated,
-            "terminated": terminated,
-            "truncated": truncated,
-            "available_actions": None if admissible is None else list(admissible),
+            "reward": moment.reward,
+            "done": moment.done,
+            "terminated": moment.terminated,
+            "truncated": moment.truncated,
+            "available_actions": None if admissible_actions is None else list(admissible_actions),
             "facts": info["facts"].to_text(),
         }
         names = ("task", "split", "goal", "score", "success", "invalid_action", "step")
@@ -313,7 +328,6 @@ class Sessions:
         self.idle = idle
         self._clock = clock
         self._open: dict[str, Session] = {}
-        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -389,10 +403,10 @@ class Sessions:
 
     @staticmethod
     def _unknown(name: Any) -> Refused:
-        text = name if isinstance(name, str) else type(name).__name__
+        shown_id = name if isinstance(name, str) else type(name).__name__
         return Refused(
             404,
-            f"expected the id of an open environment, found {text!r:.60}; it was closed, by its "
+            f"expected the id of an open environment, found {shown_id!r:.60}; it was closed, by its "
             "client or because it was idle, or never opened: create one",
         )
 
@@ -401,36 +415,36 @@ class Share:
     """How many environments are open for each client, and how many may be.
 
     A client is an address. By default it may have half of all; the programs of this machine, which
-    have one address, may have all. Without `whole`, somebody else sees to the limit of all.
+    have one address, may have all. Without `limits_total`, somebody else sees to the limit of all.
     """
 
-    def __init__(self, limit: int, share: int | None = None, whole: bool = True):
+    def __init__(self, limit: int, share: int | None = None, limits_total: bool = True):
         check_number("limit", limit)
         if share is not None:
             check_number("share", share, 1, limit)
         self.limit = limit
         self._share = share
-        self._whole = whole
+        self._limits_total = limits_total
         self._open: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     def refusal(self, client: str) -> Refused | None:
-        """Return why a client may not have one more, or None where it may."""
+        """Return why a client may not open one more environment, or None where it may."""
         share = self._share
         if share is None and client and not is_loopback(client):
             share = max(self.limit // 2, 1)
 
-        limit = self.limit if self._whole else None
-        counts = (
+        total_limit = self.limit if self._limits_total else None
+        limits = (
             (share, self._open[client], "of a client"),
-            (limit, self._open.total(), "on this server"),
+            (total_limit, self._open.total(), "on this server"),
         )
-        for most, count, owner in counts:
-            if most is not None and count >= most:
+        for limit, open_count, owner in limits:
+            if limit is not None and open_count >= limit:
                 return Refused(
                     503,
-                    f"expected fewer than {most} open environments {owner}, found {count}; close one, or "
-                    "start the server with a greater limit",
+                    f"expected fewer than {limit} open environments {owner}, found {open_count}; "
+                    "close one, or start the server with a greater limit",
                 )
         return None
 
@@ -442,9 +456,10 @@ class Share:
             self._open[client] += 1
 
     def give_back(self, client: str) -> None:
+        """Count one less of a client."""
         with self._lock:
             self._open[client] -= 1
-            self._open += Counter()  # without those that have none
+            self._open += Counter()  # drops the clients that have none open any more
 
 
 def task_of(session: Session, request: Mapping[str, Any]) -> str | None:

@@ -69,11 +69,12 @@ class ComapTaskset(vf.Taskset[ComapTask, ComapTasksetConfig]):  # type: ignore[m
         form = _ALONE if _reads_replies(self.config) else _IN_TAGS
         with closing(make_env(self.config.env, self.config.made_with)) as env:
             inner: Any = env.unwrapped
-            names = inner.tasks.ids
+            task_ids = inner.tasks.ids
             prompt = f"{inner.briefing.told()}\n\n{form}"
-        for name in names:
-            data = vf.TaskData(id=name, name=name, prompt=None, system_prompt=prompt)
-            yield ComapTask(data, self.config.task)
+
+        for task_id in task_ids:
+            task_data = vf.TaskData(id=task_id, name=task_id, prompt=None, system_prompt=prompt)
+            yield ComapTask(task_data, self.config.task)
 
 
 class ComapEnvConfig(vf.EnvConfig):  # type: ignore[misc, unused-ignore]
@@ -153,11 +154,11 @@ def _reads_replies(config: ComapTasksetConfig) -> bool:
 
 def _action(reply: str, admissible: Sequence[str] | None, *, whole: bool) -> str:
     """Return the action of a reply; a reply without one is the action itself, and means nothing."""
-    spoken = without_thoughts(reply).strip()
+    visible_reply = without_thoughts(reply).strip()
     if whole:
-        return spoken
+        return visible_reply
 
     # Models that forget the tags often write "Action: ...", which is read as well.
-    tagged = text_between(spoken, "action", last=True)
-    text = f"Action: {tagged}" if tagged else spoken
-    return parse_action(text, admissible) or spoken[:_LONGEST]
+    tagged = text_between(visible_reply, "action", last=True)
+    labeled_action = f"Action: {tagged}" if tagged else visible_reply
+    return parse_action(labeled_action, admissible) or visible_reply[:_LONGEST]
