@@ -15,8 +15,10 @@ from .options import SETTINGS, WORD, Command, Pairs, Texts
 from .run import SHIPPED_WORLD, ModelOptions, Models, check_out
 
 if TYPE_CHECKING:
+    import gymnasium
+
     from ..benchmarks.answers import Answers
-    from ..worldmodel import Query
+    from ..worldmodel import Query, Transition
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,67 +186,88 @@ class ScoreWorldModel(ModelOptions):
 
     def run(self) -> int:
         from ..agents.requests import is_grounded
-        from ..agents.scoring import InEpisodes, drawn_transitions
+        from ..agents.scoring import InEpisodes
         from ..benchmarks.display import work_progress
-        from ..benchmarks.scores import WorldModelScoring, read_transitions
-        from ..envs.generated import is_generated, kind_in_words
+        from ..benchmarks.scores import WorldModelScoring
         from ..envs.registry import env_class, registered
         from ..trainers.evaluation import save_transitions
         from ..trainers.setup import Environments
         from ..worldmodel.create import create_world_model
         from ..worldmodel.naming import name_of
 
-        completed = self._checked()
+        command = self._with_scored_model()
         environments = Environments(self.env, self.env_options(split="--split"))
-        env_id = registered(self.env)
-        split = self.split or next(reversed(env_class(env_id).test_splits), None)
-        source = "half an expert's, half a random agent's" if self.transitions is None else "given"
-        about = {
-            "env": environments.describe([split]),
-            "split": split,
-            "source": source,
-            "seed": self.seed,
-        }
+        # The last test split is the hardest; an environment of the user's own may have none.
+        test_splits = env_class(registered(self.env)).test_splits
+        split = self.split or next(reversed(test_splits), None)
+        environment_description = environments.describe([split])
 
         with closing(environments(split)) as env, tempfile.TemporaryDirectory() as folder:
-            # Only drawn transitions have known tasks: a model that tries actions out needs those.
-            tasks: dict[Query, str] = {}
-            kind_of_tasks: str | None = None
-            if self.transitions is None:
-                transitions, tasks = drawn_transitions(env, self.samples, self.seed)
-                ids = {*tasks.values()}
-                kind_of_tasks = kind_in_words(len(ids), sum(map(is_generated, ids))) or "tasks"
-                if len(transitions) < self.samples:
-                    print(f"there are {len(transitions):,} transitions, not {self.samples:,}")
-            else:
-                transitions, kind_of_tasks = read_transitions(self.transitions, env_id)
+            transitions, tasks, kind_of_tasks = self._transitions(env)
             if self.save_transitions is not None:
                 save_transitions(self.save_transitions, transitions, kind_of_tasks)
 
-            models = Models(completed, Path(folder), environments, self.seed)
+            models = Models(command, Path(folder), environments, self.seed)
             model: Any = models.world_model()
             models.check_servers()
             if isinstance(model, str | Mapping):
                 model = create_world_model(model)
 
-            name = completed.kind_of_world()
-            about["world_model"] = name_of(model) if name == "given" else name
-            about["tasks"] = kind_of_tasks
+            # The options name every world model but a language model, which names itself.
+            world_model_name = command.kind_of_world()
+            if world_model_name == "given":
+                world_model_name = name_of(model)
+
+            # A model that tries actions out is put into the episode that each transition is from.
             if is_grounded(model):
-                self._check_drawn(completed.world_model)
+                self._check_drawn(command.world_model)
                 model = InEpisodes(model, env, tasks, self.seed)
 
+            is_drawn = self.transitions is None
+            description = {
+                "env": environment_description,
+                "split": split,
+                "source": "half an expert's, half a random agent's" if is_drawn else "given",
+                "seed": self.seed,
+                "world_model": world_model_name,
+                "tasks": kind_of_tasks,
+            }
+
             # Ctrl-C keeps what was predicted: large models take hours.
-            scoring = WorldModelScoring(model, env, transitions, about, self.out)
+            scoring = WorldModelScoring(model, env, transitions, description, self.out)
             try:
                 with work_progress() as progress:
                     result = scoring.run(progress)
             except KeyboardInterrupt:
-                self._print(scoring.save(), completed.world_model)
+                self._print(scoring.save(), command.world_model)
                 raise
 
-        self._print(result, completed.world_model)
+        self._print(result, command.world_model)
         return 0
+
+    def _transitions(
+        self, env: gymnasium.Env[str, str]
+    ) -> tuple[list[Transition], dict[Query, str], str | None]:
+        """Return the transitions to predict, the tasks of their queries, and of which kind these are.
+
+        A file of transitions does not say their tasks: only drawn transitions have any.
+        """
+        from ..agents.scoring import drawn_transitions
+        from ..benchmarks.scores import read_transitions
+        from ..envs.generated import is_generated, kind_in_words
+        from ..envs.registry import registered
+
+        if self.transitions is not None:
+            transitions, kind_of_tasks = read_transitions(self.transitions, registered(self.env))
+            return transitions, {}, kind_of_tasks
+
+        transitions, tasks = drawn_transitions(env, self.samples, self.seed)
+        if len(transitions) < self.samples:
+            print(f"there are {len(transitions):,} transitions, not {self.samples:,}")
+
+        task_ids = set(tasks.values())
+        generated_count = sum(map(is_generated, task_ids))
+        return transitions, tasks, kind_in_words(len(task_ids), generated_count) or "tasks"
 
     def _check_drawn(self, name: str | None) -> None:
         """Refuse a world model that tries actions out where transitions come from a file."""
@@ -274,24 +297,24 @@ class ScoreWorldModel(ModelOptions):
         if self.out is not None:
             print(f"\nscores and predicted texts: {self.out}")
 
-    def _checked(self) -> ScoreWorldModel:
-        """Return the same with the model that is scored under both of its names, or refuse it."""
-        scored = self.world_model or self.model
-        if scored == "shipped":
-            scored = SHIPPED_WORLD
-        if scored is None:
+    def _with_scored_model(self) -> ScoreWorldModel:
+        """Return this command with the model that is scored under both options, or refuse it."""
+        model = self.world_model or self.model
+        if model == "shipped":
+            model = SHIPPED_WORLD
+        if model is None:
             raise OptionError("expected a world model to score, found none; add --world-model")
         if self.model is not None and self.world_model not in (None, self.model):
             raise OptionError(
                 f"expected one model to score, found --world-model {self.world_model} and --model "
                 f"{self.model}; give the one that is scored as --world-model"
             )
-        if scored in ("oracle", "noisy"):
-            self._check_drawn(scored)
+        if model in ("oracle", "noisy"):
+            self._check_drawn(model)
         check_number("--samples", self.samples, 2)
         check_out(self.out, is_file=True)
         # The options of models are about this one: it is both the world model and the model.
-        return replace(self, world_model=scored, model=scored)
+        return replace(self, world_model=model, model=model)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, fields
 from importlib import metadata
 from typing import Any, ClassVar, NamedTuple
 
-import docstring_parser
 import gymnasium
 
 from .. import __version__
@@ -29,7 +28,7 @@ from ..envs.storage import data_path
 from ..errors import DISTRIBUTION, CoMapError, install_command
 from ..lm.create import SHIPPED
 from ..trainers.setup import Environments
-from .options import WORD, Command, described, flag, leaves, paragraphs
+from .options import WORD, Command, described, flag, leaves, option_help, paragraphs
 from .run import Play
 
 _DEVELOPMENT = ("all", "docs", "lint", "test")  # extras that no user needs
@@ -81,11 +80,7 @@ def _summary(cls: type[Any]) -> str:
 
 def _options_of(cls: type[Any]) -> Iterator[tuple[str, str]]:
     """Yield the options of a class's constructor, with their help and defaults."""
-    help_texts = {}
-    for documented in docstring_parser.parse(cls.__doc__ or "").params:
-        description = (documented.description or "").replace("`", "")
-        help_texts[documented.arg_name] = " ".join(description.split())
-
+    help_texts = option_help(cls)
     for name, parameter in inspect.signature(cls).parameters.items():
         # Settings are listed on their own, and names of further options are not known.
         if name == "config" or parameter.kind is parameter.VAR_KEYWORD:
@@ -183,7 +178,7 @@ class Agents(Command):
         settings_class = agent_options(self.agent)
         if settings_class is not None:
             # As in the help of comap run: a setting with the name of an option bears a prefix.
-            prefixed_names = {part.name: f"{Play.prefix}{part.name}" for part in fields(Play)}
+            prefixed_names = {option.name: f"{Play.prefix}{option.name}" for option in fields(Play)}
             rows = []
             for path, hint, help_text, default in leaves(settings_class()):
                 name = prefixed_names.get(path[-1], path[-1])
@@ -302,7 +297,10 @@ class _Check(NamedTuple):
 
 
 def _gpu() -> _Check:
-    """Check for a GPU by the driver's own program: importing torch takes seconds."""
+    """Check for a GPU by the driver's own program: importing torch takes seconds.
+
+    A GPU that torch cannot use counts as lacking.
+    """
     program = shutil.which("nvidia-smi")
     if program is None:
         return _Check(False, "GPU", "no NVIDIA driver; models run on the CPU")
@@ -310,12 +308,13 @@ def _gpu() -> _Check:
     query = [program, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
     try:
         # A driver that hangs would stop the whole check.
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
+        process = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return _Check(False, "GPU", f"{program} does not answer ({error}); check the driver")
 
-    gpus = "; ".join((answer.stdout + answer.stderr).strip().splitlines())
+    # One line for each GPU, or the driver's error, which says what is wrong with it.
+    driver_report = "; ".join((process.stdout + process.stderr).strip().splitlines())
     if "+cpu" in (version("torch") or ""):
-        finding = f"{gpus}, but torch is built for the CPU; install torch with CUDA"
+        finding = f"{driver_report}, but torch is built for the CPU; install torch with CUDA"
         return _Check(False, "GPU", finding)
-    return _Check(answer.returncode == 0, "GPU", gpus)
+    return _Check(process.returncode == 0, "GPU", driver_report)

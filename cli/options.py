@@ -176,7 +176,7 @@ class Options(jsonargparse.ArgumentParser):
         self.help_is_wanted = bool({"--help", "-h", "--help-all"} & set(words))
         self.hints: dict[str, Any] = type_hints(command)
         self.fields = {
-            part.name: part for part in fields(command) if "settings" not in part.metadata
+            option.name: option for option in fields(command) if "settings" not in option.metadata
         }
         self.pairs: dict[str, Any] = {}
         self._add_fields()
@@ -198,7 +198,7 @@ class Options(jsonargparse.ArgumentParser):
         self.description = "\n\n".join(filter(None, (self.description, command.note(raw_values))))
         self.epilog = self._end_of_help()
         positions = [
-            self._position(part) for part in self.fields.values() if "word" in part.metadata
+            self._position(option) for option in self.fields.values() if "word" in option.metadata
         ]
         self.usage = " ".join([prog, *positions, "[options]"])
 
@@ -303,12 +303,12 @@ class Options(jsonargparse.ArgumentParser):
             hint = suggestion.replace("'", "'--", 1)
         return f"there is no option {name}; {hint}"
 
-    def _position(self, part: Any) -> str:
+    def _position(self, option: Any) -> str:
         """Return an argument as the usage line has it: ``RUNS ...``, ``[DATA_SET]``."""
-        text = part.name.upper()
-        if get_origin(self.hints[part.name]) is tuple:
-            text += " ..."
-        return text if part.default is MISSING else f"[{text}]"
+        metavar = option.name.upper()
+        if get_origin(self.hints[option.name]) is tuple:
+            metavar += " ..."
+        return metavar if option.default is MISSING else f"[{metavar}]"
 
     def _add_fields(self) -> None:
         """Add the command's fields; those of each class that has some are a group."""
@@ -333,16 +333,16 @@ class Options(jsonargparse.ArgumentParser):
             title = "options" if cls is self.command else paragraphs(cls.__doc__).rstrip(".")
             group = self.add_argument_group(title)
             for name in names:
-                part = self.fields[name]
+                option = self.fields[name]
                 self._add(
                     group,
                     name,
                     self.hints[name],
                     help_texts.get(name, ""),
                     # Help names no default that is made anew for each command: all are empty.
-                    default=part.default if part.default_factory is MISSING else None,
+                    default=option.default if option.default_factory is MISSING else None,
                     explained=self.explain_all or name not in rare_fields,
-                    is_position="word" in part.metadata,
+                    is_position="word" in option.metadata,
                 )
 
     def _add_settings(self, settings: Any) -> None:
@@ -427,7 +427,7 @@ def _flags(dest: str, alias: str | None) -> list[str]:
 
 def _value_keywords(dest: str, hint: Any, default: Any, is_position: bool) -> dict[str, Any]:
     """Return argparse's keywords for an option with a value of a type, or with several."""
-    list_type = next((part for part in get_args(hint) if get_origin(part) is tuple), hint)
+    list_type = next((member for member in get_args(hint) if get_origin(member) is tuple), hint)
     is_list = get_origin(list_type) is tuple
     value_type = get_args(list_type)[0] if is_list else hint
 
@@ -459,9 +459,9 @@ def written(command: Command) -> dict[str, Any]:
     """Return a command's options as a file for ``--config`` has them."""
     hints = type_hints(type(command))
     field_values = {
-        part.name: _as_written(getattr(command, part.name), hints[part.name])
-        for part in fields(command)
-        if "settings" not in part.metadata
+        option.name: _as_written(getattr(command, option.name), hints[option.name])
+        for option in fields(command)
+        if "settings" not in option.metadata
     }
 
     config = getattr(command, "config", None) or {}
@@ -507,10 +507,10 @@ def _field_help(settings_class: Any) -> dict[str, str]:
     for cls in reversed(settings_class.__mro__):
         if is_dataclass(cls):
             help_text |= {
-                part.arg_name: " ".join((part.description or "").split())
-                for part in docstring_parser.parse_from_object(cls).params
+                parameter.arg_name: " ".join((parameter.description or "").split())
+                for parameter in docstring_parser.parse_from_object(cls).params
             }
-    return {part.name: help_text.get(part.name, "") for part in fields(settings_class)}
+    return {setting.name: help_text.get(setting.name, "") for setting in fields(settings_class)}
 
 
 # Annotations are text, which is evaluated.
@@ -595,6 +595,15 @@ class _Help(jsonargparse.DefaultHelpFormatter):
         return name if action.nargs == 0 else f"{name} {action.metavar or ''}".strip()
 
 
+def option_help(cls: type[Any]) -> dict[str, str]:
+    """Return what a class's docstring says of each option of its constructor, each in one line."""
+    help_texts = {}
+    for parameter in docstring_parser.parse(cls.__doc__ or "").params:
+        description = (parameter.description or "").replace("`", "")
+        help_texts[parameter.arg_name] = " ".join(description.split())
+    return help_texts
+
+
 def leaves(
     settings: Any, with_help: bool = True
 ) -> Iterator[tuple[tuple[str, ...], Any, str, Any]]:
@@ -604,13 +613,13 @@ def leaves(
     """
     hints = type_hints(type(settings))
     help_texts = field_help(type(settings)) if with_help else {}
-    for part in fields(settings):
-        value = getattr(settings, part.name)
+    for setting in fields(settings):
+        value = getattr(settings, setting.name)
         if is_dataclass(value):
             for path, *rest in leaves(value, with_help):
-                yield (part.name, *path), *rest
+                yield (setting.name, *path), *rest
         else:
-            yield (part.name,), hints[part.name], help_texts.get(part.name, ""), value
+            yield (setting.name,), hints[setting.name], help_texts.get(setting.name, ""), value
 
 
 def _raw_values(words: Sequence[str], names: Mapping[str, Any]) -> dict[str, str]:
@@ -635,7 +644,7 @@ def _text_or_none(value: object) -> str | None:
 
 def _frozen(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _frozen(part) for name, part in value.items()}
+        return {name: _frozen(nested_value) for name, nested_value in value.items()}
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -645,7 +654,8 @@ def described(help_text: str, hint: Any, default: Any) -> str:
     help_text = help_text.removesuffix(".")
 
     # A docstring that names the choices itself says what they mean: they are not listed again.
-    choices = next((part for part in (*get_args(hint), hint) if get_origin(part) is Literal), None)
+    possible_types = (*get_args(hint), hint)
+    choices = next((kind for kind in possible_types if get_origin(kind) is Literal), None)
     names = [str(name) for name in get_args(choices)]
     if any(not re.search(rf"\b{re.escape(name)}\b", help_text) for name in names):
         help_text += f": {', '.join(names)}"
@@ -663,7 +673,7 @@ def described(help_text: str, hint: Any, default: Any) -> str:
 
 
 def _metavar(dest: str, hint: Any) -> str:
-    kind = next((part for part in get_args(hint) if part is not NoneType), hint)
+    kind = next((member for member in get_args(hint) if member is not NoneType), hint)
     if Literal in (get_origin(hint), get_origin(kind)):
         return "NAME"
     metavar_of_type = {int: "N", float: "X", Path: "PATH"}
@@ -677,7 +687,7 @@ def _kind(hint: Any) -> str:
     if get_origin(hint) is tuple:
         return f"{_kind(get_args(hint)[0])} (several)"
     if NoneType in get_args(hint):
-        kinds = [_kind(part) for part in get_args(hint) if part is not NoneType]
+        kinds = [_kind(member) for member in get_args(hint) if member is not NoneType]
         return f"{' or '.join(kinds)} or none"
     kind_of_type = {
         int: "a whole number",
@@ -771,5 +781,5 @@ def _dashed(text: str) -> str:
 
 
 def paragraphs(doc: str | None) -> str:
-    parts = inspect.cleandoc(doc or "").split("\n\n")
-    return "\n\n".join(" ".join(part.split()) for part in parts)
+    wrapped_paragraphs = inspect.cleandoc(doc or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in wrapped_paragraphs)

@@ -16,8 +16,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-import docstring_parser
-
 from ..agents import ExpertAgent, RandomAgent, run_episodes
 from ..agents.base import asks_world_model
 from ..agents.config import AgentConfig, check_adapter, check_capabilities
@@ -51,7 +49,7 @@ from ..worldmodel import (
 )
 from ..worldmodel.language import LanguageWorldModel
 from ..worldmodel.naming import NOT_TO_REPORT
-from .options import SETTINGS, WORD, Command, EnvOptions, Pairs, Texts, flag
+from .options import SETTINGS, WORD, Command, EnvOptions, Pairs, Texts, flag, option_help
 
 if TYPE_CHECKING:
     import gymnasium
@@ -78,7 +76,7 @@ _IN_PYTHON = {
     "cached": "name the world model, and add --world-model-cache query",
 }
 """The ids of `create_world_model` that are none of the command line's, and what to give instead."""
-_SHARED = frozenset(part.name for part in fields(AgentConfig))
+_SHARED = frozenset(setting.name for setting in fields(AgentConfig))
 _MANY_UNREAD = 0.1  # share of replies without an action at which it is said what to try
 _SMALL = 100  # tasks: of so many the prompts are recorded, unless --keep says what is
 _COUNTS = ("concurrency", "episodes", "fit_tasks", "horizon", "max_episode_steps", "real_every")
@@ -396,23 +394,25 @@ class Play(ModelOptions):
 
     @classmethod
     def note(cls, options: Mapping[str, Any]) -> str:
+        """Return which agents there are or, once one is named, the options of its constructor."""
         if "agent" not in options:
             return f"agents: {', '.join(sorted(AGENTS))}, or MODULE:CLASS"
 
-        name_of_agent = options["agent"]
-        cls_of_agent = agent_class(name_of_agent)
-        documented = docstring_parser.parse(cls_of_agent.__doc__ or "").params
-        descriptions = {parameter.arg_name: parameter.description for parameter in documented}
+        agent_name = options["agent"]
+        cls_of_agent = agent_class(agent_name)
+        help_texts = option_help(cls_of_agent)
 
         # The settings, `config`, are options of their own; help lists them one by one.
-        listed = []
-        for name in inspect.signature(cls_of_agent).parameters:
-            if name != "config":
-                description = " ".join((descriptions.get(name) or "").split())
-                listed.append(f"{name} ({description.rstrip('.')})")
-        if not listed:
+        option_names = [
+            name for name in inspect.signature(cls_of_agent).parameters if name != "config"
+        ]
+        if not option_names:
             return ""
-        return f"--agent-option of {name_of_agent}: {'; '.join(listed)}".replace("`", "")
+
+        described_options = [
+            f"{name} ({help_texts.get(name, '').rstrip('.')})" for name in option_names
+        ]
+        return f"--agent-option of {agent_name}: {'; '.join(described_options)}"
 
     @classmethod
     def wrote(cls, record: Mapping[str, Any]) -> bool:
@@ -443,11 +443,11 @@ class Play(ModelOptions):
         check_tracker(self.report_to)
         workers = self._workers()
         prepared = self.prepared()
-        about = circumstances(PACKAGES)
+        session = circumstances(PACKAGES)
         out = self.folder
 
         # What should be known before it is waited for: other versions, the oracle, the calls of a step.
-        note = version_note(out, about)
+        note = version_note(out, session)
         if note:
             _note(note)
         description = prepared.describe()
@@ -458,7 +458,7 @@ class Play(ModelOptions):
         if callable(calls):
             print(f"a step of {self.agent} takes {calls()}", flush=True)
 
-        about |= {"data_dir": self.data_dir, "workers": self.workers, "options": self.options()}
+        session |= {"data_dir": self.data_dir, "workers": self.workers, "options": self.options()}
         number = description["tasks"]["number"]
         tracked_settings = self.options() | {  # what a tracker shows beside the curves
             "tasks played": tasks_in_words(number, description["tasks"]["generated"]),
@@ -475,7 +475,7 @@ class Play(ModelOptions):
                 concurrency=self.concurrency,
                 overlap=self.overlap,
                 retry_failed=self.retry_failed,
-                about=about,
+                about=session,
                 play=workers,
                 on_start=lambda count: report({"event": "known", "result": {"updates": count}}),
                 on_done=lambda trials: report({"event": "played", "trials": trials}),
@@ -721,7 +721,7 @@ class Play(ModelOptions):
         )
 
 
-def _limits_of_before(folder: Path, part: str, names: Sequence[str]) -> dict[str, int]:
+def _limits_of_before(folder: Path, section: str, names: Sequence[str]) -> dict[str, int]:
     """Return the limits of tokens that a run in a folder was begun with; none where there is no run.
 
     They followed from the model then: a run that has ended is shown again without asking its server.
@@ -732,7 +732,7 @@ def _limits_of_before(folder: Path, part: str, names: Sequence[str]) -> dict[str
     recorded: Any = None
     with suppress(DataCorrupt):  # of another command; who goes on with it is told
         record = read_run(folder / RUN)
-        recorded = record.get(part) or (record.get("imagined") or {}).get(part)
+        recorded = record.get(section) or (record.get("imagined") or {}).get(section)
     if not isinstance(recorded, Mapping):
         return {}
     return {name: recorded[name] for name in names if type(recorded.get(name)) is int}

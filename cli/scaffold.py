@@ -40,22 +40,23 @@ def check_new(out: Path) -> None:
         raise OptionError(f"expected a new or empty folder, found {out}; choose another --out")
 
 
-def write_scaffold(scaffold: str, out: Path, words: Mapping[str, str]) -> None:
-    """Write a scaffold's files, filled with words, into a new or empty folder."""
+def write_scaffold(scaffold: str, out: Path, substitutions: Mapping[str, str]) -> None:
+    """Write a scaffold's files, with their placeholders substituted, into a new or empty folder."""
     check_new(out)
     source = Path(__file__).parent / "scaffolds" / scaffold
     for path in source.rglob("*.txt"):
         # As texts they are no Python to linters, to pytest and to the wheel.
         file_name = path.relative_to(source).as_posix().removesuffix(".txt")
-        target = out / file_name.replace("NAME", words["name"])
+        target = out / file_name.replace("NAME", substitutions["name"])
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(Template(path.read_text("utf-8")).substitute(words), "utf-8")
+        target.write_text(Template(path.read_text("utf-8")).substitute(substitutions), "utf-8")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Init(Command):
     scaffold: ClassVar[str]
     after: ClassVar[str]
+    """The commands to give next, with placeholders as in the scaffold's files."""
 
     name: str = field(default="", metadata=WORD)
     """Name of the package and its module, such as lamps."""
@@ -75,10 +76,12 @@ class _Init(Command):
             )
 
         # The class is named in CapWords after the module: my_lamps has MyLamps.
-        words = {"name": name, "Name": name.title().replace("_", "")}
-        write_scaffold(self.scaffold, out, words)
-        print(f"{out}: a package that works; now change {name}.py\n\n  cd {out}")
-        print("  pip install -e . && pytest\n" + Template(self.after).substitute(words))
+        substitutions = {"name": name, "Name": name.title().replace("_", "")}
+        write_scaffold(self.scaffold, out, substitutions)
+
+        next_commands = Template(self.after).substitute(substitutions)
+        print(f"{out}: a package that works; now change {name}.py\n")
+        print(f"  cd {out}\n  pip install -e . && pytest\n{next_commands}")
         return 0
 
 
@@ -152,8 +155,8 @@ class InitOpenEnv(Command):
         # comap/ALFWorld-v0 becomes alfworld_env, as packages of OpenEnv are called.
         module, _, env_id = self.env.rpartition(":")
         base_name = env_id.rpartition("/")[2].rpartition("-v")[0]
-        word = re.sub(r"\W", "_", base_name).strip("_").lower()
-        name = f"{word}_env" if word[:1].isalpha() else f"env_{word}_env"
+        identifier = re.sub(r"\W", "_", base_name).strip("_").lower()
+        name = f"{identifier}_env" if identifier[:1].isalpha() else f"env_{identifier}_env"
 
         is_scienceworld = env_id == _SCIENCEWORLD
         extra = ",scienceworld" if is_scienceworld else ""
@@ -162,9 +165,10 @@ class InitOpenEnv(Command):
         if module:
             requirements += packages_distributions().get(module, [module])[:1]
 
-        words = {
+        name_parts = name.replace("_env", "").split("_")
+        substitutions = {
             "name": name,
-            "Name": "".join(part.capitalize() for part in name.replace("_env", "").split("_")),
+            "Name": "".join(name_part.capitalize() for name_part in name_parts),
             "dashed": name.replace("_", "-"),
             "env": env_id,
             "env_id": self.env,
@@ -175,7 +179,7 @@ class InitOpenEnv(Command):
             "lowest": "-1.0" if is_scienceworld else "0.0",
         }
         out = self.out or Path(name)
-        write_scaffold("openenv", out, words)
+        write_scaffold("openenv", out, substitutions)
         print(f"{out}: a package of OpenEnv for {env_id}; README.md says how to serve it\n")
         print(f"  cd {out}\n  pip install -e . && server\n  openenv validate .")
         return 0
@@ -209,8 +213,10 @@ class Validate(EnvOptions):
             printer = _OutcomePrinter()
             os.environ.pop("PYTEST_ADDOPTS", None)  # meant for the tests of the user's project
             # No configuration of the folder that the user happens to be in changes these tests.
-            quiet = ("-p", "no:terminal", "-p", "no:cacheprovider", f"--rootdir={folder}")
-            status = int(pytest.main([*quiet, "-c", "/dev/null", str(file)], plugins=[printer]))
+            pytest_options = ("-p", "no:terminal", "-p", "no:cacheprovider", f"--rootdir={folder}")
+            status = int(
+                pytest.main([*pytest_options, "-c", "/dev/null", str(file)], plugins=[printer])
+            )
 
         if not printer.outcomes:
             raise OptionError(

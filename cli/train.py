@@ -228,22 +228,25 @@ class Staged(Training):
 
         config = self.config
         splits = (config.train_split, *config.evaluation_splits)
-        about: dict[str, Any] = {"preset": self.preset, "env": environments.describe(splits)}
+        record: dict[str, Any] = {"preset": self.preset, "env": environments.describe(splits)}
 
         model = None
         if self.needs_model:
             model, _ = self.open_model(progress.say)
         roles = open_models(config, model, self.begin)
-        about["model"] = describe_models(roles, model=model, **self.begin)
+        record["model"] = describe_models(roles, model=model, **self.begin)
         if self.model in (None, TINY) and model is not None:
-            about["model"]["name"] = TINY
+            record["model"]["name"] = TINY
 
         demos = []
         if config.shows_expert:
             demos = show_expert(
                 environments, config, self.demos, tell, config.side_steps, config.copy_side_steps
             )
-        about["demonstrations"] = {"from": "file" if self.demos else "expert", "number": len(demos)}
+        record["demonstrations"] = {
+            "from": "file" if self.demos else "expert",
+            "number": len(demos),
+        }
 
         session = circumstances(PACKAGES) | {"options": self.options()}
         session["hardware"] |= hardware()
@@ -253,7 +256,7 @@ class Staged(Training):
             environments,
             demos,
             self.out,
-            about=about,
+            about=record,
             session=session,
             report_to=self.report_to,
             tell=tell,
@@ -511,7 +514,7 @@ class PaW(Training):
         config = self.config
         model, description = self.open_model(progress.say, "untrained")
         splits = (config.train_split, *config.evaluation_splits)
-        about = {
+        record = {
             "preset": self.preset,
             "row": config.title,
             "model": description,
@@ -528,7 +531,7 @@ class PaW(Training):
             out=self.out,
             tell=tell,
             report_to=self.report_to,
-            about=about,
+            about=record,
             session=session,
             vllm=self.vllm_server or self.vllm_colocate,
             simulator=self.simulator,

@@ -360,7 +360,7 @@ def test_each_id_of_a_world_model_is_the_command_lines_or_says_what_is():
 def test_the_shipped_world_model_is_scored_and_not_the_shipped_policy(tmp_path):
     for words in (["--world-model", "shipped"], ["--model", "shipped"]):
         options = Options(ScoreWorldModel, words, "comap score world-model")
-        command = ScoreWorldModel(**options.read(words)[0])._checked()
+        command = ScoreWorldModel(**options.read(words)[0])._with_scored_model()
         assert command.world_model == "shipped:wm"
 
 
