@@ -173,10 +173,14 @@ class ClassFile:
         self._constants: dict[bytes, int] = {}
         self._texts: dict[int, str] = {}
         self._added: list[bytes] = []
+
+        # Where the constants end, the methods begin and what follows them begins, in bytes.
         self._end = self._read_constants()
         header = struct.unpack_from(">HHHH", data, self._end)
         _, self._methods = self._members(self._end + 8 + 2 * header[3])  # after the fields
-        self._known, self._rest = self._members(self._methods)
+        self._old_methods, self._rest = self._members(self._methods)
+
+        # What changes: names and access flags by the offset of their method, and methods that are new.
         self._renamed: dict[int, int] = {}
         self._published: set[int] = set()
         self._new_methods: list[bytes] = []
@@ -210,13 +214,14 @@ class ClassFile:
             struct.pack_into(">H", body, offset - self._end, access & ~_PRIVATE | _PUBLIC)
         for offset, name in self._renamed.items():
             struct.pack_into(">H", body, offset - self._end + 2, name)
+
         methods = self._methods - self._end
         rest = self._rest - self._end
         parts = [
             self._data[:8] + struct.pack(">H", self._count) + self._data[10 : self._end],
             *self._added,
             bytes(body[:methods]),
-            struct.pack(">H", len(self._known) + len(self._new_methods)),
+            struct.pack(">H", len(self._old_methods) + len(self._new_methods)),
             bytes(body[methods + 2 : rest]),
             *self._new_methods,
             bytes(body[rest:]),
@@ -224,7 +229,7 @@ class ClassFile:
         return b"".join(parts)
 
     def _find(self, name: str, descriptor: str) -> _Member:
-        for method in self._known:
+        for method in self._old_methods:
             texts = (self._texts[method.name], self._texts[method.descriptor])
             if texts == (name, descriptor):
                 return method

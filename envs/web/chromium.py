@@ -284,7 +284,7 @@ class Chromium:
         self._history: tuple[str, ...] = ()
         self._values: dict[int, str | int] = {}
         self._lines: tuple[Seen, ...] = ()
-        self._shown: tuple[int, ...] = ()  # the indices of the lines in the observation
+        self._shown_indices: tuple[int, ...] = ()  # of the lines in the observation
         self._text = ""
         self._refusal = ""  # of a request: `_acted` raises it, once the page has been read
         self._redirects = 0
@@ -338,8 +338,8 @@ class Chromium:
         if move.target == Target():
             return move
         index = find_line(move.target, [line[1:3] for line in self._lines])
-        up = index < self._shown[-1]
-        return move if index in self._shown else Move("scroll", text="up" if up else "down")
+        up = index < self._shown_indices[-1]
+        return move if index in self._shown_indices else Move("scroll", text="up" if up else "down")
 
     def chain(self, selector: str) -> Sequence[tuple[str, int]]:
         """Return the first element that a CSS selector finds, and its ancestors from there up.
@@ -449,10 +449,10 @@ class Chromium:
                 self._top = document["scrollOffsetY"]
 
         self._lines = read_tree(tree["nodes"], clickable, in_view)
-        self._shown = tuple(index for index, line in enumerate(self._lines) if line.shown)
+        self._shown_indices = tuple(index for index, line in enumerate(self._lines) if line.shown)
         self.focus = 0
         texts = [FIRST + self.url]
-        for number, index in enumerate(self._shown, 1):
+        for number, index in enumerate(self._shown_indices, 1):
             line = self._lines[index]
             if line.focused:
                 self.focus = number  # the innermost one, where several have it
@@ -516,7 +516,9 @@ class Chromium:
                 parents[child["nodeId"]] = node["nodeId"]
                 stack.append(child)
 
-        numbers = {self._lines[index].node: number for number, index in enumerate(self._shown, 1)}
+        numbers = {
+            self._lines[index].node: number for number, index in enumerate(self._shown_indices, 1)
+        }
         chain: list[tuple[str, int]] = []
         node_id = match["nodeId"]  # 0 where nothing matches
         while node_id not in (0, root["nodeId"]):  # the document is no element
@@ -570,8 +572,8 @@ class Chromium:
 
     def _enabled(self, target: Target) -> tuple[int, Seen]:
         """Return the index and the line of a target; raise `Refused` where nothing can be done to it."""
-        roles_and_names = [self._lines[index][1:3] for index in self._shown]
-        index = self._shown[find_line(target, roles_and_names)]
+        roles_and_names = [self._lines[index][1:3] for index in self._shown_indices]
+        index = self._shown_indices[find_line(target, roles_and_names)]
         line = self._lines[index]
         if line.disabled or (line.group >= 0 and self._lines[line.group].disabled):
             raise Refused(f"{_label(line)} is disabled")
@@ -628,7 +630,7 @@ class Chromium:
         index, line = self._enabled(move.target)
         if line.role not in _GROUPS:
             raise Refused(f"{_label(line)} has no options")
-        for option_index in self._shown:
+        for option_index in self._shown_indices:
             option = self._lines[option_index]
             if option.group == index and plain(option.name) == plain(move.text):
                 return await self._choose(option_index)

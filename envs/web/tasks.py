@@ -40,7 +40,7 @@ class KeyNode(NamedTuple):
     """A state on the way to a goal, as in Mind2Web-Live (Pan et al., WebCanvas, 2024)."""
 
     kind: str  # url_included, url_exactly or element_value
-    where: str  # host and path; of the other kinds the page
+    page: str  # with its query for url_exactly, without for url_included, else ""
     key: str = ""  # of the query, or the name of the control
     reference: str = ""
     required: bool = False  # it counts as solved only with it: the answer stands there
@@ -51,8 +51,8 @@ class KeyNode(NamedTuple):
             return (plain(effect.control), plain(effect.value)) == (self.key, self.reference)
         page, place = located(url)
         if self.kind == "url_exactly":
-            return page == self.where
-        return ("at", self.where) in place and ("query", self.key, self.reference) in place
+            return page == self.page
+        return ("at", self.page) in place and ("query", self.key, self.reference) in place
 
     def met_by(self, state: State) -> bool:
         """Return whether a belief says that this node was met; what a page forgot is not known."""
@@ -65,9 +65,9 @@ class KeyNode(NamedTuple):
         if fact[0] != "title" or len(fact) != 3:
             return False
         if self.kind == "url_exactly":
-            return fact[1] == self.where
+            return fact[1] == self.page
         path, _, query = fact[1].partition("?")
-        return path == self.where and f"{self.key}={self.reference}" in query.split("&")
+        return path == self.page and f"{self.key}={self.reference}" in query.split("&")
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,10 +55,10 @@ def answering(tool: str, api: str) -> Answering | None:
 @lru_cache(maxsize=64)
 def api_records(app: str) -> tuple[dict[str, Any], ...]:
     """Return an app's functions as records of an ``api_list``."""
-    about = data_file("apps")[app]
+    app_record = data_file("apps")[app]
     return tuple(
         {
-            "category_name": about["category"],
+            "category_name": app_record["category"],
             "tool_name": app,
             "api_name": api["name"],
             "api_description": api["about"],
@@ -66,7 +66,7 @@ def api_records(app: str) -> tuple[dict[str, Any], ...]:
             "optional_parameters": [_parameter(*part) for part in api.get("optional", ())],
             "method": api.get("method", "GET"),
         }
-        for api in about["apis"]
+        for api in app_record["apis"]
     )
 
 
@@ -76,9 +76,9 @@ def api_key(record: Mapping[str, Any]) -> str:
 
 
 def _parameter(
-    name: str, kind: str, about: str, example: Any, options: list[str] | None = None
+    name: str, kind: str, description: str, example: Any, options: list[str] | None = None
 ) -> dict[str, Any]:
-    record = {"name": name, "type": kind, "description": about, "default": example}
+    record = {"name": name, "type": kind, "description": description, "default": example}
     return record if options is None else record | {"enum": options}
 
 
