@@ -449,7 +449,7 @@ class TextEnv(gymnasium.Env[str, str]):
 
         That is `info_extras` where there is nothing to report.
         """
-        return {name: copy(nothing) for name, nothing in self.info_extras.items()}
+        return {name: copy(default) for name, default in self.info_extras.items()}
 
     def history(self) -> tuple[Turn, ...]:
         """Return the turns of the episode so far, the start included."""

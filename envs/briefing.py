@@ -76,6 +76,7 @@ class Briefing:
         texts = [text for _, text in self.example]
         transitions = []
         for before, reply, after in zip(texts[::2], texts[1::2], texts[2::2], strict=False):
+            # A reply in ReAct's form states the action last; any other is the action.
             action = reply.rpartition("Action:")[2].strip()
             transitions.append(ExampleTransition(before, action, after))
         return tuple(transitions)
@@ -166,6 +167,7 @@ def _transitions(messages: Sequence[tuple[str, str]]) -> tuple[ExampleTransition
     """Return transitions from pairs of what was seen, with the action in its last line, and the answer."""
     transitions = []
     for (_, question), (_, after) in zip(messages[::2], messages[1::2], strict=True):
+        # The action may stand in the first line, if nothing was seen before it.
         before, marker, action = f"\n{question}".rpartition(_ACTION)
         if not marker:
             raise OptionError(

@@ -78,6 +78,7 @@ class Revealer(Protocol):
 
 def names(action: str, thing: str) -> bool:
     """Return whether an action names a thing, as whole words."""
+    # Not by \b, which finds no border beside a bracket or a quotation mark.
     return re.search(rf"(?<!\w){re.escape(thing)}(?!\w)", action) is not None
 
 
@@ -125,5 +126,6 @@ def plain_state_text(
 ) -> str:
     """Return the goal, all facts and the last turns, for environments without words of their own."""
     lines = [f"goal: {goal}", "facts: " + "; ".join(state.to_text().splitlines())]
+    # The first turn is the reset, which has no action.
     lines += [f"last: {turn.action} -> {turn.observation}" for turn in history[1:][-2:]]
     return "\n".join(lines)

@@ -166,7 +166,7 @@ def get(
             origin = {"url": url, "sha256": _digest(data_set, url, archive)}
 
             unpack(archive, draft, data_set.limits, progress)
-            items = _checked(data_set, draft, server, allow_changed, progress)
+            items = _checked_items(data_set, draft, server, allow_changed, progress)
             manifest = {"name": data_set.name, "archive": origin, "items": items}
             write_json(draft / MANIFEST, manifest)
     return target
@@ -226,8 +226,8 @@ class _ProgressBar:
         # A DownloadError, as pooch tries again after a ValueError, which DataCorrupt is.
         if max(self._total, self._done - _CHUNK) > self._most:
             raise DownloadError(f"expected at most {self._most} bytes at {self._url}; {_REMEDY}")
-        done = min(self._done, self._total) if self._total else self._done
-        self._progress(Progress("downloading", done, self._total or None))
+        bytes_read = min(self._done, self._total) if self._total else self._done
+        self._progress(Progress("downloading", bytes_read, self._total or None))
 
     def reset(self) -> None:
         self._done = 0
@@ -318,11 +318,13 @@ def unpack(archive: Path, folder: Path, limits: Limits, progress: Listener = sil
         ) from error
 
 
-def _checked(
+def _checked_items(
     data_set: DataSet, folder: Path, server: str, allow_changed: bool, progress: Listener
 ) -> dict[str, str]:
     """Return the SHA-256 of every item; refuse other content than the catalogue's."""
     items_of_split = _survey(data_set, folder, progress)
+
+    # Without a manifest: there is none before the data set is whole.
     reports = [_compare(split, items_of_split[split.name], {}) for split in data_set.splits]
     wrong = [f"{report.split}: {report.text}" for report in reports if not report.ok]
     if wrong and not allow_changed:
@@ -333,8 +335,8 @@ def _checked(
         )
 
     items: dict[str, str] = {}
-    for items_of_one in items_of_split.values():
-        items |= items_of_one
+    for split_items in items_of_split.values():
+        items |= split_items
     return items
 
 
@@ -379,6 +381,7 @@ def verify(
             raise DataNotFound(_not_found(data_set, directory))
         items_of_split = _survey(data_set, directory, progress)
 
+    # A folder that was filled by other means has none: then numbers and fingerprints decide.
     manifest = read_json(directory / MANIFEST)
     listed = manifest.get("items") if isinstance(manifest, dict) else None
     if not isinstance(listed, dict):
@@ -393,13 +396,13 @@ def _not_found(data_set: DataSet, directory: Path) -> str:
     if directory.name == data_set.root:
         remedy = f"give the folder that {data_set.root!r} is in: {directory.parent}"
 
-    there = "no such folder"
+    content = "no such folder"
     if directory.is_dir():
         names = sorted(path.name for path in directory.iterdir())
-        there = f"{', '.join(map(repr, names)):.120}" or "an empty folder"
+        content = f"{', '.join(map(repr, names)):.120}" or "an empty folder"
     return (
         f"expected the data set {data_set.name!r} in {directory} (the folder {data_set.root!r}), "
-        f"found {there}; {remedy}"
+        f"found {content}; {remedy}"
     )
 
 
@@ -413,7 +416,7 @@ def _survey(data_set: DataSet, directory: Path, progress: Listener) -> dict[str,
     """Return the items of each split that are in `directory`, each with its SHA-256."""
     items_of_split: dict[str, dict[str, str]] = {}
     total = sum(split.items for split in data_set.splits)
-    done = 0
+    item_count = 0
 
     for split in data_set.splits:
         items = items_of_split[split.name] = {}
@@ -425,28 +428,29 @@ def _survey(data_set: DataSet, directory: Path, progress: Listener) -> dict[str,
             content = path.read_bytes()
             if data_set.marker.encode() in content:
                 items[name] = hashlib.sha256(content).hexdigest()
-                done += 1
-                progress(Progress("checking", done, max(done, total)))
+                item_count += 1
+                # There may be more than expected, but never more than "all".
+                progress(Progress("checking", item_count, max(item_count, total)))
 
-    progress(Progress("checking", done, done))
+    progress(Progress("checking", item_count, item_count))
     return items_of_split
 
 
 def _compare(split: Split, items: Mapping[str, str], listed: Mapping[str, str]) -> SplitReport:
-    """Compare a split's items, each with its SHA-256, with its number, its fingerprint and a manifest."""
+    """Return how a split's items differ from what its number, its fingerprint and a manifest say."""
     if split.optional and not items:
         return SplitReport(split.name, True, "not there (optional)")
 
     # Without a manifest of this split, only numbers are known.
     counts = {"missing": split.items - len(items), "extra": len(items) - split.items}
     names: dict[str, list[str]] = {}
-    wanted = {name: sha for name, sha in listed.items() if name.split("/")[0] == split.name}
-    if len(wanted) == split.items:
-        in_both = wanted.keys() & items.keys()
+    listed_items = {name: sha for name, sha in listed.items() if name.split("/")[0] == split.name}
+    if len(listed_items) == split.items:
+        in_both = listed_items.keys() & items.keys()
         names = {
-            "missing": sorted(wanted.keys() - items.keys()),
-            "extra": sorted(items.keys() - wanted.keys()),
-            "changed": sorted(name for name in in_both if wanted[name] != items[name]),
+            "missing": sorted(listed_items.keys() - items.keys()),
+            "extra": sorted(items.keys() - listed_items.keys()),
+            "changed": sorted(name for name in in_both if listed_items[name] != items[name]),
         }
         counts = {difference: len(differing) for difference, differing in names.items()}
 
@@ -457,6 +461,6 @@ def _compare(split: Split, items: Mapping[str, str], listed: Mapping[str, str]) 
     text = ", ".join([f"{len(items)} of {split.items}", *wrong, f"content {content}"])
     for difference, differing in names.items():
         if differing:
-            more = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
-            text += f"\n    {difference}: {differing[0]}{more}"
+            rest = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
+            text += f"\n    {difference}: {differing[0]}{rest}"
     return SplitReport(split.name, not wrong and content != "differs", text)

@@ -86,6 +86,7 @@ def _warn_once(env_id: str, remedy: str) -> None:
 
 def _frames_of_ours() -> int:
     """Return the warning's `stacklevel`: that of the first caller outside comap and Gymnasium."""
+    # Both numbers mean `warn_of_generated`, whose call of `_warn_once` called this.
     frame = sys._getframe(2)
     level = 2
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
@@ -133,11 +134,11 @@ def kept_folder(
 
     `check` raises `CoMapError` where a folder is not whole.
     """
-    kept = comap_home() / f"{name}-generated" / f"{code_digest(package)[:16]}-{seed}"
+    shared_folder = comap_home() / f"{name}-generated" / f"{code_digest(package)[:16]}-{seed}"
 
     def is_whole() -> bool:
         try:
-            check(kept)
+            check(shared_folder)
         except CoMapError:
             return False
         return True
@@ -145,11 +146,11 @@ def kept_folder(
     # Of several processes that need it at once, one makes it and the others wait.
     try:
         if not is_whole():
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            with locked(kept.parent / f"{kept.name}.lock", wait=_WAIT):
+            shared_folder.parent.mkdir(parents=True, exist_ok=True)
+            with locked(shared_folder.parent / f"{shared_folder.name}.lock", wait=_WAIT):
                 if not is_whole():
-                    make(kept)
-        return kept
+                    make(shared_folder)
+        return shared_folder
     except (OSError, CoMapError):
         # Nothing can be written there: a folder of this process alone.
         temporary = tempfile.TemporaryDirectory(prefix=f"comap-{name}-", ignore_cleanup_errors=True)
@@ -163,6 +164,8 @@ class Draws:
     """A stream of random choices named by a text."""
 
     def __init__(self, *names: object):
+        # Of Python's generator only `random()` promises the same numbers in every version: all other
+        # draws are computed from it.
         self.share = random.Random("/".join(map(str, names))).random
 
     def integer(self, low: int, high: int) -> int:
@@ -191,22 +194,22 @@ class Draws:
             total += weight
 
         # The last key of a positive weight stands in where rounding leaves something over.
-        left = self.share() * total
-        drawn = None
+        remainder = self.share() * total
+        choice = None
         for item, weight in weights.items():
             if weight > 0:
-                drawn = item
-                left -= weight
-                if left < 0:
+                choice = item
+                remainder -= weight
+                if remainder < 0:
                     break
-        if drawn is None:
+        if choice is None:
             raise ValueError("expected a positive weight, found none")
-        return drawn
+        return choice
 
     def shuffled(self, items: Iterable[_T]) -> list[_T]:
         """Return the items in random order (Fisher and Yates)."""
         mixed = list(items)
         for index in range(len(mixed) - 1, 0, -1):
-            other = self.integer(0, index)
-            mixed[index], mixed[other] = mixed[other], mixed[index]
+            partner = self.integer(0, index)
+            mixed[index], mixed[partner] = mixed[partner], mixed[index]
         return mixed

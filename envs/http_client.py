@@ -75,6 +75,7 @@ class _Exchange(threading.Thread):
             self.outcomes.put(ExchangeFailure(message, again=True))
 
     def _answer(self) -> bytes:
+        """Return the body of the answer; raise `ExchangeFailure` where it is none."""
         is_secure = self._url.scheme == "https"
         connection_class = http.client.HTTPSConnection if is_secure else http.client.HTTPConnection
         connection = connection_class(
@@ -91,6 +92,8 @@ class _Exchange(threading.Thread):
 
             # A connection forgets its socket where the server wants it closed; `hang_up` must not.
             self._socket = connection.sock
+
+            # `hang_up` may have come before there was a socket to shut down.
             if self._is_over.is_set():
                 raise TimeoutError
 
@@ -115,6 +118,7 @@ def _read_answer(response: http.client.HTTPResponse) -> bytes:
     if response.getheader("content-encoding", "identity").lower() not in ("", "identity"):
         raise ExchangeFailure("a compressed answer, which was not asked for")
 
+    # `read1` returns what has come. `read` of so much waits for all of it, however slowly it comes.
     body = bytearray()
     while part := response.read1(_READ_BYTES):
         body += part

@@ -16,6 +16,7 @@ def evenly(items: Sequence[_Item], number: int | None) -> list[_Item]:
     """Return so many items, spread evenly over all; all of them where there are no more, or for None."""
     if number is None or number >= len(items):
         return list(items)
+    # In whole numbers: the choice is the same on every machine.
     return [items[index * len(items) // number] for index in range(number)]
 
 
@@ -43,15 +44,16 @@ class Panel:
     def __repr__(self) -> str:
         """Return the panel in a line: there may be thousands of ids."""
         first = [repr(task) for task in self.ids[:3]]
-        more = ", ..." if len(self.ids) > len(first) else ""
+        ellipsis = ", ..." if len(self.ids) > len(first) else ""
         return (
-            f"<Panel {self.split!r}: {len(self.ids):,} tasks ({', '.join(first)}{more}), "
+            f"<Panel {self.split!r}: {len(self.ids):,} tasks ({', '.join(first)}{ellipsis}), "
             f"sha256 {self.sha256[:8]}>"
         )
 
     @classmethod
     def of(cls, ids: Iterable[str], split: str, splits: Iterable[str]) -> Panel:
         """Return the panel of these ids, sorted, each once."""
+        # Folders list their files in any order; the digest must not depend on it.
         ordered = tuple(sorted(set(ids)))
         digest = hashlib.sha256("".join(f"{name}\n" for name in ordered).encode()).hexdigest()
         return cls(split, ordered, tuple(splits), digest)

@@ -23,6 +23,7 @@ from .canon import Canonicalizer, collapse, plain_state_text
 @lru_cache(maxsize=64)
 def class_of(env_id: str) -> type[Any] | None:
     """Return the class of the environment with this id; None where there is none of it."""
+    # The registry has ids without the module that registers them ("module:id").
     spec = gymnasium.registry.get(env_id.rpartition(":")[2])
     if spec is None or spec.entry_point is None:
         return None
@@ -66,6 +67,7 @@ def registered(env_id: str) -> str:
             hint = f"did you mean {ids_by_name[close[0]]!r}?"
         else:
             hint = suggest("", ids_by_name.values())
+        # Of Gymnasium's own type (NameNotFound, VersionNotFound ...), which callers may expect.
         raise type(error)(
             f"expected an environment, found {env_id!r:.120}; {hint} (your own: 'module:id', with the "
             "module that registers it)"
@@ -185,6 +187,7 @@ def state_text(
         known: desk 1 has nothing
         new: bed 2
     """
+    # Any registered class may have the method, also one that is no `TextEnv`.
     in_words = getattr(class_of(env_id), "state_text", plain_state_text)
     text: str = in_words(goal, history, state, action)
     return text

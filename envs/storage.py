@@ -54,6 +54,7 @@ def silent(progress: Progress) -> None:
 
 def comap_home() -> Path:
     """Return the folder that holds all data: the environment variable COMAP_HOME, or its default."""
+    # An empty variable counts as one that is not set.
     return Path(os.environ.get("COMAP_HOME") or "~/.cache/comap").expanduser().absolute()
 
 
@@ -124,19 +125,19 @@ def replacing(target: Path) -> Iterator[Path]:
     """Yield a new folder beside `target`, which takes its place once the block has ended."""
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    new = draft / "new"
-    old = draft / "old"
+    draft_folder = draft / "new"
+    previous = draft / "old"
     try:
-        new.mkdir()
-        yield new
+        draft_folder.mkdir()
+        yield draft_folder
 
         # Within one file system both renames are whole: there is never half a folder at `target`.
         if target.exists():
-            target.rename(old)
-        new.rename(target)
+            target.rename(previous)
+        draft_folder.rename(target)
     finally:
-        if old.exists() and not target.exists():
-            old.rename(target)  # an error here leaves the draft, and in it the old folder
+        if previous.exists() and not target.exists():
+            previous.rename(target)  # an error here leaves the draft, and in it the old folder
         shutil.rmtree(draft, ignore_errors=True)
 
 
@@ -145,6 +146,7 @@ def locked(path: Path, *, wait: float, progress: Listener = silent) -> Iterator[
     """Hold the lock file `path`; the system releases it even if this process is killed."""
     jsonl.refuse_link(path)
     with on_disk(path):
+        # To append: that makes the file where it is missing, and never empties another's.
         file = path.open("a+b")
 
     with file:
@@ -168,6 +170,7 @@ def _try_lock(file: IO[bytes], path: Path) -> bool:
     """Return whether the lock was free and is held now."""
     try:
         if sys.platform == "win32":
+            # Windows locks a range of bytes: the first one stands for the file.
             file.seek(0)
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
         else:

@@ -19,7 +19,7 @@ class Event(NamedTuple):
 
     kind: str
     name: str = ""
-    other: str = ""
+    second_name: str = ""
     things: tuple[str, ...] = ()
     facts: frozenset[Fact] = frozenset()
 
@@ -126,8 +126,8 @@ def _named(kind: str) -> _Reader:
     def read(match: re.Match[str]) -> Event:
         groups = match.groups()
         name = groups[0] if groups else ""
-        other = groups[1] if len(groups) > 1 else ""
-        return Event(kind, name, other)
+        second_name = groups[1] if len(groups) > 1 else ""
+        return Event(kind, name, second_name)
 
     return read
 
@@ -279,12 +279,12 @@ class _Fold:
             self.current.discard(fact)
             self.changed = True
 
-    def _replace(self, old: frozenset[Fact], new: frozenset[Fact]) -> frozenset[Fact]:
-        if old != new:
-            self.current -= old
-            self.current |= new
+    def _replace(self, old_facts: frozenset[Fact], new_facts: frozenset[Fact]) -> frozenset[Fact]:
+        if old_facts != new_facts:
+            self.current -= old_facts
+            self.current |= new_facts
             self.changed = True
-        return new
+        return new_facts
 
     def _be_at(self, name: str) -> None:
         place: Fact = ("at", "agent", name)
@@ -328,23 +328,23 @@ class _Fold:
         self._contain(event)
 
     def on_pick(self, event: Event) -> None:
-        self._be_at(event.other)
+        self._be_at(event.second_name)
         self._hold(event.name)
-        left: Fact = ("in", event.name, event.other)
-        self.inside[event.other] = self.inside.get(event.other, _NONE) - {left}
-        self._drop(left)
+        former_place: Fact = ("in", event.name, event.second_name)
+        self.inside[event.second_name] = self.inside.get(event.second_name, _NONE) - {former_place}
+        self._drop(former_place)
         for fact in self.near.pop(event.name, _NONE):
             self._drop(fact)
 
     def on_put(self, event: Event) -> None:
-        self._be_at(event.other)
+        self._be_at(event.second_name)
         self._hold("")
-        placed: Fact = ("in", event.name, event.other)
-        self.inside[event.other] = self.inside.get(event.other, _NONE) | {placed}
+        placed: Fact = ("in", event.name, event.second_name)
+        self.inside[event.second_name] = self.inside.get(event.second_name, _NONE) | {placed}
         self._add(placed)
 
     def on_treated(self, event: Event) -> None:
-        self._be_at(event.other)
+        self._be_at(event.second_name)
         self._hold(event.name)
         self._add((event.kind, event.name))
 
@@ -353,15 +353,15 @@ class _Fold:
             self._drop(("cool" if event.kind == "hot" else "hot", event.name))
 
     def on_sliced(self, event: Event) -> None:
-        self._hold(event.other)
+        self._hold(event.second_name)
         self._add(("sliced", event.name))
 
     def on_lit(self, event: Event) -> None:
         self._add(("lit", event.name))
 
         # A lamp that no receptacle here is known to hold is here all the same: one could use it.
-        here = (self.inside.get(place[-1], _NONE) for place in self.at)
-        if not any(fact[1] == event.name for facts in here for fact in facts):
+        contents_here = (self.inside.get(place[-1], _NONE) for place in self.at)
+        if not any(fact[1] == event.name for facts in contents_here for fact in facts):
             self._be_near(event.name)
 
     def on_dark(self, event: Event) -> None:
@@ -484,7 +484,7 @@ class ALFWorldCanonicalizer:
     ) -> bool:
         """Return whether a change follows neither from the belief nor from the action."""
         action = self.action(action)
-        known = {fact[1] for fact in before.facts if fact[0] in _HOLDS and len(fact) > 1}
+        known_things = {fact[1] for fact in before.facts if fact[0] in _HOLDS and len(fact) > 1}
         delta = diff(before, after)
         for fact in delta.added | delta.removed:
             predicate = fact[0]
@@ -498,7 +498,7 @@ class ALFWorldCanonicalizer:
             # known thing is near, or no more, as the agent moves.
             if predicate in _PLACED and not names(action, thing):
                 leaves = predicate == "at" and fact in delta.removed
-                if not (leaves or (predicate == "near" and thing in known)):
+                if not (leaves or (predicate == "near" and thing in known_things)):
                     return True
         return False
 
@@ -509,48 +509,50 @@ _KNIVES = ("knife", "butterknife")
 def admissible_of(state: State, dialect: Dialect = "move") -> tuple[str, ...]:
     """Return the commands that the facts, and what is known of kinds of things, allow, sorted."""
     facts = state.facts
-    here = {fact[2] for fact in facts if fact[0] == "at" and len(fact) == 3}
-    held = min((fact[-1] for fact in facts if fact[0] == "holding"), default=None)
+    agent_places = {fact[2] for fact in facts if fact[0] == "at" and len(fact) == 3}
+    # A predicted belief may hold several things: any one will do, if always the same.
+    held_thing = min((fact[-1] for fact in facts if fact[0] == "holding"), default=None)
 
     commands = {"inventory", "look"}
     if dialect == "move":
         commands.add("help")
-    if held is not None:
-        commands.add(f"examine {held}")
-    commands |= {f"go to {f[-1]}" for f in facts if f[0] == "exists" and f[-1] not in here}
+    if held_thing is not None:
+        commands.add(f"examine {held_thing}")
+    # One cannot go to where one is.
+    commands |= {f"go to {f[-1]}" for f in facts if f[0] == "exists" and f[-1] not in agent_places}
 
-    for place in here:
+    for place in agent_places:
         commands.add(f"examine {place}")
         closed = ("closed", place) in facts
         if closed:
             commands.add(f"open {place}")
         elif ("open", place) in facts:
             commands.add(f"close {place}")
-        if held is not None:
-            commands |= _with_held(held, place, closed, dialect)
+        if held_thing is not None:
+            commands |= _with_held(held_thing, place, closed, dialect)
 
     # A thing may be in two receptacles, so the pairs count.
-    things = {(f[1], f[2]) for f in facts if f[0] == "in" and len(f) == 3 and f[2] in here}
+    things = {(f[1], f[2]) for f in facts if f[0] == "in" and len(f) == 3 and f[2] in agent_places}
     for thing, place in things:
         if can(thing, "toggleable"):
             commands.add(f"use {thing}")
-        elif held is None and ("closed", place) not in facts and can(thing, "pickupable"):
+        elif held_thing is None and ("closed", place) not in facts and can(thing, "pickupable"):
             commands.add(f"take {thing} from {place}")
-        if held is not None and held.startswith(_KNIVES) and can(thing, "sliceable"):
-            commands.add(f"slice {thing} with {held}")
+        if held_thing is not None and held_thing.startswith(_KNIVES) and can(thing, "sliceable"):
+            commands.add(f"slice {thing} with {held_thing}")
     return tuple(sorted(commands))
 
 
-def _with_held(held: str, place: str, closed: bool, dialect: Dialect) -> set[str]:
+def _with_held(thing: str, place: str, closed: bool, dialect: Dialect) -> set[str]:
     """Return the commands for the held thing at a receptacle."""
     commands = set()
-    if not closed and fits(held, place):
+    if not closed and fits(thing, place):
         if dialect == "move":
-            commands.add(f"move {held} to {place}")
+            commands.add(f"move {thing} to {place}")
         else:
-            commands.add(f"put {held} in/on {place}")
+            commands.add(f"put {thing} in/on {place}")
 
     for verb, kinds in APPLIANCES.values():
-        if place.rpartition(" ")[0] in kinds and can(held, f"{verb}able"):
-            commands.add(f"{verb} {held} with {place}")
+        if place.rpartition(" ")[0] in kinds and can(thing, f"{verb}able"):
+            commands.add(f"{verb} {thing} with {place}")
     return commands

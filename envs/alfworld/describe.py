@@ -75,8 +75,9 @@ class _Description:
 
         # "You pick up ..." and the like place the agent at the receptacle that they name.
         entry_is_told = entered <= handled_places
-        several = new_places != old_places and len(new_places) != 1 and not entry_is_told
-        if beside or several:
+        # "You arrive at" names one receptacle: none, or several, need other sentences.
+        needs_facing = new_places != old_places and len(new_places) != 1 and not entry_is_told
+        if beside or needs_facing:
             if new_places:
                 facing = join_names(sorted(new_places))
                 return [f"You are facing the {facing}. Next to it, you see {listing(beside)}."]
@@ -175,11 +176,13 @@ def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None
     lines = [f"goal: {goal}", *belief.self_lines()]
     lines += _survey(belief, goal, history) if action is None else _scene(belief, action)
 
-    done = []
+    last_actions = []
     for turn in history[1:][-_LAST_ACTIONS:]:
-        done.append(f"{turn.action} (nothing happened)" if _is_refused(turn) else f"{turn.action}")
-    if done:
-        lines.append(f"last: {'; '.join(done)}")
+        last_actions.append(
+            f"{turn.action} (nothing happened)" if _is_refused(turn) else f"{turn.action}"
+        )
+    if last_actions:
+        lines.append(f"last: {'; '.join(last_actions)}")
     return "\n".join(lines)
 
 
@@ -215,10 +218,13 @@ def _survey(belief: _Belief, goal: str, history: Sequence[Turn]) -> list[str]:
 
 def _scene(belief: _Belief, action: str) -> list[str]:
     """Return the line that a prediction needs: the places here and in the action, and their contents."""
+    # Names of receptacles are two words, a kind and a number, wherever they stand in the command.
     words = action.split()
-    named = {" ".join(words[start : start + 2]) for start in range(len(words))} & belief.exists
+    named_places = {
+        " ".join(words[start : start + 2]) for start in range(len(words))
+    } & belief.exists
     places = []
-    for place in sorted(named | belief.here, key=_order):
+    for place in sorted(named_places | belief.here, key=_order):
         text = belief.place(place)
         if place in belief.seen:
             text += f" has {belief.things(belief.contents.get(place, ()))}"
@@ -272,8 +278,8 @@ class _Belief:
 
     def self_lines(self) -> list[str]:
         """Return the lines about the agent itself, and lamps that are on."""
-        here = ", ".join(self.place(place) for place in sorted(self.here, key=_order))
-        lines = [f"held: {self.things(self.held)}", f"here: {here or 'nowhere'}"]
+        places = ", ".join(self.place(place) for place in sorted(self.here, key=_order))
+        lines = [f"held: {self.things(self.held)}", f"here: {places or 'nowhere'}"]
         if self.lit:
             lines.append(f"lit: {', '.join(sorted(self.lit, key=_order))}")
         return lines
@@ -290,8 +296,10 @@ class _Belief:
         """Return things with their conditions, or ``nothing``."""
         texts = []
         for name in sorted(names, key=_listing_order):
-            known = self.conditions.get(name, ())
-            conditions = [condition for condition in _CONDITIONS if condition in known]
+            conditions_of_thing = self.conditions.get(name, ())
+            conditions = [
+                condition for condition in _CONDITIONS if condition in conditions_of_thing
+            ]
             texts.append(f"{name} ({' '.join(conditions)})" if conditions else name)
         return ", ".join(texts) or "nothing"
 

@@ -121,15 +121,15 @@ class NativeEngine:
 
     def won(self) -> bool:
         """Return whether the goal is true now."""
-        met, total = self.conditions()
-        return met == total
+        conditions_met, total = self.conditions()
+        return conditions_met == total
 
     def conditions(self) -> tuple[int, int]:
         """Return how many goal conditions are met and how many there are: `Goal.conditions`."""
         game = self.game
         goal = game.goal
         contents = self.contents
-        wanted = game.wanted
+        goal_things = game.wanted
         if goal.lamp:
             lit = game.lamps & self.toggled
             shining = lit and any(
@@ -137,9 +137,9 @@ class NativeEngine:
                 for place in game.here.get(self.location, ())
                 for lamp in lit
             )
-            return (self.held in wanted) + bool(shining), 2
+            return (self.held in goal_things) + bool(shining), 2
 
-        placed = [[o for o in contents[place] if o in wanted] for place in game.targets]
+        placed = [[o for o in contents[place] if o in goal_things] for place in game.targets]
         if goal.count == 2:
             return min(2, max(map(len, placed), default=0)), 2
 
@@ -148,15 +148,15 @@ class NativeEngine:
             return int(somewhere), 1
 
         treated: set[str] = getattr(self, goal.state)
-        both = any(thing in treated for things in placed for thing in things)
-        return somewhere + (not treated.isdisjoint(wanted)) + both, 3
+        any_placed_treated = any(thing in treated for things in placed for thing in things)
+        return somewhere + (not treated.isdisjoint(goal_things)) + any_placed_treated, 3
 
     # Commands.
 
     def _work_out(self) -> dict[str, _Command]:
         """Return the commands that do something here, beside going elsewhere."""
         game = self.game
-        held = self.held
+        held_thing = self.held
         commands: dict[str, _Command] = {
             "inventory": (self._inventory, ()),
             "look": (self._look, ()),
@@ -168,13 +168,16 @@ class NativeEngine:
 
         # Only what one holds can be examined: in upstream's alfred.pddl the branch for things in
         # receptacles has a typo ("?l - location,") and never holds.
-        if held is not None:
-            commands[f"examine {held}"] = (self._examine_thing, (held,))
-            if held in game.knives:
+        if held_thing is not None:
+            commands[f"examine {held_thing}"] = (self._examine_thing, (held_thing,))
+            if held_thing in game.knives:
                 location = self.location
                 for thing in game.sliceable:
                     if (thing, location) in self.around:
-                        commands[f"slice {thing} with {held}"] = (self._slice, (thing, held))
+                        commands[f"slice {thing} with {held_thing}"] = (
+                            self._slice,
+                            (thing, held_thing),
+                        )
 
         self._commands = commands
         return commands
@@ -182,7 +185,7 @@ class NativeEngine:
     def _at_receptacle(self, place: str, commands: dict[str, _Command]) -> None:
         """Add the commands that a receptacle at the agent's location allows."""
         game = self.game
-        held = self.held
+        held_thing = self.held
         things = self.contents[place]
         commands[f"examine {place}"] = (self._examine, (place,))
 
@@ -194,14 +197,14 @@ class NativeEngine:
             else:
                 commands[f"open {place}"] = (self._open, (place,))
 
-        if held is None:
+        if held_thing is None:
             if reachable:
                 pickupable = game.pickupable
                 for thing in things:
                     if thing in pickupable:
                         commands[f"take {thing} from {place}"] = (self._take, (thing, place))
         else:
-            self._with_held(place, held, reachable, commands)
+            self._with_held(place, held_thing, reachable, commands)
 
         # A lamp in a closed receptacle can be used, too, and one that is on can be turned on again.
         for lamp in game.toggleable:
@@ -209,28 +212,28 @@ class NativeEngine:
                 commands[f"use {lamp}"] = (self._use, (lamp,))
 
     def _with_held(
-        self, place: str, held: str, reachable: bool, commands: dict[str, _Command]
+        self, place: str, thing: str, reachable: bool, commands: dict[str, _Command]
     ) -> None:
         """Add the commands for the held thing at a receptacle."""
         game = self.game
         kind = game.kind[place]
         # Receptacles take any number of things.
-        if reachable and (kind, game.kind[held]) in game.fits:
+        if reachable and (kind, game.kind[thing]) in game.fits:
             if game.dialect == "move":
-                command = f"move {held} to {place}"
+                command = f"move {thing} to {place}"
             else:
-                command = f"put {held} in/on {place}"
-            commands[command] = (self._move, (held, place))
+                command = f"put {thing} in/on {place}"
+            commands[command] = (self._move, (thing, place))
 
         # Upstream asks for the appliance to be here; whether its door is open does not matter.
         if kind == "microwavetype":
-            if held in game.heatable:
-                commands[f"heat {held} with {place}"] = (self._heat, (held, place))
+            if thing in game.heatable:
+                commands[f"heat {thing} with {place}"] = (self._heat, (thing, place))
         elif kind == "fridgetype":
-            if held in game.coolable:
-                commands[f"cool {held} with {place}"] = (self._cool, (held, place))
-        elif kind in ("sinkbasintype", "sinktype") and held in game.cleanable:
-            commands[f"clean {held} with {place}"] = (self._clean, (held, place))
+            if thing in game.coolable:
+                commands[f"cool {thing} with {place}"] = (self._cool, (thing, place))
+        elif kind in ("sinkbasintype", "sinktype") and thing in game.cleanable:
+            commands[f"clean {thing} with {place}"] = (self._clean, (thing, place))
 
     def _go(self, place: str) -> str:
         self.location = self.game.location[place]
@@ -320,16 +323,20 @@ class NativeEngine:
         game = self.game
         location = self.location
         self.checked.add(location)
-        here = game.here.get(location)
-        if not here:
+        receptacles = game.here.get(location)
+        if not receptacles:
             return "You are in the middle of a room. Looking quickly around you, you see nothing."
 
         # Upstream lists a thing that is at this location and stated not to be in a receptacle here.
         # Only taking a thing states that, so "next to it" is what was taken from one receptacle here
         # and put into another, once for each receptacle that it was taken from.
-        beside = [o for o, place in self.moved if place in here and (o, location) in self.around]
+        beside = [
+            o for o, place in self.moved if place in receptacles and (o, location) in self.around
+        ]
         beside.sort(key=game.order.__getitem__)
-        return f"You are facing the {join_names(here)}. Next to it, you see {listing(beside)}."
+        return (
+            f"You are facing the {join_names(receptacles)}. Next to it, you see {listing(beside)}."
+        )
 
     def _examine_thing(self, thing: str) -> str:
         self.checked.add(thing)

@@ -143,6 +143,7 @@ class ALFWorldEnv(TextEnv):
         check_choice("dialect", dialect, DIALECTS)
         check_choice("engine", engine, ENGINES)
         check_choice("expert", expert, _EXPERTS)
+        # The extra installs alfworld 0.4, whose games are of the newer dialect.
         if engine != "native" and dialect != "move":
             raise OptionError("engine='textworld' has no other dialect than 'move'")
 
@@ -176,6 +177,7 @@ class ALFWorldEnv(TextEnv):
         """Return the family of a game; empty where its id does not say it."""
         if is_generated(task):
             return family_of(task)
+        # <split>/<family>-<thing>-<movable>-<place>-<scene>/<trial>, as official folders are named.
         parts = task.split("/")
         return parts[1].partition("-")[0] if len(parts) == 3 else ""
 
@@ -217,13 +219,13 @@ class ALFWorldEnv(TextEnv):
 
     def goal_reached(self, state: State) -> bool | None:
         """Return whether the facts say that the task is solved."""
-        met, total = self.game.goal.conditions(state)
-        return met == total
+        conditions_met, total = self.game.goal.conditions(state)
+        return conditions_met == total
 
     def score_of(self, state: State) -> float | None:
         """Return the share of goal conditions that the facts meet."""
-        met, total = self.game.goal.conditions(state)
-        return met / total
+        conditions_met, total = self.game.goal.conditions(state)
+        return conditions_met / total
 
     def admissible_of(self, state: State) -> tuple[str, ...] | None:
         """Return the commands that the facts, and what is known of kinds of things, allow."""
@@ -248,8 +250,10 @@ class ALFWorldEnv(TextEnv):
             self._engine = make_engine(self._engine_name, game, path)
 
         observation = self._engine.start()
+
+        # From the sentence that agents read, not from the game's file: `explore` knows no more than they.
         self._stated_goal = Goal.from_sentence(game.problem.task)
-        return self._source.split, game.problem.task, self._outcome_of(observation, True)
+        return self._source.split, game.problem.task, self._outcome_of(observation, valid=True)
 
     def _act(self, action: str) -> Outcome:
         return self._outcome_of(*self._playing().act(action))
@@ -257,10 +261,11 @@ class ALFWorldEnv(TextEnv):
     def _outcome_of(self, observation: str, valid: bool) -> Outcome:
         """Return an answer of the engine with what the engine's state says of reward and end."""
         engine = self._playing()
-        met, total = engine.conditions()
-        won = met == total
+        conditions_met, total = engine.conditions()
+        is_won = conditions_met == total
         admissible = engine.admissible()
-        return Outcome(observation, float(won), met / total, won, won, not valid, admissible)
+        score = conditions_met / total
+        return Outcome(observation, float(is_won), score, is_won, is_won, not valid, admissible)
 
     def _save(self) -> dict[str, Any]:
         return self._playing().save()
@@ -271,8 +276,8 @@ class ALFWorldEnv(TextEnv):
         return engine.admissible()
 
     def _agrees(self, outcome: Outcome) -> bool:
-        met, total = self._playing().conditions()
-        return (outcome.score, outcome.success) == (met / total, met == total)
+        conditions_met, total = self._playing().conditions()
+        return (outcome.score, outcome.success) == (conditions_met / total, conditions_met == total)
 
     def _playing(self) -> Engine:
         """Return the engine of the running game.

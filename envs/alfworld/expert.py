@@ -33,14 +33,15 @@ class _Draft:
         self.source: str | None = None
 
     def copy(self) -> _Draft:
-        other = _Draft.__new__(_Draft)
-        other.engine = self.engine
-        other.commands = [*self.commands]
-        other.location = self.location
-        other.held = self.held
-        other.opened = {*self.opened}
-        other.source = self.source
-        return other
+        # Past `__init__`, which would begin again at the engine's state.
+        draft = _Draft.__new__(_Draft)
+        draft.engine = self.engine
+        draft.commands = [*self.commands]
+        draft.location = self.location
+        draft.held = self.held
+        draft.opened = {*self.opened}
+        draft.source = self.source
+        return draft
 
     def left_in_place(self, thing: str) -> bool:
         """Return whether `thing` also stays where the goal wants it: it can be in two receptacles."""
@@ -117,6 +118,7 @@ def _emptied(draft: _Draft) -> Iterator[_Draft]:
         yield draft
         return
 
+    # A thing cannot be dropped: it goes into a receptacle that takes its kind.
     game = draft.engine.game
     kind = game.kind[draft.held]
     for place in game.receptacles:
@@ -130,6 +132,7 @@ def _treated(draft: _Draft, thing: str) -> Iterator[_Draft]:
     """Yield the ways to make the held thing as the goal wants it."""
     engine = draft.engine
     state = engine.game.goal.state
+    # The engine's sets of things that are clean, hot and cool have the names of the states.
     if state is None or thing in getattr(engine, state):
         yield draft
         return
@@ -138,7 +141,7 @@ def _treated(draft: _Draft, thing: str) -> Iterator[_Draft]:
     for place in engine.game.receptacles:
         if engine.game.kind[place].removesuffix("type") in kinds:
             branch = draft.copy()
-            branch.go(place)
+            branch.go(place)  # not `reach`: by upstream's rules the door may stay closed
             branch.commands.append(f"{verb} {thing} with {place}")
             yield branch
 
@@ -155,13 +158,13 @@ def _placed(draft: _Draft, thing: str, targets: tuple[str, ...] | None = None) -
 
 def _two(engine: NativeEngine) -> Iterator[_Draft]:
     """Yield the ways to have two of the wanted things in one receptacle."""
-    wanted = sorted(engine.game.wanted)
+    goal_things = sorted(engine.game.wanted)
     for place in engine.game.targets:
-        there = [thing for thing in engine.contents[place] if thing in wanted]
-        missing = [thing for thing in wanted if thing not in there]
+        things_there = [thing for thing in engine.contents[place] if thing in goal_things]
+        missing = [thing for thing in goal_things if thing not in things_there]
 
         # All ways of fetching a thing end at this receptacle: only the shortest goes on.
-        for order in permutations(missing, max(0, 2 - len(there))):
+        for order in permutations(missing, max(0, 2 - len(things_there))):
             drafts = [_Draft(engine)]
             for thing in order:
                 placed: list[_Draft] = []
@@ -184,7 +187,7 @@ def _beside_lamp(engine: NativeEngine) -> Iterator[_Draft]:
         for draft in _fetched(_Draft(engine), thing):
             for place, lamp in lamps:
                 branch = draft.copy()
-                branch.go(place)
+                branch.go(place)  # not `reach`: a lamp behind a closed door can be used, too
                 if lamp not in engine.toggled:
                     branch.commands.append(f"use {lamp}")
                 yield branch
@@ -207,7 +210,7 @@ def _natural(name: str) -> tuple[str, int, str]:
 
 
 class _Explorer:
-    """One decision."""
+    """One decision: the belief, grouped and in an order of its own, and what may be done in it."""
 
     def __init__(
         self, goal: Goal, state: State, admissible: tuple[str, ...] | None, dialect: Dialect
@@ -219,6 +222,8 @@ class _Explorer:
 
         self.places = sorted((f[-1] for f in self.facts if f[0] == "exists"), key=_natural)
         self.here = {f[2] for f in self.facts if f[0] == "at" and len(f) == 3}
+
+        # A predicted belief may hold several things: any one will do, if always the same.
         self.held = min((f[-1] for f in self.facts if f[0] == "holding"), default=None)
 
         # Sorted: no choice may depend on hashes.
@@ -280,7 +285,7 @@ class _Explorer:
         targets = [
             place
             for place in self.places
-            if kind_of(place) == self.goal.target_kind and self.tried_in_vain(place) is False
+            if kind_of(place) == self.goal.target_kind and not self.tried_in_vain(place)
         ]
         counts = {place: sum(map(self.wanted, self.contents[place])) for place in targets}
 
@@ -304,12 +309,13 @@ class _Explorer:
         if ("open", place) in self.facts:
             return None
 
-        if ("closed", place) in self.facts or place not in self.here:
-            # A receptacle that one cannot go to is where one is: things share locations.
-            for command in (f"open {place}", f"examine {place}"):
-                examined = command.startswith("examine") and place in self.here
-                if self.allowed(command) and not examined:
-                    return command
+        # A receptacle that one cannot go to is where one is: things share locations. The belief does
+        # not say so yet; to examine it tells.
+        is_here = place in self.here
+        if (("closed", place) in self.facts or not is_here) and self.allowed(f"open {place}"):
+            return f"open {place}"
+        if not is_here and self.allowed(f"examine {place}"):
+            return f"examine {place}"
         return None
 
     def put_command(self, place: str) -> str | None:
@@ -332,6 +338,8 @@ class _Explorer:
                 if kind_of(place) in kinds:
                     command = f"{verb} {thing} with {place}"
                     go = f"go to {place}"
+
+                    # Where nobody says what is admissible, the appliance must be known to be here.
                     if self.allowed(command) and (self.admissible or place in self.here):
                         return command
                     return go if self.allowed(go) else None

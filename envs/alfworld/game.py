@@ -144,8 +144,8 @@ def read_game(path: Path) -> Problem:
     try:
         content = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        found = f"{len(raw):,} bytes that start with {raw[:20]!r}" if raw else "an empty file"
-        raise _corrupt(path, "JSON", f"{found} ({error})") from None
+        beginning = f"{len(raw):,} bytes that start with {raw[:20]!r}" if raw else "an empty file"
+        raise _corrupt(path, "JSON", f"{beginning} ({error})") from None
 
     if not isinstance(content, dict) or any(key not in content for key in _KEYS):
         raise _corrupt(path, f"a JSON object with {', '.join(_KEYS)}", "other JSON")
@@ -178,7 +178,7 @@ def read_game(path: Path) -> Problem:
 
 def read_problem(text: str) -> tuple[tuple[tuple[str, ...], ...], Goal]:
     """Read the PDDL problem of a game: its initial facts and its goal."""
-    text = text.lower()
+    text = text.lower()  # as upstream's reader of PDDL does
     start = text.find("(:init")
     end = text.find("(:goal")
     if start < 0 or end < start:
@@ -187,6 +187,8 @@ def read_problem(text: str) -> tuple[tuple[tuple[str, ...], ...], Goal]:
             f"expected a PDDL problem with (:init ...) and (:goal ...), found {missing}"
         )
 
+    # No fact has another inside: each ends at the next bracket. Anything else changes the number of
+    # opening ones.
     body = text[start + len("(:init") : end]
     facts = tuple(filter(None, map(_read_fact, body.split(")"))))
     if body.count("(") != len(facts):
@@ -200,7 +202,7 @@ def read_problem(text: str) -> tuple[tuple[tuple[str, ...], ...], Goal]:
     raise DataCorrupt(f"expected a goal of one of ALFWorld's six families, found {goal[:200]!r}")
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=16_384)  # what fits where, for one, is the same in many games
 def _read_fact(piece: str) -> tuple[str, ...]:
     """Return the fact in a piece of text up to a closing bracket; empty where there is none."""
     fact = tuple(piece.replace("(", "", 1).split())
@@ -226,8 +228,8 @@ def _read_help(grammar: str) -> str:
     return text.removeprefix("\n") or HELP
 
 
-def _corrupt(path: Path, expected: str, found: str) -> DataCorrupt:
-    return DataCorrupt(f"expected {expected} in {path}, found {found}; {REMEDY}")
+def _corrupt(path: Path, expected: str, actual: str) -> DataCorrupt:
+    return DataCorrupt(f"expected {expected} in {path}, found {actual}; {REMEDY}")
 
 
 _DYNAMIC = frozenset(
@@ -262,6 +264,7 @@ def display_names(ids: Iterable[str]) -> dict[str, str]:
             names[key] = key
             continue
 
+        # The id of a basin begins as its sink's: "sink_bar_..._bar_sinkbasin".
         if "basin" in key:
             base += "basin"
         counts[base] += 1
@@ -276,10 +279,10 @@ class _Going(dict[str, dict[str, str]]):
         super().__init__()
         self._ways = {f"go to {name}": (name, location[name]) for name in sorted(location)}
 
-    def __missing__(self, here: str) -> dict[str, str]:
+    def __missing__(self, location: str) -> dict[str, str]:
         # One cannot go to a receptacle that shares one's location (alfworld's issues 97 and 131).
-        ways = {command: name for command, (name, place) in self._ways.items() if place != here}
-        self[here] = ways
+        ways = {command: name for command, (name, place) in self._ways.items() if place != location}
+        self[location] = ways
         return ways
 
 
@@ -343,16 +346,16 @@ class Game:
         self.kind = dict(pairs["objecttype"]) | dict(pairs["receptacletype"])
         self.fits = frozenset(pairs["cancontain"])
 
-        nothing: frozenset[str] = frozenset()
+        no_things: frozenset[str] = frozenset()
         position = self.order.__getitem__
-        self.openable = unary.get("openable", nothing)
-        self.pickupable = unary.get("pickupable", nothing)
-        self.cleanable = unary.get("cleanable", nothing)
-        self.heatable = unary.get("heatable", nothing)
-        self.coolable = unary.get("coolable", nothing)
-        self.sliceable = unary.get("sliceable", nothing)
-        self.containers = unary.get("isreceptacleobject", nothing)
-        self.toggleable = sorted(unary.get("toggleable", nothing), key=position)
+        self.openable = unary.get("openable", no_things)
+        self.pickupable = unary.get("pickupable", no_things)
+        self.cleanable = unary.get("cleanable", no_things)
+        self.heatable = unary.get("heatable", no_things)
+        self.coolable = unary.get("coolable", no_things)
+        self.sliceable = unary.get("sliceable", no_things)
+        self.containers = unary.get("isreceptacleobject", no_things)
+        self.toggleable = sorted(unary.get("toggleable", no_things), key=position)
         self.knives = frozenset(name for name, kind in self.kind.items() if kind in _KNIVES)
 
         inside: defaultdict[str, list[str]] = defaultdict(list)
@@ -364,8 +367,9 @@ class Game:
 
     def _lay_out(self) -> None:
         """Work out which receptacles are where, and which way commands lead."""
-        stated = dict.fromkeys(self.pairs["receptacleatlocation"])
-        located = sorted(stated, key=lambda pair: self.order[pair[0]])
+        # Each once, in the order in which texts list receptacles.
+        stated_pairs = dict.fromkeys(self.pairs["receptacleatlocation"])
+        located = sorted(stated_pairs, key=lambda pair: self.order[pair[0]])
         self.receptacles = tuple(dict.fromkeys(name for name, _ in located))
         self.location = dict(located)
         self.here: dict[str, tuple[str, ...]] = {}
@@ -384,10 +388,10 @@ class Game:
         able = {"clean": self.cleanable, "hot": self.heatable, "cool": self.coolable}
 
         # The goal's PDDL asks for a thing that is cleanable (heatable, coolable), not only clean.
-        wanted = {name for name, kind in self.pairs["objecttype"] if kind == object_type}
+        goal_things = {name for name, kind in self.pairs["objecttype"] if kind == object_type}
         if goal.state is not None:
-            wanted &= able[goal.state]
-        self.wanted = frozenset(wanted)
+            goal_things &= able[goal.state]
+        self.wanted = frozenset(goal_things)
         self.targets = tuple(
             name for name in self.receptacles if self.kind.get(name) == target_type
         )
@@ -397,6 +401,7 @@ class Game:
 
     def _check(self) -> None:
         """Raise `DataCorrupt` where the engine could not play what the facts say."""
+        # "atlocation" is said of agents only; of things "objectatlocation" is.
         agents = len(self.pairs["atlocation"])
         if agents != 1:
             raise DataCorrupt(f"expected one agent at one location, found {agents}")
@@ -410,6 +415,7 @@ class Game:
             if name not in self.kind:
                 raise DataCorrupt(f"expected a type for every thing, found none for {name!r}")
 
+        # `location` has one place for each name, `here` all of them.
         if sum(map(len, self.here.values())) > len(self.receptacles):
             raise DataCorrupt("expected each receptacle at one location, found one at several")
         if lost := [receptacle for _, receptacle in inside if receptacle not in self.location]:

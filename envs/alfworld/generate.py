@@ -82,6 +82,8 @@ def _facts(room: Layout, start: str, things: list[Thing]) -> Iterator[str]:
     yield from (f"objectType {thing.id} {thing.kind}Type" for thing in things)
 
     present = {thing.kind for thing in things}
+
+    # Of the table of what fits where only what this game has things for.
     for place in sorted(room.by_kind):
         for kind in table["can_contain"].get(place, ()):
             if kind in present:
@@ -103,7 +105,7 @@ def _facts(room: Layout, start: str, things: list[Thing]) -> Iterator[str]:
 
 def _goal(target: Target) -> str:
     """Return the goal as the official files word it, by the family's template."""
-    goal = Goal(target.family, "", "")
+    goal = Goal(target.family, "", "")  # what follows from the family alone
     template = "place"
     able = ""
     treated = ""
@@ -134,6 +136,7 @@ def family_of(task: str) -> str:
         families = Difficulty.of(match[2]).families
     except OptionError:
         return ""
+    # `generate` gives families their turns by the index.
     return families[int(match[4]) % len(families)]
 
 
@@ -223,6 +226,8 @@ def _draw(
 
     things = furnish(room, target, level, draws)
     pddl = write_problem(f"plan_{_trial(task)}", room, draws.pick(room.free), things, target)
+
+    # Read as official games are, so that what is played is what `write_game` writes.
     facts, goal = read_problem(pddl)
     problem = Problem(
         facts=facts,
@@ -247,6 +252,8 @@ def _solve(problem: Problem) -> tuple[str, ...] | None:
     commands = plan(engine)
     if not commands:
         return None
+
+    # Played, not only planned: an error of the planner must not become a game that cannot be won.
     for command in commands:
         engine.act(command)
     return tuple(commands) if engine.won() else None
@@ -274,6 +281,8 @@ def _task(split: str, level: Difficulty, seed: int, index: int) -> str:
 
     seed = operator.index(seed)
     index = operator.index(index)
+
+    # As many digits as the pattern of ids reads.
     for name, number, limit in (("seed", seed, 10**18), ("index", index, 10**12)):
         if not 0 <= number < limit:
             raise OptionError(
@@ -343,6 +352,7 @@ def write_game(game: GeneratedGame, directory: Path) -> Path:
         >>> write_game(generate("train", 0), Path("data")).name  # doctest: +SKIP
         'game.tw-pddl'
     """
+    # Upstream's grammar has a place holder for the task's sentence.
     domain, grammar = _upstream_texts()
     content = {
         "pddl_domain": domain,
@@ -360,6 +370,7 @@ def write_game(game: GeneratedGame, directory: Path) -> Path:
 
 def _upstream_texts() -> tuple[str, str]:
     """Return upstream's PDDL domain and its grammar."""
+    # Found, not imported: to import it writes to ~/.cache and sets an environment variable.
     spec = importlib.util.find_spec("alfworld")
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtra.of("alfworld", "writing games for the TextWorld engine")

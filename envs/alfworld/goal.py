@@ -33,6 +33,7 @@ APPLIANCES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 _FAMILY_OF_WORD = {"clean": _CLEAN, "heat": _HEAT, "hot": _HEAT, "cool": _COOL}
 
+# One goal has several wordings: "put a hot mug in fridge", "heat some mug and put it in fridge".
 _SENTENCES = tuple(
     re.compile(pattern)
     for pattern in (
@@ -46,7 +47,7 @@ _SENTENCES = tuple(
 
 
 def kind_of(name: str) -> str:
-    return name.rpartition(" ")[0] or name
+    return name.rpartition(" ")[0] or name  # a name without a number is its own kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class Goal:
     def from_sentence(cls, text: str) -> Goal | None:
         """Read a goal from a task's words; None where they say none."""
         words = " ".join(text.lower().split()).rstrip(". ")
+        # A first observation says it behind these words; a sentence alone is read, too.
         words = words.rpartition("your task is to: ")[2]
         for pattern in _SENTENCES:
             match = pattern.fullmatch(words)
@@ -127,11 +129,12 @@ class Goal:
         one for a thing that is both; for looking one for holding the thing, one for the lit lamp.
         """
         if self.lamp:
-            held = any(
+            holds_thing = any(
                 f[0] == "holding" and kind_of(f[-1]) == self.object_kind for f in state.facts
             )
-            return held + self._lamp_lit(state.facts), 2
+            return holds_thing + self._lamp_lit(state.facts), 2
 
+        # Predicted beliefs may have facts of any length: those of the wrong one do not count.
         kinds = (self.object_kind, self.target_kind)
         inside = [f[1:] for f in state.facts if f[0] == "in" and len(f) == 3]
         placed = [pair for pair in inside if (kind_of(pair[0]), kind_of(pair[1])) == kinds]
@@ -145,8 +148,8 @@ class Goal:
 
         treated = {f[1] for f in state.facts if f[0] == self.state and len(f) == 2}
         any_treated = any(kind_of(thing) == self.object_kind for thing in treated)
-        both = any(thing in treated for thing, _ in placed)
-        return bool(placed) + any_treated + both, 3
+        any_placed_treated = any(thing in treated for thing, _ in placed)
+        return bool(placed) + any_treated + any_placed_treated, 3
 
     def _lamp_lit(self, facts: frozenset[Fact]) -> bool:
         """Return whether a lamp of the goal's kind is lit where the agent is."""
@@ -154,9 +157,10 @@ class Goal:
         if not lit:
             return False
 
-        here = {f[2] for f in facts if f[:2] == ("at", "agent") and len(f) == 3}
+        agent_places = {f[2] for f in facts if f[:2] == ("at", "agent") and len(f) == 3}
         return any(
-            f[0] in ("in", "near") and len(f) == 3 and f[1] in lit and f[2] in here for f in facts
+            f[0] in ("in", "near") and len(f) == 3 and f[1] in lit and f[2] in agent_places
+            for f in facts
         )
 
 
@@ -195,6 +199,7 @@ def listing(names: Sequence[str]) -> str:
     """Return names as the game lists things: each with the article "a", or "nothing"."""
     if len(names) < 2:
         return f"a {names[0]}" if names else "nothing"
+    # "a apple", too: the game knows no "an".
     return f"a {', a '.join(names[:-1])}, and a {names[-1]}"
 
 
@@ -206,6 +211,7 @@ def load_table(name: str) -> Any:
 @lru_cache(maxsize=1)
 def _properties() -> dict[str, frozenset[str]]:
     """Return the kinds of things that can be picked up, cleaned, and so on."""
+    # The table spells kinds as ALFRED does ("AlarmClock"), texts in lower case.
     return {
         name: frozenset(kind.lower() for kind in kinds)
         for name, kinds in load_table("statistics")["properties"].items()

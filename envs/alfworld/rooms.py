@@ -63,9 +63,9 @@ def layout(room: str, number: int, size: _Range) -> tuple[Layout, frozenset[_Sig
         earlier = layout(room, number - 1, size)[1]
 
     for attempt in range(_ATTEMPTS):
-        drawn = _draw(room, size, Draws("layout", room, *size, number, attempt))
-        if drawn.signature not in earlier:
-            return drawn, earlier | {drawn.signature}
+        candidate = _draw(room, size, Draws("layout", room, *size, number, attempt))
+        if candidate.signature not in earlier:
+            return candidate, earlier | {candidate.signature}
 
     raise OptionError(
         f"expected receptacles=(fewest, most) that leave room for {number} different rooms, found "
@@ -79,17 +79,17 @@ def _draw(room: str, size: _Range, draws: Draws) -> Layout:
     kinds = draws.shuffled(kind for kind in sorted(counts) for _ in range(counts[kind]))
 
     receptacles: list[Receptacle] = []
-    used: set[str] = set()
+    names_in_use: set[str] = set()
     for group in _draw_groups(room, kinds, draws):
-        location = _unused_location(draws, used)
+        location = _unused_location(draws, names_in_use)
         for kind in group:
             # A basin is part of its sink or bathtub.
-            name = f"{kind.removesuffix('Basin')}_bar_{point(draws, used)}"
+            name = f"{kind.removesuffix('Basin')}_bar_{point(draws, names_in_use)}"
             if kind.endswith("Basin"):
                 name += f"_bar_{kind}"
             receptacles.append(Receptacle(name, kind, location))
 
-    free = tuple(_unused_location(draws, used) for _ in range(draws.integer(2, 4)))
+    free = tuple(_unused_location(draws, names_in_use) for _ in range(draws.integer(2, 4)))
     return Layout(room, tuple(receptacles), free)
 
 
@@ -125,9 +125,9 @@ def _draw_counts(room: str, size: _Range, draws: Draws) -> dict[str, int]:
         total -= 1
 
     # Too few: more of the kinds of which rooms have several.
-    several = {kind: mean for kind, mean in means.items() if mean >= 1.2}
+    means_above_one = {kind: mean for kind, mean in means.items() if mean >= 1.2}
     while total < goal_total:
-        counts[draws.weighted(several)] += 1
+        counts[draws.weighted(means_above_one)] += 1
         total += 1
     return {kind: n for kind, n in counts.items() if n}
 
@@ -135,25 +135,25 @@ def _draw_counts(room: str, size: _Range, draws: Draws) -> dict[str, int]:
 def _draw_groups(room: str, kinds: list[str], draws: Draws) -> list[list[str]]:
     """Split receptacles into those that share a location, as official rooms do."""
     together = load_table("statistics")["rooms"][room]["together"]
-    left = Counter(kinds)
+    unplaced = Counter(kinds)
     groups = []
     for kind in kinds:
-        if not left[kind]:
+        if not unplaced[kind]:
             continue
 
         # A group of the official rooms that has this kind, and of which enough are left.
         weights = {}
         for index, (group, count) in enumerate(together):
-            if kind in group and all(left[other] >= group.count(other) for other in group):
+            if kind in group and all(unplaced[member] >= group.count(member) for member in group):
                 weights[index] = count * group.count(kind)
         group = together[draws.weighted(weights)][0] if weights else [kind]
-        left.subtract(group)
+        unplaced.subtract(group)
         groups.append(group)
     return groups
 
 
-def point(draws: Draws, used: set[str]) -> str:
-    """Return a point in the room as ids spell it, and note it in `used`."""
+def point(draws: Draws, names_in_use: set[str]) -> str:
+    """Return a point in the room as ids spell it, and note it in `names_in_use`."""
     while True:
         coordinates = (
             (draws.pick(("plus", "minus")), draws.integer(0, 399)),
@@ -164,13 +164,13 @@ def point(draws: Draws, used: set[str]) -> str:
             f"_{sign}_{centimeters // 100:02d}_dot_{centimeters % 100:02d}"
             for sign, centimeters in coordinates
         )
-        if name not in used:
-            used.add(name)
+        if name not in names_in_use:
+            names_in_use.add(name)
             return name
 
 
-def _unused_location(draws: Draws, used: set[str]) -> str:
-    """Return a location as ids spell it (a grid cell, a heading and a tilt), new to `used`."""
+def _unused_location(draws: Draws, names_in_use: set[str]) -> str:
+    """Return a location as ids spell it (a grid cell, a heading and a tilt), new to `names_in_use`."""
     while True:
         numbers = (
             draws.integer(-16, 16),
@@ -181,8 +181,8 @@ def _unused_location(draws: Draws, used: set[str]) -> str:
         name = "loc_bar_" + "_bar_".join(
             f"_minus_{-number}" if number < 0 else str(number) for number in numbers
         )
-        if name not in used:
-            used.add(name)
+        if name not in names_in_use:
+            names_in_use.add(name)
             return name
 
 
@@ -226,9 +226,9 @@ class Difficulty:
                 return name
 
         families = "".join(str(FAMILIES.index(family) + 1) for family in self.families)
-        low, high = self.receptacles
-        few, many = self.objects
-        code = f"r{low}-{high}.o{few}-{many}.f{families}"
+        receptacles = "r{}-{}".format(*self.receptacles)
+        objects = "o{}-{}".format(*self.objects)
+        code = f"{receptacles}.{objects}.f{families}"
         return f"{code}.h" if self.hidden else code
 
     @classmethod
@@ -244,9 +244,10 @@ class Difficulty:
                 "(or a code such as 'r8-10.o5-9.f123.h')"
             )
 
-        low, high, few, many = map(int, match.groups()[:4])
+        receptacles = (int(match[1]), int(match[2]))
+        objects = (int(match[3]), int(match[4]))
         families = tuple(FAMILIES[int(digit) - 1] for digit in match[5])
-        return cls((low, high), (few, many), families, match[6] is not None)
+        return cls(receptacles, objects, families, match[6] is not None)
 
 
 @functools.cache
@@ -278,7 +279,7 @@ class Target:
     @property
     def needed(self) -> dict[str, int]:
         """How many things of which types the goal needs."""
-        goal = Goal(self.family, "", "")
+        goal = Goal(self.family, "", "")  # what follows from the family alone
         counts = {self.thing: goal.count}
         if goal.lamp:
             counts[self.place] = 1
@@ -339,12 +340,12 @@ def furnish(room: Layout, target: Target, level: Difficulty, draws: Draws) -> li
     needed_count = len(kinds)
     kinds += draws.shuffled(kind for kind in sorted(counts) for _ in range(counts[kind]))
 
-    used = {receptacle.id.partition("_bar_")[2] for receptacle in room.receptacles}
+    points_in_use = {receptacle.id.partition("_bar_")[2] for receptacle in room.receptacles}
     things = []
     for number, kind in enumerate(kinds):
         places = chances.draw_places(kind, number < needed_count, draws)
         location = chances.draw_location(places, draws)
-        things.append(Thing(f"{kind}_bar_{point(draws, used)}", kind, places, location))
+        things.append(Thing(f"{kind}_bar_{point(draws, points_in_use)}", kind, places, location))
 
     _chill(things, target, draws)
     _fill_containers(things, draws)
@@ -400,17 +401,17 @@ class _Chances:
         possible = {place: 1.0 for place in closed if kind in can_contain.get(place, ())}
         return possible or usual
 
-    def draw_places(self, kind: str, needed: bool, draws: Draws) -> tuple[Receptacle, ...]:
+    def draw_places(self, kind: str, is_needed: bool, draws: Draws) -> tuple[Receptacle, ...]:
         """Draw the receptacles that list a thing: mostly one, none for a thing on the floor."""
         hide = kind in self.target.needed and self.level.hidden
-        weights = self.needed_weights(kind) if needed or hide else self.usual_weights(kind)
+        weights = self.needed_weights(kind) if is_needed or hide else self.usual_weights(kind)
         if not hide:
-            several = self._draw_several(kind, weights, draws)
-            if several:
-                return several
+            receptacles = self._draw_several(kind, weights, draws)
+            if receptacles:
+                return receptacles
 
         free = {p: n for p, n in weights.items() if p == _NOWHERE or self._with_space(p)}
-        if not free and not needed:
+        if not free and not is_needed:
             return ()
 
         # What the goal needs goes into a full receptacle rather than nowhere.
@@ -430,17 +431,17 @@ class _Chances:
         self, kind: str, weights: Mapping[str, float], draws: Draws
     ) -> tuple[Receptacle, ...]:
         """Draw receptacles that all list one thing; mostly none, as in the official games."""
-        rows = [(places, n) for other, places, n in self.table["several"] if other == kind]
+        rows = [(places, n) for row_kind, places, n in self.table["several"] if row_kind == kind]
         share = draws.share() * self.table["seen"][kind]
-        drawn: list[str] = []
+        drawn_places: list[str] = []
         for places, n in rows:
             if 0 <= share < n:
-                drawn = places
+                drawn_places = places
             share -= n
 
         # Each must have space, and they stand together where they can.
         receptacles: list[Receptacle] = []
-        for place in drawn:
+        for place in drawn_places:
             candidates = self._with_space(place) if place in weights else []
             candidates = [candidate for candidate in candidates if candidate not in receptacles]
             if not candidates:
@@ -466,7 +467,7 @@ class _Chances:
 def _draw_numbers(chances: _Chances, level: Difficulty, draws: Draws) -> Counter[str]:
     """Draw how many things of each type a game has, all that the goal needs among them."""
     counted = chances.counted
-    needed = chances.target.needed
+    needed_counts = chances.target.needed
     portable = set(chances.table["properties"]["pickupable"])
 
     # As the official games have them, each type by itself.
@@ -478,8 +479,8 @@ def _draw_numbers(chances: _Chances, level: Difficulty, draws: Draws) -> Counter
         weights = {int(number): games for number, games in games_by_number.items()}
         means[kind] = sum(number * games for number, games in weights.items()) / counted["games"]
         weights[0] = counted["games"] - sum(weights.values())
-        counts[kind] = max(draws.weighted(weights), needed.get(kind, 0))
-    for kind, least in needed.items():
+        counts[kind] = max(draws.weighted(weights), needed_counts.get(kind, 0))
+    for kind, least in needed_counts.items():
         counts[kind] = max(counts[kind], least)
 
     # The difficulty counts what can be carried; of that, some go or come until its range is met.
@@ -487,13 +488,15 @@ def _draw_numbers(chances: _Chances, level: Difficulty, draws: Draws) -> Counter
     low, high = level.objects
     goal_total = total if low <= total <= high else draws.integer(low, high)
     while total > goal_total:
-        spare = {kind: n - needed.get(kind, 0) for kind, n in counts.items() if kind in portable}
+        spare = {
+            kind: n - needed_counts.get(kind, 0) for kind, n in counts.items() if kind in portable
+        }
         counts[draws.weighted(spare)] -= 1
         total -= 1
 
-    more = {kind: mean for kind, mean in means.items() if kind in portable}
+    portable_means = {kind: mean for kind, mean in means.items() if kind in portable}
     while total < goal_total:
-        counts[draws.weighted(more)] += 1
+        counts[draws.weighted(portable_means)] += 1
         total += 1
     return counts
 

@@ -60,6 +60,7 @@ def _find(data_dir: str | os.PathLike[str] | None) -> Path | None:
     """Return the folder that holds the splits, or None where there are no official games."""
     if data_dir is not None:
         folder = named_folder(data_dir)
+        # The folder that ALFWORLD_DATA would name, or the one in it.
         for root in (folder / _FOLDER, folder):
             if any((root / split).is_dir() for split in SPLITS):
                 return root
@@ -175,6 +176,7 @@ def _official_game(path: Path, dialect: Dialect, version: tuple[int, int]) -> Ga
             raise
         raise DataCorrupt(f"{path}: {error}; {REMEDY}") from None
 
+    # "solvable" in the file is only a word: the facts decide.
     if plan(NativeEngine(game)) is None:
         raise DataCorrupt(
             f"expected a solvable game in {path}, found one that no commands can win; {REMEDY}"
@@ -196,6 +198,7 @@ def _content_hash(root: Path, split: str) -> str:
                 "run: comap data verify alfworld"
             ) from error
 
+        # Digests in place of contents: so no end of one file can pass for the beginning of the next.
         digest.update(f"{task}\0{hashlib.sha256(raw).hexdigest()}\n".encode())
     return digest.hexdigest()
 

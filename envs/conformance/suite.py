@@ -37,6 +37,7 @@ from .transcripts import (
     shown,
 )
 
+# What the default policy says where no actions are listed: texts that one environment or another takes.
 _WORDS = ("look", "help", "search for a red shoe", "go north", "finish")
 
 
@@ -84,6 +85,7 @@ class Suite:
     def _tasks(self, env: Env) -> tuple[str, ...]:
         """Return the ids of at most three tasks: the first, one in the middle, the last."""
         ids: tuple[str, ...] = env.get_wrapper_attr("tasks").ids
+        # In a small panel these may be the same task.
         return tuple(dict.fromkeys((ids[0], ids[len(ids) // 2], ids[-1])))
 
     def _steps(
@@ -99,6 +101,8 @@ class Suite:
         while not over and count < (steps or self.steps):
             answer = env.step(self.policy(observation, info, rng))
             observation, reward, terminated, truncated, info = answer
+
+            # Exact types: numpy's numbers and truth values pass for ours, but are written otherwise.
             flags = (type(reward), type(terminated), type(truncated))
             expect(flags == (float, bool, bool), "step must return float, bool, bool", flags)
             over = terminated or truncated
@@ -112,7 +116,7 @@ def expect(condition: Any, contract: str, actual: Any) -> None:
         raise AssertionError(f"{contract}; found {actual!r:.1000}")
 
 
-def refused(call: Callable[[], Any], expected: type[Exception], what: str) -> Exception:
+def refused(call: Callable[[], Any], expected: type[Exception], subject: str) -> Exception:
     """Return the error of type `expected` that `call` must raise."""
     try:
         answer = call()
@@ -120,9 +124,9 @@ def refused(call: Callable[[], Any], expected: type[Exception], what: str) -> Ex
         return error
     except Exception as error:
         raise AssertionError(
-            f"{what} must raise {expected.__name__}; found {type(error).__name__}: {error}"
+            f"{subject} must raise {expected.__name__}; found {type(error).__name__}: {error}"
         ) from error
-    raise AssertionError(f"{what} must raise {expected.__name__}; found {answer!r:.300}")
+    raise AssertionError(f"{subject} must raise {expected.__name__}; found {answer!r:.300}")
 
 
 def same(expected: Sequence[str], actual: Sequence[str], contract: str) -> None:
@@ -130,14 +134,15 @@ def same(expected: Sequence[str], actual: Sequence[str], contract: str) -> None:
     if digest(expected) == digest(actual):
         return
 
-    for number, (line, other) in enumerate(zip(expected, actual, strict=False)):
-        if line != other:
-            pairs = zip(line, other, strict=False)
+    for number, (line, actual_line) in enumerate(zip(expected, actual, strict=False)):
+        if line != actual_line:
+            # A record may have 200,000 characters: the message shows those around the difference.
+            pairs = zip(line, actual_line, strict=False)
             position = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
             window = slice(max(0, position - 60), position + 200)
             raise AssertionError(
                 f"{contract}; record {number} differs at character {position}: expected "
-                f"...{line[window]!r}, found ...{other[window]!r}"
+                f"...{line[window]!r}, found ...{actual_line[window]!r}"
             )
 
     raise AssertionError(f"{contract}; expected {len(expected)} records, found {len(actual)}")
@@ -176,8 +181,10 @@ class Answers(Suite):
         """Infos have the keys of `Info` and of `info_extras`, of its types, small, picklable."""
         with self.make() as env:
             extras = env.get_wrapper_attr("info_extras")
-            kept = env.get_wrapper_attr("info_kept")
-            expect(set(kept) <= set(extras), "info_kept must be keys of info_extras", kept)
+            kept_keys = env.get_wrapper_attr("info_kept")
+            expect(
+                set(kept_keys) <= set(extras), "info_kept must be keys of info_extras", kept_keys
+            )
             for seed in self.seeds:
                 for number, (_, info) in enumerate(self._steps(env, seed)):
                     check_info(info, number, extras, self.max_info_bytes)
@@ -197,8 +204,8 @@ class Answers(Suite):
                     tuples = len(facts) == len(after.facts)
                     expect(tuples and texts, "facts must be tuples of lower-case text", after)
 
-                    again = State.from_text(after.to_text())
-                    expect(again == after, "facts must come back from their text", after)
+                    reread = State.from_text(after.to_text())
+                    expect(reread == after, "facts must come back from their text", after)
                     now = env.get_wrapper_attr("state_facts")()
                     expect(now == after, "state_facts() must be info['facts']", now)
                     before = after
@@ -213,7 +220,8 @@ class Answers(Suite):
                     if actions is None or info["imagined"]:
                         continue
 
-                    here = snapshot(env)
+                    # To restore may mean to play again (TextWorld): four actions in five states are enough.
+                    moment = snapshot(env)
                     for action in rng.sample(actions, min(4, len(actions))):
                         answer = env.step(action)
                         expect(
@@ -221,7 +229,7 @@ class Answers(Suite):
                             f"the admissible action {action!r} must be accepted",
                             answer,
                         )
-                        restore(env, here)
+                        restore(env, moment)
 
     def test_any_text_is_answered(self) -> None:
         """No text breaks the environment; nonsense is reported as an invalid action."""
@@ -239,6 +247,8 @@ class Answers(Suite):
                 )
                 if self.refuses_nonsense:
                     expect(info["invalid_action"], f"{subject} must be an invalid action", info)
+
+                # Vectors send infos between processes: a lone surrogate must pass there, too.
                 pickle.dumps(info)
                 if not terminated:
                     env.step("look")
@@ -247,6 +257,8 @@ class Answers(Suite):
         """An action that is no text raises `InvalidAction`, which names its type."""
         with self.make() as env:
             _, before = env.reset(seed=self.seeds[0])
+
+            # Also what contains a text: a vector's array or a list of actions is easily passed on.
             for action in _NOT_TEXT:
                 name = type(action).__name__
                 error = refused(partial(env.step, action), InvalidAction, f"an action of {name}")
@@ -290,8 +302,8 @@ class Replays(Suite):
             episodes = [self._play(env, seed) for seed in self.seeds]
 
         for hash_seed in self.hash_seeds:
-            again = replay_in_child(self.maker, self._arguments(), episodes, hash_seed)
-            for episode, records in zip(episodes, again, strict=True):
+            replays = replay_in_child(self.maker, self._arguments(), episodes, hash_seed)
+            for episode, records in zip(episodes, replays, strict=True):
                 same(
                     episode.records,
                     records,
@@ -301,22 +313,22 @@ class Replays(Suite):
 
     def test_seed_repeats_an_episode(self) -> None:
         """The same seed gives the same episode, in the same environment and in a fresh one."""
-        with self.make() as env, self.make() as other:
+        with self.make() as env, self.make() as fresh:
             episodes = [self._play(env, seed) for seed in self.seeds]
             for episode in episodes:
-                again = f"seed {episode.seed} must give the same transcript again"
-                same(episode.records, replay(env, episode), again)
-                same(episode.records, replay(other, episode), f"{again}, in a fresh environment")
+                contract = f"seed {episode.seed} must give the same transcript again"
+                same(episode.records, replay(env, episode), contract)
+                same(episode.records, replay(fresh, episode), f"{contract}, in a fresh environment")
 
     def test_seed_chooses_the_task(self) -> None:
         """Seeds choose tasks: many seeds do not all give the same one."""
         with self.make() as env:
             if len(env.get_wrapper_attr("tasks")) < 2:
                 raise unittest.SkipTest("there is only one task")
-            first = env.reset(seed=0)[1]["task"]
-            others = (env.reset(seed=seed)[1]["task"] for seed in range(1, 24))
-            differ = any(other != first for other in others)
-            expect(differ, "24 seeds must choose among the tasks", first)
+            first_task = env.reset(seed=0)[1]["task"]
+            tasks = (env.reset(seed=seed)[1]["task"] for seed in range(1, 24))
+            differ = any(task != first_task for task in tasks)
+            expect(differ, "24 seeds must choose among the tasks", first_task)
 
     def test_episodes_are_independent(self) -> None:
         """Nothing of an episode is left in the next one."""
@@ -347,10 +359,10 @@ class Replays(Suite):
         """So does ``gym.make_vec(id)``, which takes the environment's own entry point."""
         self._compare(self._make_vec())
 
-    def _make_vec(self, **how: Any) -> VectorEnv[Any, Any, Any]:
+    def _make_vec(self, **options: Any) -> VectorEnv[Any, Any, Any]:
         if not self.env_id:
             raise unittest.SkipTest("no registered id")
-        return gymnasium.make_vec(self.env_id, num_envs=2, **how, **self.kwargs)
+        return gymnasium.make_vec(self.env_id, num_envs=2, **options, **self.kwargs)
 
     def _compare(self, envs: VectorEnv[Any, Any, Any]) -> None:
         """Play on `envs`, then the same actions one environment after the other."""
@@ -375,10 +387,13 @@ class Replays(Suite):
         observations, infos = envs.reset(seed=11)
         records = [record(observations, infos)]
         played = []
+
+        # A vector begins ended episodes anew, so that the play is never shorter.
         for number in range(self.steps):
             if actions is not None:
                 step_actions = actions[number]
             else:
+                # A vector's info has an array for each key; a policy expects one environment's info.
                 each_info = [
                     {key: infos[key][index] for key in Info.__required_keys__}
                     for index in range(len(observations))
@@ -401,6 +416,7 @@ class Rules(Suite):
     def test_check_env(self) -> None:
         """Gymnasium's own checker finds nothing, and warns of nothing."""
         with self.make() as env, warnings.catch_warnings(record=True) as caught:
+            # The checker raises for the worst only, and warns of the rest.
             warnings.simplefilter("always")
             check_env(self.check_target(env))
         texts = [str(item.message) for item in caught if issubclass(item.category, UserWarning)]
@@ -466,6 +482,8 @@ class Rules(Suite):
                 lambda: env.reset(options={"task": "no/such/task"}), TaskNotFound, "an unknown task"
             )
             expect("no/such/task" in str(error), "the message must name the task", str(error))
+
+            # The episode before must not go on as if it were the one that was asked for.
             refused(lambda: env.step("look"), ResetNeeded, "a step after a failed reset")
             self._play(env, 0)
 
@@ -490,6 +508,8 @@ class Rules(Suite):
                     action = self.policy(observation, info, rng)
                     observation, _, terminated, truncated, info = env.step(action)
                     over = terminated or truncated
+
+        # Cycles that wait for the collector are no leak.
         gc.collect()
         return _resident_mb()
 
@@ -499,6 +519,7 @@ def _resident_mb() -> float:
     try:
         import psutil
     except ImportError:
+        # The second number is the resident set.
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
     return float(psutil.Process().memory_info().rss) / 2**20
@@ -512,10 +533,14 @@ class Snapshots(Suite):
         for seed in self.seeds:
             with self.make() as env, self.make() as fresh:
                 episode, moments = self._moments(env, seed)
+
+                # The same environment is in another episode by then.
                 env.reset(seed=seed + 1)
                 for number, pickled in moments:
-                    for which, target in (("the same", env), ("a fresh", fresh)):
-                        self._back(target, pickle.loads(pickled), episode, number, which)
+                    for which_env, target in (("the same", env), ("a fresh", fresh)):
+                        self._check_moment(
+                            target, pickle.loads(pickled), episode, number, which_env
+                        )
 
     def test_snapshot_is_not_changed_by_later_steps(self) -> None:
         """A snapshot stays what it was while the episode goes on and callers change infos."""
@@ -530,9 +555,11 @@ class Snapshots(Suite):
                 actions.append(self.policy("", info, rng))
                 *answer, info = env.step(actions[-1])
                 records.append(record(*answer, info))
-                if answer[2] or answer[3]:
+                _, _, terminated, truncated = answer
+                if terminated or truncated:
                     break
 
+            # Callers may change the infos that they got: a snapshot shares nothing with them.
             info.clear()
             for times in ("once", "twice"):
                 contract = f"a snapshot must not change, however often it is used ({times})"
@@ -565,6 +592,7 @@ class Snapshots(Suite):
         between = random.Random(seed).sample(range(count), min(2, count))
         numbers = {0, count, *between}
 
+        # Played a second time: had a snapshot disturbed the first, its records would show nothing.
         env.reset(seed=seed)
         moments = []
         for number in range(count + 1):
@@ -574,9 +602,11 @@ class Snapshots(Suite):
                 env.step(episode.actions[number])
         return episode, moments
 
-    def _back(self, env: Env, moment: Any, episode: Episode, number: int, which: str) -> None:
+    def _check_moment(
+        self, env: Env, moment: Any, episode: Episode, number: int, which_env: str
+    ) -> None:
         """Restore step `number` of `episode` and play it to its end again."""
-        contract = f"step {number} of seed {episode.seed}, restored in {which} environment,"
+        contract = f"step {number} of seed {episode.seed}, restored in {which_env} environment,"
         restored = record(*_restored(env, moment, contract))
         same(
             [shown(episode.records[number])], [restored], f"{contract} must have its text and info"

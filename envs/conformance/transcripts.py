@@ -27,7 +27,7 @@ Policy: TypeAlias = Callable[[str, dict[str, Any], random.Random], str]
 """Returns an action for an observation, an info and a generator."""
 
 _CHILD = "from comap.envs.conformance.transcripts import _child; _child()"
-_TIMEOUT = 300.0
+_TIMEOUT = 300.0  # seconds; a fresh process imports and loads everything anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, set | frozenset):
+        # As texts: elements of several types cannot be compared.
         return sorted(json.dumps(_plain(item), sort_keys=True) for item in value)
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
@@ -103,6 +104,7 @@ def _plain(value: Any) -> Any:
 
 def shown(line: str) -> str:
     """Return the record of the observation and info alone, from the record of a step."""
+    # What `restore` returns has neither reward nor end.
     parts = json.loads(line)
     return json.dumps([parts[0], parts[-1]], sort_keys=True)
 
@@ -148,7 +150,8 @@ def follow(env: Env, actions: Iterable[str]) -> tuple[str, ...]:
     for action in actions:
         answer = env.step(action)
         records.append(record(*answer))
-        if answer[2] or answer[3]:
+        _, _, terminated, truncated, _ = answer
+        if terminated or truncated:
             break
     return tuple(records)
 
@@ -157,6 +160,7 @@ def replay_in_child(
     maker: str, arguments: Mapping[str, Any], episodes: Sequence[Episode], hash_seed: int
 ) -> list[tuple[str, ...]]:
     """Replay episodes in a fresh Python process and return their records."""
+    # What this process can import the child can, a test's own folder included.
     path = os.pathsep.join(entry for entry in sys.path if entry)
     child = subprocess.run(
         [sys.executable, "-c", _CHILD],
@@ -178,4 +182,5 @@ def _child() -> None:
     """Play what standard input asks for and print the records: the other end of the above."""
     maker, arguments, episodes = pickle.load(sys.stdin.buffer)
     with load(maker)(**arguments) as env:
+        # On a line of its own, whatever an environment has printed before.
         print("\n" + json.dumps([replay(env, episode) for episode in episodes]))

@@ -41,6 +41,7 @@ def names_in(text: str) -> list[str]:
     found_names = []
     for match in _NAME.finditer(text[:_LONGEST]):
         words = match[0].rstrip(".'’-").split()
+        # "Who" alone is no name; before a name it belongs to it, unless the text begins with it.
         while (
             words
             and words[0].lower() in _QUESTION_WORDS
@@ -55,6 +56,7 @@ def names_in(text: str) -> list[str]:
 def asked(state: State) -> dict[str, int]:
     """Return the queries of an episode, each with the first turn that asked it."""
     queries = sorted((int(fact[1]), fact[2]) for fact in state.facts if _is(fact, "query", 3))
+    # The last entry of a query counts, which, in reverse, is its first turn.
     return {words: turn for turn, words in reversed(queries)}
 
 
@@ -193,14 +195,17 @@ class SearchQACanonicalizer:
             return False
 
         turn = max(self.turns - _turns_left(before), 0) + 1
-        known = _plain("\n".join([goal, move.text, *(earlier.observation for earlier in history)]))
-        return not all(names(known, title) for title in hits_of(after, turn))
+        texts_so_far = _plain(
+            "\n".join([goal, move.text, *(earlier.observation for earlier in history)])
+        )
+        return not all(names(texts_so_far, title) for title in hits_of(after, turn))
 
 
 def _turns_left(state: State) -> int:
     """Return the turns left; 0 where the belief does not say."""
     for fact in state.facts:
         if fact[0] == "turns_left" and len(fact) == 2 and fact[1].isdecimal():
+            # A predicted belief may have a number of any length.
             return min(int(fact[1][:4]), _MOST_TURNS)
     return 0
 

@@ -234,6 +234,7 @@ class SearchQAEnv(TextEnv):
         self._most_turns = turns
         self._expert_kind = expert
         self._suggests = admissible_actions
+        # The step that ends the episode must know that it does: an answer is worth something only then.
         self._limit = turns if self._limit is None else min(turns, self._limit)
         self._longest: int = getattr(self.observation_space, "max_length", 32_768)
 
@@ -245,7 +246,7 @@ class SearchQAEnv(TextEnv):
     def check_engine(self) -> None:
         """Raise where a retriever is a server that does not answer."""
         if isinstance(self.retriever, RemoteRetriever):
-            self.retriever.search(["comap"], 1)
+            self.retriever.search(["comap"], 1)  # any query will do
 
     @property
     def tasks(self) -> Panel:
@@ -315,10 +316,10 @@ class SearchQAEnv(TextEnv):
     @classmethod
     def offline(cls, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options without files, and in the place of a server what recalls its answers."""
-        kept = super().offline(options)
-        if kept.get("retriever", "auto") not in RETRIEVERS:
-            kept["retriever"] = RecalledRetriever()
-        return kept
+        offline_options = super().offline(options)
+        if offline_options.get("retriever", "auto") not in RETRIEVERS:
+            offline_options["retriever"] = RecalledRetriever()
+        return offline_options
 
     def recall(self, steps: Sequence[Step]) -> frozenset[int]:
         """Take what a server found from the observations that showed it."""
@@ -335,6 +336,7 @@ class SearchQAEnv(TextEnv):
         return frozenset(recalled)
 
     def _open(self, task: str) -> tuple[str, str, Outcome]:
+        # A task that is not there must not leave the question before it.
         self._wanted = None
         question = self._tasks.question(task)
         self._wanted = question
@@ -363,6 +365,8 @@ class SearchQAEnv(TextEnv):
         # may stand in an action that was carried out as a search.
         answered = move.kind == "answer"
         over = answered or (self._limit is not None and self._steps >= self._limit)
+
+        # `0.0 - penalty`, since `-penalty` is -0.0 where there is none, and is written otherwise.
         reward = 0.0 if move.formed else 0.0 - self._penalty
         right = False
         if over:
@@ -399,6 +403,7 @@ class SearchQAEnv(TextEnv):
 
     def _agrees(self, outcome: Outcome) -> bool:
         right = self._last_answer is not None and exact_match(self._last_answer, self.wanted.golden)
+        # A right answer counts at the end only: before it there may be one, and no success yet.
         return right >= outcome.success == outcome.score
 
     def _save(self) -> Any:

@@ -72,13 +72,14 @@ def generate_encyclopedia(seed: int = 0, size: float = 1.0) -> Encyclopedia:
 
     # All titles come first: the facts of an article name other articles.
     titles = {
-        kind: list(_titles(kind, max(4, int(size * about["number"])), seed))
-        for kind, about in words["kinds"].items()
+        kind: list(_titles(kind, max(4, int(size * description["number"])), seed))
+        for kind, description in words["kinds"].items()
     }
 
     articles = {}
     for kind, names in titles.items():
         for title in names:
+            # A stream for each article: one more draw in an article changes no other.
             draws = Draws("searchqa", seed, kind, title)
             facts = {}
             for name, relation in words["relations"].items():
@@ -91,31 +92,31 @@ def generate_encyclopedia(seed: int = 0, size: float = 1.0) -> Encyclopedia:
 def _titles(kind: str, number: int, seed: int) -> Iterator[str]:
     """Yield as many titles for one kind of thing, each once."""
     draws = Draws("searchqa", seed, "titles", kind)
-    seen = set[str]()
+    titles_so_far = set[str]()
     words = lexicon()
 
     def name(slot: re.Match[str]) -> str:
         return "".join(draws.pick(part) for part in words["names"][slot[1]].values())
 
-    while len(seen) < number:
+    while len(titles_so_far) < number:
         title = _SLOT.sub(name, words["kinds"][kind]["title"])
-        if title not in seen:
-            seen.add(title)
+        if title not in titles_so_far:
+            titles_so_far.add(title)
             yield title
 
 
-def _object(to: str, title: str, titles: Mapping[str, list[str]], draws: Draws) -> str:
+def _object(object_kind: str, title: str, titles: Mapping[str, list[str]], draws: Draws) -> str:
     """Return what a relation leads to: a thing other than its own, or a word or number."""
-    if to == "year":
+    if object_kind == "year":
         return str(draws.integer(1702, 1989))
-    if to == "length":
+    if object_kind == "length":
         return str(draws.integer(31, 890))
-    if to in _PLAIN:
-        word: str = draws.pick(lexicon()["words"][to])
+    if object_kind in _PLAIN:
+        word: str = draws.pick(lexicon()["words"][object_kind])
         return word
-    while (other := draws.pick(titles[to])) == title:
+    while (candidate := draws.pick(titles[object_kind])) == title:
         pass
-    return other
+    return candidate
 
 
 def _text(
@@ -148,15 +149,15 @@ def chains() -> dict[int, list[tuple[str, ...]]]:
     """Return the chains of relations that questions ask for, by their number of hops."""
     relations = lexicon()["relations"]
     single: list[tuple[str, ...]] = [
-        (name,) for name, about in relations.items() if about["of"] in _BEGINNINGS
+        (name,) for name, relation in relations.items() if relation["of"] in _BEGINNINGS
     ]
     by_hops = {1: single}
     for hops in range(2, _MOST_HOPS + 1):
         longer: list[tuple[str, ...]] = []
         for chain in by_hops[hops - 1]:
             end = relations[chain[-1]]["to"]
-            for name, about in relations.items():
-                if about["of"] == end and name not in chain:
+            for name, relation in relations.items():
+                if relation["of"] == end and name not in chain:
                     longer.append((*chain, name))
         by_hops[hops] = longer
     return by_hops
@@ -166,19 +167,19 @@ def generate_questions(book: Encyclopedia) -> Iterator[Question]:
     """Yield the questions about an encyclopedia, a third of them with each number of hops."""
     relations = lexicon()["relations"]
     for hops, chains_of_length in chains().items():
-        asked = set[str]()
+        texts_so_far = set[str]()
         draws = Draws("searchqa", book.seed, "questions", hops)
 
         # A draw may give a question that was asked already, or none: a small book has few.
         number = min(_QUESTIONS_PER_HOPS, 4 * len(book))
         tries = 0
-        while len(asked) < number and tries < 20 * number:
+        while len(texts_so_far) < number and tries < 20 * number:
             tries += 1
             chain = draws.pick(chains_of_length)
             start = draws.pick(book.of_kind(relations[chain[0]]["of"]))
-            question = _question(book, chain, start.title, f"{hops}hop/{len(asked)}", draws)
-            if question is not None and question.text not in asked:
-                asked.add(question.text)
+            question = _question(book, chain, start.title, f"{hops}hop/{len(texts_so_far)}", draws)
+            if question is not None and question.text not in texts_so_far:
+                texts_so_far.add(question.text)
                 yield question
 
 
@@ -190,10 +191,10 @@ def _question(
     hops = list[Hop]()
     things = [start]
     for relation in chain:
-        here = things[-1]
-        answer = book.articles[here].facts[relation]
+        thing = things[-1]
+        answer = book.articles[thing].facts[relation]
         wording = draws.pick(relations[relation]["questions"])
-        hops.append(Hop(wording.format(s=here), here, answer))
+        hops.append(Hop(wording.format(s=thing), thing, answer))
         things.append(answer)
     if len(set(things)) < len(things):
         return None
@@ -204,6 +205,7 @@ def _question(
         subject = relations[relation]["phrase"].format(s=subject)
     text = draws.pick(relations[chain[-1]]["questions"]).format(s=subject)
 
+    # A river may be called by its name alone.
     golden = [things[-1]]
     if things[-1].startswith("River "):
         golden.append(things[-1].removeprefix("River "))
@@ -235,6 +237,7 @@ def told_by(text: str, title: str, relation: str) -> str | None:
     """Return what an article says that a relation leads to; None where it does not say."""
     for sentence in lexicon()["relations"][relation]["sentences"]:
         pattern = re.escape(sentence).replace(r"\{s\}", re.escape(title))
+        # `_ARTICLE` has made "a" to "an" where the value begins with a vowel.
         pattern = pattern.replace(r"\ a\ \{o\}", r"\ an?\ \{o\}").replace(r"\{o\}", r"([^.,]+?)")
         match = re.search(rf"(?:^|(?<=\. )){pattern}(?= |$)", text)
         if match is not None:
@@ -297,7 +300,7 @@ def write_corpus(book: Encyclopedia, path: Path) -> None:
             file.write(json.dumps({"id": name, "contents": contents}) + "\n")
 
 
-def plan(question: Question, turns: Sequence[Turn], left: int, form: ActionForm) -> str:
+def plan(question: Question, turns: Sequence[Turn], turns_left: int, form: ActionForm) -> str:
     """Return the next action of an expert that knows decomposition and answer."""
     queries, passages = _so_far(turns, form)
     titles = {passage.title.lower() for passage in passages}
@@ -310,7 +313,7 @@ def plan(question: Question, turns: Sequence[Turn], left: int, form: ActionForm)
         searches = [(question.text, "")]
 
     # The last turn is for the answer.
-    for query, title in searches if left > 1 else ():
+    for query, title in searches if turns_left > 1 else ():
         if title.lower() not in titles or not title:
             for candidate in (query, title):
                 if candidate and candidate.lower() not in queries:
@@ -318,12 +321,12 @@ def plan(question: Question, turns: Sequence[Turn], left: int, form: ActionForm)
     return written_answer(question.golden[0], form)
 
 
-def explore(question: str, turns: Sequence[Turn], left: int, form: ActionForm) -> str:
+def explore(question: str, turns: Sequence[Turn], turns_left: int, form: ActionForm) -> str:
     """Return the next action of an expert that knows the question and what was shown."""
     queries, passages = _so_far(turns, form)
     unraveled = unravel(question)
     if unraveled is None:
-        return _browse(question, queries, passages, left, form)
+        return _browse(question, queries, passages, turns_left, form)
 
     # From hop to hop as far as the articles that were shown say; then a search for the next one.
     thing, chain = unraveled
@@ -333,7 +336,8 @@ def explore(question: str, turns: Sequence[Turn], left: int, form: ActionForm) -
         if value is None:
             query = lexicon()["relations"][relation]["questions"][0].format(s=thing)
             new_queries = [text for text in (query, thing) if text.lower() not in queries]
-            if left <= 1 or not new_queries:
+            # No turn for another search, or nothing new to search for: then the likeliest name.
+            if turns_left <= 1 or not new_queries:
                 return _browse(question, queries, passages, 1, form)
             return written_search(new_queries[0], form)
         thing = value
@@ -341,10 +345,10 @@ def explore(question: str, turns: Sequence[Turn], left: int, form: ActionForm) -
 
 
 def _browse(
-    question: str, queries: set[str], passages: Sequence[Shown], left: int, form: ActionForm
+    question: str, queries: set[str], passages: Sequence[Shown], turns_left: int, form: ActionForm
 ) -> str:
     """Return a search for the question's words, or the name that was shown most often as answer."""
-    if left > 1:
+    if turns_left > 1:
         for query in (question, *names_in(question)[:1]):
             if query.lower() not in queries:
                 return written_search(query, form)

@@ -96,8 +96,8 @@ def build_index(
             f"encoder and faiss are for an index of kind 'dense', not {kind!r}; leave them out"
         )
     target = Path(out).absolute()
-    taken = target.exists() and not (target / MANIFEST).is_file()
-    if taken and (not target.is_dir() or any(target.iterdir())):
+    is_occupied = target.exists() and not (target / MANIFEST).is_file()
+    if is_occupied and (not target.is_dir() or any(target.iterdir())):
         raise OptionError(
             f"expected a new folder or an index at {target}, found other files; name a folder that "
             "does not exist yet"
@@ -113,6 +113,7 @@ def build_index(
         else:
             figures |= build_dense(folder, total, encoder, faiss, progress)
 
+        # The manifest comes last: whatever folder has one is whole.
         sums = digests_of(folder, [path.name for path in folder.iterdir()])
         sizes = {name: entry["size"] for name, entry in sums.items()}
         head = {"format": FORMAT, "kind": kind, "files": sizes, "digests": sums}
@@ -141,6 +142,7 @@ def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any]:
         raise corrupt(folder, f"{MANIFEST} of format {FORMAT}", f"{error}") from error
 
     for name, size in files.items():
+        # The name alone: no manifest leads out of its folder.
         path = folder / Path(str(name)).name
         actual_size = path.stat().st_size if path.is_file() else None
         if actual_size != size:
@@ -203,20 +205,20 @@ class DenseRetriever:
     """Finds passages whose vectors have the greatest inner product with the query's."""
 
     def __init__(self, folder: Path, manifest: dict[str, Any], encoder: Encoder | None = None):
-        built = manifest.get("encoder")
-        if not isinstance(built, dict) or not isinstance(built.get("name"), str):
-            raise DataCorrupt(f"expected the encoder's name in {folder}, found {built!r:.80}")
+        recorded = manifest.get("encoder")
+        if not isinstance(recorded, dict) or not isinstance(recorded.get("name"), str):
+            raise DataCorrupt(f"expected the encoder's name in {folder}, found {recorded!r:.80}")
 
         if encoder is None:
-            if not isinstance(built.get("config"), dict):
+            if not isinstance(recorded.get("config"), dict):
                 raise OptionError(
-                    f"the index in {folder} was built with an encoder of yours, {built['name']!r:.80}; "
+                    f"the index in {folder} was built with an encoder of yours, {recorded['name']!r:.80}; "
                     "pass it: open_index(..., encoder=...)"
                 )
-            encoder = TransformerEncoder(**built["config"])
-        if encoder.name != built["name"]:
+            encoder = TransformerEncoder(**recorded["config"])
+        if encoder.name != recorded["name"]:
             raise OptionError(
-                f"expected the encoder {built['name']!r:.80}, with which {folder} was built, found "
+                f"expected the encoder {recorded['name']!r:.80}, with which {folder} was built, found "
                 f"{encoder.name!r:.80}; pass that one"
             )
 
@@ -235,6 +237,7 @@ class DenseRetriever:
             raise DataCorrupt(f"expected vectors in {folder}, found: {error}") from error
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Maps of files and FAISS's objects cannot be pickled: another process opens its own.
         return DenseRetriever, self._made_of
 
     def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
@@ -290,7 +293,7 @@ def build_dense(
         )
 
     parts = _encoded(folder, coder, total, progress)
-    first = next(parts)
+    first = next(parts)  # only its vectors tell how long vectors are
     width = int(first.shape[1])
     figures: dict[str, Any] = {"encoder": {"name": coder.name}, "width": width}
     if isinstance(coder, TransformerEncoder):
@@ -302,10 +305,10 @@ def build_dense(
     vectors = np.lib.format.open_memmap(
         folder / _VECTORS, mode="w+", dtype=np.float32, shape=(total, width)
     )
-    done = 0
+    row_count = 0
     for part in chain([first], parts):
-        vectors[done : done + len(part)] = part
-        done += len(part)
+        vectors[row_count : row_count + len(part)] = part
+        row_count += len(part)
     vectors.flush()
     return figures
 
@@ -331,8 +334,9 @@ def _encoded(folder: Path, coder: Encoder, total: int, progress: Listener) -> It
     """Yield the vectors of all passages, a batch at a time."""
     store = PassageStore(folder / PASSAGES)
     texts = (contents_of(title, text) for title, text in store.texts())
-    done = 0
+    encoded_count = 0
     while batch := list(islice(texts, _ENCODED_BATCH)):
+        # An encoder may be a user's own: what it returns is checked before it is written.
         vectors = np.ascontiguousarray(coder.encode(batch, "passage"), np.float32)
         if vectors.ndim != 2 or len(vectors) != len(batch) or not np.isfinite(vectors).all():
             raise OptionError(
@@ -340,8 +344,8 @@ def _encoded(folder: Path, coder: Encoder, total: int, progress: Listener) -> It
                 f"array of shape {vectors.shape}"
             )
         yield vectors
-        done += len(batch)
-        progress(Progress("encoding", done, total))
+        encoded_count += len(batch)
+        progress(Progress("encoding", encoded_count, total))
     store.close()
 
 

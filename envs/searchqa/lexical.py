@@ -44,13 +44,13 @@ def read_corpus(path: Path, progress: Listener) -> Iterator[tuple[str, str, str]
             '{"id": ..., "contents": ...}'
         ) from error
 
-    done = 0
+    bytes_read = 0
     total = path.stat().st_size
     with file:
         for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE + 1), b""), 1):
-            done += len(line)
+            bytes_read += len(line)
             if number % _BATCH == 0:
-                progress(Progress("reading", done, total))
+                progress(Progress("reading", bytes_read, total))
             if line.strip():
                 yield _passage(line, path, number)
     progress(Progress("reading", total, total))

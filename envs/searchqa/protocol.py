@@ -38,9 +38,11 @@ REACT_REFUSAL = (
 _REACT = re.compile(r"(search|finish|answer)[ \t]*\[(.*)\]\s*\.?\s*\Z", re.DOTALL | re.IGNORECASE)
 _INFORMATION = re.compile(r"\s*<information>(.*)</information>\s*\Z", re.DOTALL)
 _R1_LINE = re.compile(r"Doc (\d{1,4})\(Title: (.*?)\) ?(.*)\Z", re.DOTALL)
+# With the quotes that corpora put around titles, a bracket in a title does not end it.
 _R1_QUOTED = re.compile(r'Doc (\d{1,4})\(Title: ("[^\n]*?")\) ?(.*)\Z', re.DOTALL)
 _VERL_PART = re.compile(r"Doc (\d{1,4}): (.*)\Z", re.DOTALL)
 _NEXT = re.compile(r"\n(?=Doc \d{1,4}(?:\(Title: |: ))")
+# A passage must not close the block that shows it, nor look like an action of the policy's.
 _MARKUP = re.compile(r"<(?=/?(?:information|search|answer|think|result)\b)", re.IGNORECASE)
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -63,6 +65,7 @@ class Shown(NamedTuple):
 def read_move(action: str, form: ActionForm = "tags", style: Style = "search_r1") -> Move:
     """Return what an action means in its form, by a style's rules."""
     if form == "react":
+        # The action stands at the end. Of a long text, only the end is looked through.
         match = _REACT.search(action[-2 * LONGEST_QUERY :])
         if match is None:
             return Move("", "", False)
@@ -302,6 +305,7 @@ def format_reward(
     retrieval_score: float = 0.0,
 ) -> float:
     """Return Search-R1's reward with a part for the form."""
+    # The numbers of Search-R1's script: 0.2 for the form, 0.1 for any answer.
     if answer is not None and exact_match(answer, golden):
         return 1.0 if formed else 0.8
     if formed:
@@ -313,12 +317,12 @@ def is_well_formed(
     turns: Sequence[Turn], form: ActionForm = "tags", style: Style = "search_r1"
 ) -> bool:
     """Return whether an episode is searches, each with results, and then one answer, all well formed."""
-    taken = [turn for turn in turns if turn.action is not None]
-    moves = [read_move(turn.action or "", form, style) for turn in taken]
+    played_turns = [turn for turn in turns if turn.action is not None]
+    moves = [read_move(turn.action or "", form, style) for turn in played_turns]
     if not moves or not all(move.formed for move in moves) or moves[-1].kind != "answer":
         return False
 
     return all(
         move.kind == "search" and read_results(turn.observation) is not None
-        for move, turn in zip(moves[:-1], taken, strict=False)
+        for move, turn in zip(moves[:-1], played_turns, strict=False)
     )

@@ -147,11 +147,13 @@ def hit_of(passage: Any, rank: int = 1) -> Hit:
     title = passage.get("title")
     text = passage.get("text")
     if isinstance(passage.get("contents"), str):
+        # Cut before it is split: a server may send megabytes.
         title, text = split_contents(passage["contents"][: LONGEST_TITLE + LONGEST_TEXT])
     if not isinstance(text, str):
         raise ValueError(f"a passage without 'contents' or 'text': {passage!r:.80}")
 
     name = passage.get("id", "")
+    # True is an int, but no id.
     if isinstance(name, bool) or not isinstance(name, str | int):
         raise ValueError(f"a passage whose id is no text: {name!r:.80}")
 
@@ -161,6 +163,7 @@ def hit_of(passage: Any, rank: int = 1) -> Hit:
         raise ValueError(f"a score that is no number: {score!r:.80}")
 
     title = title[:LONGEST_TITLE] if isinstance(title, str) else ""
+    # Ids go into infos and records, where a lone surrogate cannot be written.
     name = str(name)[:_LONGEST_ID].encode("utf-8", "replace").decode()
     return Hit(name, title, text[:LONGEST_TEXT], float(score))
 
@@ -199,6 +202,7 @@ class HybridRetriever:
     def search(self, queries: Sequence[str], k: int = 3) -> list[list[Hit]]:
         """Return at most `k` passages for each query, best first, ties by id."""
         check_queries(queries, k)
+        # Deeper than `k`: a passage that is in the middle of all lists may be the best.
         depth = max(k, self.depth)
         answers = [retriever.search(queries, depth) for retriever in self.retrievers]
         return [self._fuse(lists, k) for lists in zip(*answers, strict=True)]
@@ -233,6 +237,7 @@ class RememberingRetriever:
         """Return at most `k` passages for each query, best first, ties by id."""
         check_queries(queries, k)
         with self._lock:
+            # A dictionary: a query that comes twice is asked once.
             answers = {query: self._remembered.get((query, k)) for query in queries}
 
         # The lock is not held while the other retriever searches.
@@ -329,6 +334,7 @@ class RemoteRetriever:
             EngineError: No answer came in time, or none that can be read.
         """
         check_queries(queries, k)
+        # One end for all requests: a list of queries takes no longer than one of them.
         end = time.monotonic() + self.timeout
         if self.wire == "query":
             return [self._ask({"query": query}, 1, k, end)[0] for query in queries]
@@ -341,6 +347,7 @@ class RemoteRetriever:
         body = json.dumps({**request, "topk": k, "return_scores": True}).encode()
         attempt = 0
         while True:
+            # Twice as long each time; where no time is left behind it, no pause is made.
             pause = _PAUSE * 2**attempt
             try:
                 return _read(post_json(self._url, body, end - time.monotonic()), number, k)
@@ -390,14 +397,14 @@ _LONGEST_QUERY = 10_000
 _DEFAULT_TOPK = 3
 
 
-def answer(retriever: Retriever, asked: Any, max_topk: int = 100) -> dict[str, Any]:
+def answer(retriever: Retriever, request: Any, max_topk: int = 100) -> dict[str, Any]:
     """Return the answer to a request, as JSON data."""
-    if not isinstance(asked, Mapping):
-        raise OptionError(f"expected a JSON object, found {type(asked).__name__}")
-    if ("query" in asked) == ("queries" in asked):
+    if not isinstance(request, Mapping):
+        raise OptionError(f"expected a JSON object, found {type(request).__name__}")
+    if ("query" in request) == ("queries" in request):
         raise OptionError("expected either 'query' or 'queries', found both or none")
 
-    queries = [asked["query"]] if "query" in asked else asked["queries"]
+    queries = [request["query"]] if "query" in request else request["queries"]
     if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
         raise OptionError("expected 'query' to be a text, or 'queries' a list of texts")
     if len(queries) > MAX_QUERIES:
@@ -405,7 +412,8 @@ def answer(retriever: Retriever, asked: Any, max_topk: int = 100) -> dict[str, A
     if any(len(query) > _LONGEST_QUERY for query in queries):
         raise OptionError(f"expected queries of at most {_LONGEST_QUERY:,} characters")
 
-    topk = asked.get("topk", asked.get("top_k"))
+    # ZeroSearch's clients write "top_k".
+    topk = request.get("topk", request.get("top_k"))
     if topk is None:
         topk = _DEFAULT_TOPK
     if type(topk) is not int or topk < 1:
@@ -434,10 +442,10 @@ def retrieval_app(
     """Return a web application that answers ``POST /retrieve`` and ``GET /health``."""
     check_number("max_topk", max_topk, 1, 1000)
 
-    def respond(method: str, path: str, asked: Any) -> Any:
+    def respond(method: str, path: str, request: Any) -> Any:
         if path == "/health":
             return {"status": "ok", "retriever": str(retriever.identity)}
-        return answer(retriever, asked, max_topk)
+        return answer(retriever, request, max_topk)
 
     routes = {"/retrieve": ("POST",), "/health": ("GET",)}
     return json_app(routes, respond, host=host, token=token)

@@ -87,6 +87,7 @@ def open_tasks(
         )
 
     split = split or "train"
+    # Each data set has one file to evaluate on, whether its publisher calls it "dev" or "test".
     file_split = "test" if split == "dev" else split
     by_id = {}
     for name, part, path in find_datasets(folder, datasets, file_split):
@@ -108,7 +109,8 @@ def _generated(seed: int) -> dict[str, Question]:
 
 @lru_cache(maxsize=4)
 def _of_file(path: Path, changed: int, size: int) -> dict[str, Question]:
-    """Return a file's questions by id, each with the split that its id falls into."""
+    """Return a file's questions by id, each with its split; `changed` and `size` are for the cache."""
+    # A file states no splits: the id decides, so that a question stays where it is as the file grows.
     questions = {}
     for question in read_questions(path):
         questions[question.id] = replace(question, split=split_by_id(question.id))
@@ -125,36 +127,52 @@ def index_home() -> Path:
 
 
 def choose_retriever(
-    wanted: Any,
+    retriever: Any,
     data_dir: str | os.PathLike[str] | None,
     generated: bool = False,
     seed: int = 0,
     timeout: float = 10.0,
     style: Style = "search_r1",
 ) -> Retriever:
-    """Return the retriever that an option means: an object, a function, a URL, or a kind of index."""
-    if not isinstance(wanted, str):
-        return wanted if isinstance(wanted, Retriever) else CallableRetriever(wanted)
-    if wanted.startswith(("http://", "https://")):
-        return RemoteRetriever(wanted, "query" if style == "verl" else "queries", timeout)
-    if wanted not in RETRIEVERS:
+    """Return the retriever that an environment's option names or is.
+
+    Args:
+        retriever: An object with `search`, a function, the URL of a server, or one of `RETRIEVERS`:
+            then an index is opened.
+        data_dir: The folder of the index; None for the usual one.
+        generated: Whether it is the index of the generated encyclopedia instead.
+        seed: The encyclopedia's.
+        timeout: Seconds that a server may take.
+        style: How a server is asked.
+    """
+    if not isinstance(retriever, str):
+        return retriever if isinstance(retriever, Retriever) else CallableRetriever(retriever)
+
+    # Search-R1's server is asked many queries at a time, verl-agent's one.
+    if retriever.startswith(("http://", "https://")):
+        return RemoteRetriever(retriever, "query" if style == "verl" else "queries", timeout)
+    if retriever not in RETRIEVERS:
         raise OptionError(
-            f"retriever cannot be {wanted!r:.80}; {suggest(wanted, RETRIEVERS)}, or a URL, an object "
+            f"retriever cannot be {retriever!r:.80}; {suggest(retriever, RETRIEVERS)}, or a URL, an object "
             "with search(queries, k), or a function"
         )
+
+    # Questions about the encyclopedia have their answers in its own articles alone.
     if generated:
         folder = generated_folder(seed) / "index"
     else:
         folder = index_home() if data_dir is None else named_folder(data_dir)
 
-    if wanted == "hybrid":
+    if retriever == "hybrid":
         return _hybrid(folder)
     kind = read_manifest(folder)["kind"]
-    if wanted not in ("auto", kind):
+    if retriever not in ("auto", kind):
         raise OptionError(
-            f"expected an index of kind {wanted!r} in {folder}, found {kind!r}; build one: "
-            f"comap data build searchqa CORPUS --kind {wanted}, or leave retriever out"
+            f"expected an index of kind {retriever!r} in {folder}, found {kind!r}; build one: "
+            f"comap data build searchqa CORPUS --kind {retriever}, or leave retriever out"
         )
+
+    # Absolute, since the process may change its folder, and opened indexes are found by their paths.
     return _opened(folder.absolute())
 
 
@@ -171,6 +189,7 @@ def _hybrid(folder: Path) -> Retriever:
 
 def _opened(folder: Path) -> Retriever:
     """Return an index that many environments share, with a memory of answers."""
+    # With the manifest's time: an index that was built anew is another.
     return _shared(folder, (folder / MANIFEST).stat().st_mtime_ns)
 
 

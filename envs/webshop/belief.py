@@ -370,20 +370,20 @@ def _replaced(facts: frozenset[Fact], fact: Fact) -> frozenset[Fact]:
     """Return facts with one in the place of those that have the same first argument."""
     if fact in facts:
         return facts
-    return frozenset([fact, *[other for other in facts if other[1] != fact[1]]])
+    return frozenset([fact, *[kept_fact for kept_fact in facts if kept_fact[1] != fact[1]]])
 
 
 def _product(
     before: Belief, act: tuple[str, str], contents: PageContents, was_at_item: bool
 ) -> str:
     """Return the product of an item page: the one at hand, the one clicked on, or one by title."""
-    here = before.argument("product") if was_at_item else ""
-    if here and ("title", here, contents.title) in before.of("title"):
-        return here
+    product_at_hand = before.argument("product") if was_at_item else ""
+    if product_at_hand and ("title", product_at_hand, contents.title) in before.of("title"):
+        return product_at_hand
     if act[0] == "click" and any(fact[2] == act[1] for fact in before.of("result")):
         return act[1]
     if was_at_item:
-        return here
+        return product_at_hand
 
     asins = [asin for asin, title in before.pairs("title") if title == contents.title]
     return asins[0] if len(asins) == 1 else ""
@@ -410,14 +410,14 @@ def _selection(
 
     # What the page marks is right. What it does not mark may be selected all the same where
     # upstream, which looks for values in escaped JSON, does not find it.
-    marked: dict[str, list[str]] = {}
+    values_of_group: dict[str, list[str]] = {}
     for group, value in contents.selected:
-        marked.setdefault(group, []).append(value)
+        values_of_group.setdefault(group, []).append(value)
     for group in dict(contents.options):
         believed = selection.get(group, "")
-        if group in marked and believed not in marked[group]:
-            selection[group] = marked[group][0]
-        elif group not in marked and believed.isascii() and not {'"', "\\"} & {*believed}:
+        if group in values_of_group and believed not in values_of_group[group]:
+            selection[group] = values_of_group[group][0]
+        elif group not in values_of_group and believed.isascii() and not {'"', "\\"} & {*believed}:
             selection.pop(group, None)
     return selection
 
@@ -430,9 +430,9 @@ def _at_sub_page(before: Belief, page: str, contents: PageContents) -> Groups:
     lines = frozenset(
         [("line", page, str(number), line) for number, line in enumerate(contents.lines, 1) if line]
     )
-    known = before.of("line")
-    groups["line"] = lines.union([fact for fact in known if fact[1] != page])
-    if not lines <= known:
+    known_lines = before.of("line")
+    groups["line"] = lines.union([fact for fact in known_lines if fact[1] != page])
+    if not lines <= known_lines:
         in_lines = met_words(before.argument("instruction"), contents.lines)
         groups["attr_match"] = before.of("attr_match") | in_lines
     return groups

@@ -40,7 +40,7 @@ File = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Given:
-    """Values that are fixed."""
+    """Prices, price caps and nouns of titles that files fix; the others are drawn or worked out."""
 
     prices: Mapping[str, float] = field(default_factory=dict)
     caps: Mapping[str, float] = field(default_factory=dict)
@@ -83,6 +83,7 @@ def _numbers(path: File | None, content: Any) -> dict[Any, float]:
     if not isinstance(content, dict):
         raise _corrupt(path, "numbers by ASIN", content)
     for value in content.values():
+        # Exact types: True is an int as well.
         if type(value) not in (int, float) or not math.isfinite(value):
             raise _corrupt(path, "a number of dollars", value)
     return {key: float(value) for key, value in content.items()}
@@ -233,8 +234,8 @@ class _Reader:
         self._before += self._at
         self._text = self._text[self._at :] + read
         self._at = 0
-        done = self._before + len(self._text)
-        self._progress(Progress(f"reading {self._path.name}", done, self._size))
+        characters_read = self._before + len(self._text)
+        self._progress(Progress(f"reading {self._path.name}", characters_read, self._size))
         return bool(read)
 
     def _corrupt(self, expected: str, found: str) -> DataCorrupt:
@@ -258,6 +259,7 @@ class Asins:
 
     def add(self, asin: str) -> int:
         """Take in an ASIN and return its number."""
+        # Full parts become arrays, of ten bytes for an ASIN; an object and its place in a list take fifty.
         self._last.append(asin.encode("utf-8", "surrogatepass"))
         if len(self._last) == 1 << 16:
             self._full.append(np.array(self._last))
@@ -292,6 +294,7 @@ class Notes:
     def of(self, asin: str) -> Any:
         """Return the last entry for an ASIN, or None."""
         encoded = asin.encode("utf-8", "surrogatepass")
+        # A longer one would be cut to the array's width, and might meet another.
         if len(encoded) > self._keys.itemsize:
             return None
 
@@ -364,19 +367,19 @@ def build_catalog(
         ['asins.npy', 'attributes.json', 'cards.bin']
     """
     target = Path(out).absolute()
-    taken = target.exists() and not (target / MANIFEST).is_file()
-    if taken and (not target.is_dir() or any(target.iterdir())):
+    is_occupied = target.exists() and not (target / MANIFEST).is_file()
+    if is_occupied and (not target.is_dir() or any(target.iterdir())):
         raise OptionError(
             f"expected a new folder or a catalogue at {target}, found other files; "
             "name a folder that does not exist yet"
         )
 
-    given = read_given(prices, price_caps, title_nouns)
-    rule_name, rule = noun_rule(nouns, given.nouns)
+    fixed_values = read_given(prices, price_caps, title_nouns)
+    rule_name, rule = noun_rule(nouns, fixed_values.nouns)
     with on_disk(target), replacing(target) as folder:
         notes = Notes(folder, "notes", instructions, progress)
         human = Notes(folder, "human_notes", human_instructions, progress)
-        writer = _Writer(folder, seed, given)
+        writer = _Writer(folder, seed, fixed_values)
         for product, its_prices in _products(_records(Path(products), progress), notes, rule):
             writer.add(product, its_prices, human.of(product.asin))
         notes.close()
@@ -392,10 +395,10 @@ def build_catalog(
 class _Writer:
     """Writes the products, one after the other, and what belongs to all of them at the end."""
 
-    def __init__(self, folder: Path, seed: int, given: Given):
+    def __init__(self, folder: Path, seed: int, fixed_values: Given):
         self._folder = folder
         self._seed = seed
-        self._given = given
+        self._given = fixed_values
         self._index = IndexWriter(folder)
         self._records = TextWriter(folder, "products")
         self._cards = TextWriter(folder, "cards")
@@ -414,16 +417,22 @@ class _Writer:
         self._attributes: Counter[str] = Counter()
         self._human: list[tuple[int, dict[str, Any]]] = []
 
-    def add(self, bare: Product, prices: Sequence[float], human: Any) -> None:
+    def add(self, unpriced: Product, prices: Sequence[float], human: Any) -> None:
         """Add a product: its record, its terms, its synthetic goals and people's."""
-        product = self._priced(bare, prices)
+        product = self._priced(unpriced, prices)
         asin = product.asin
         line = product.to_json()
+
+        # Hashed with price and cap: the catalogue's digest stands for all that rewards depend on.
         self._sha256.update(line.encode() + b"\n")
         self._records.add(line)
+
+        # What result lists show, by itself: a page of ten products need not read ten records.
         self._cards.add(f"{asin}\n{product.price_tag}\n{product.title}")
         self._index.add(analyze(search_text(product)))
         self._prices.append(product.price)
+
+        # A label's number is its place in the list of different labels, in the order in which they came.
         for name, label in (("categories", product.category), ("queries", product.query)):
             numbers, product_labels = self._labels[name]
             product_labels.append(numbers.setdefault(label, len(numbers)))
@@ -432,26 +441,29 @@ class _Writer:
         self._add_synthetic_goals(row, product)
         self._add_human_goals(row, asin, human)
 
-    def _priced(self, bare: Product, prices: Sequence[float]) -> Product:
+    def _priced(self, unpriced: Product, prices: Sequence[float]) -> Product:
         """Return a product with its price and its cap, which files fix or which are drawn."""
-        asin = bare.asin
+        asin = unpriced.asin
         price = self._given.prices.get(asin)
         if price is None:
             price = draw_price(prices, self._seed, asin)
 
         cap = self._given.caps.get(asin)
         if cap is None:
-            cap = NO_CAP if bare.instruction is None else draw_cap(price, self._seed, asin)
-        return replace(bare, price=price, cap=cap)
+            cap = NO_CAP if unpriced.instruction is None else draw_cap(price, self._seed, asin)
+        return replace(unpriced, price=price, cap=cap)
 
     def _add_synthetic_goals(self, row: int, product: Product) -> None:
         """Count one synthetic goal for each choice of all options."""
         if product.instruction is None or not product.wanted:
             return
+
+        # One group without values leaves no choice, as in upstream's product of all values.
         choices = math.prod(len(values) for _, values in product.options)
         if not choices:
             return
 
+        # Where the product's goals begin is all that is stored: `synthetic_goal` makes each when asked.
         self._goal_rows.append(row)
         self._goal_starts.append(self._goals)
         self._goals += choices
@@ -478,6 +490,8 @@ class _Writer:
         self._cards.close()
 
         asins, order = self._asins.sorted()
+
+        # The places of products in the order of ASINs, by which Lucene's ties are broken.
         ranks = np.empty(len(order), np.uint32)
         ranks[order] = np.arange(len(order), dtype=np.uint32)
         human_goals = self._write_human_goals()
@@ -515,6 +529,7 @@ class _Writer:
             if cap is None:
                 cap = draw_cap(self._prices[row], self._seed, instruction)
 
+            # As upstream joins them.
             text = instruction.strip(".") + price_clause(cap)
             attributes = entry["instruction_attributes"]
             line = json.dumps([row, text, attributes, entry["instruction_options"], cap])
@@ -549,7 +564,7 @@ def _products(
 
 def _records(path: Path, progress: Listener) -> Iterator[dict[str, Any]]:
     """Yield the records of products that WebShop keeps: each ASIN once."""
-    seen: set[str] = set()
+    asins_so_far: set[str] = set()
     for number, record in enumerate(elements(path, progress)):
         asin = record.get("asin") if isinstance(record, dict) else None
         if not isinstance(asin, str):
@@ -558,7 +573,8 @@ def _records(path: Path, progress: Listener) -> Iterator[dict[str, Any]]:
                 f"{record!r:.80}; is this WebShop's items_shuffle.json?"
             )
 
-        if asin in ("", "nan") or len(asin) > LONGEST_ASIN or asin in seen:
+        # WebShop leaves these out as well; of a product that comes twice the first counts.
+        if asin in ("", "nan") or len(asin) > LONGEST_ASIN or asin in asins_so_far:
             continue
-        seen.add(asin)
+        asins_so_far.add(asin)
         yield record

@@ -125,6 +125,7 @@ class WebShopCanonicalizer:
         self, goal: str, history: Sequence[Turn], before: State, action: str, after: State
     ) -> bool:
         """Return whether a change is in no page so far: see `comap.envs.Revealer`."""
+        # Folded anew: a belief drops what was on pages that were left, but nobody need guess it.
         earlier = [before]
         for turn in history:
             if turn.action is None:
@@ -145,29 +146,29 @@ def narrate(goal: str, history: Sequence[Turn], state: State, action: str | None
     """Return what matters for the next action or, with an action, for predicting what follows it."""
     belief = _Belief(state)
     lines = [f"goal: {goal}", f"page: {belief.page_line()}"]
-    named = ""
+    named_product = ""
     if action is not None:
         _, argument = read_action(action) or ("", "")
-        named = clean(argument)
+        named_product = clean(argument)
 
     # For choosing an action all results matter, for predicting what follows one only those it names.
     if belief.page == "results":
         listed = belief.results()
         if action is None:
             lines.append("listed: " + ("; ".join(map(belief.listed, listed)) or "nothing"))
-        elif named in listed:
-            lines.append(f"listed: {belief.listed(named)}")
+        elif named_product in listed:
+            lines.append(f"listed: {belief.listed(named_product)}")
     elif action is None and belief.page == "search":
         lines.append(f"keywords: {keywords(goal)[0]}")
     elif action is None or belief.page in ("item", *SUB_PAGES):
         lines += belief.product_lines()
 
-    done = []
+    last_actions = []
     for before, after in pairwise(list(history)[-_LAST_ACTIONS - 1 :]):
         unchanged = after.observation == before.observation
-        done.append(f"{after.action} (nothing changed)" if unchanged else f"{after.action}")
-    if done:
-        lines.append(f"last: {'; '.join(done)}")
+        last_actions.append(f"{after.action} (nothing changed)" if unchanged else f"{after.action}")
+    if last_actions:
+        lines.append(f"last: {'; '.join(last_actions)}")
     return "\n".join(lines)
 
 
@@ -225,9 +226,9 @@ class _Belief(Belief):
         """Return the lines about the product at hand."""
         lines = []
         title = _shortened(self.titles.get(self.product, ""))
-        named = " ".join(filter(None, (title, self.price(self.product))))
-        if named:
-            lines.append(f"product: {named}")
+        product_line = " ".join(filter(None, (title, self.price(self.product))))
+        if product_line:
+            lines.append(f"product: {product_line}")
 
         fits = [fact[1] for fact in sorted(self.of("attr_match"))]
         if self.argument("price_ok"):
@@ -247,8 +248,8 @@ class _Belief(Belief):
         groups = []
         for group, values in offers.items():
             values.sort(key=lambda value: (group, value) not in asked_for)
-            more = f" and {len(values) - _MOST_VALUES} more" if len(values) > _MOST_VALUES else ""
-            groups.append(f"{group}: {', '.join(values[:_MOST_VALUES])}{more}")
+            rest = f" and {len(values) - _MOST_VALUES} more" if len(values) > _MOST_VALUES else ""
+            groups.append(f"{group}: {', '.join(values[:_MOST_VALUES])}{rest}")
         if groups:
             lines.append(f"options: {'; '.join(groups)}")
         return lines
@@ -301,6 +302,7 @@ class _Page(_Belief):
             parts.append(self.button("< Prev"))
         parts.append(self.button("Next >"))
 
+        # ASINs are in capitals in the shop, in lower case in facts.
         for asin in self.results():
             parts.append(self.button(asin.upper(), asin in self.opened))
             parts.append(self.titles.get(asin, "unnamed"))
@@ -329,10 +331,12 @@ class _Page(_Belief):
     def lines(self) -> list[str]:
         """Return the texts of a page behind an item."""
         rows = [fact for fact in self.of("line") if fact[1] == self.page]
+        # Numbers are texts: a longer one is greater.
         return [fact[3] for fact in sorted(rows, key=lambda fact: (len(fact[2]), fact))]
 
     def end(self) -> list[str]:
         """Return the texts of the page after a purchase."""
+        # Of upstream's page those fields that `read_page` looks for.
         return [
             "Thank you for shopping with us!",
             "Purchased",
@@ -355,6 +359,7 @@ def _of_shop(state: State) -> frozenset[Fact]:
     result_page = (arguments.get("query", ""), arguments.get("page_no", ""))
     shop_facts = {fact for fact in state.facts if fact[0] in CATALOGUE and fact[0] != "result"}
     shop_facts |= {(*fact, *result_page) for fact in state.facts if fact[0] in _OF_A_LIST}
+    # Only its page says that an item has no options.
     if arguments.get("page") == "item":
         shop_facts.add(("offers", arguments.get("product", "")))
     return frozenset(shop_facts)

@@ -25,6 +25,8 @@ Answer = TypeVar("Answer")
 Card = tuple[str, str, str]
 """What a page of results shows of a product: ASIN, title, price tag."""
 
+# Weak, so that a catalogue goes when nobody uses it. With the manifest's time, so that one that was
+# built anew is another.
 _OPEN: WeakValueDictionary[tuple[str, int], Catalog] = WeakValueDictionary()
 
 
@@ -36,6 +38,7 @@ def _checked(read: Callable[..., Answer]) -> Callable[..., Answer]:
         try:
             return read(self, *arguments, **options)
         except (ValueError, LookupError, TypeError, ArithmeticError, MemoryError) as error:
+            # Some of comap's own errors are ValueErrors or LookupErrors as well.
             if isinstance(error, CoMapError):
                 raise
             problem = f"expected whole files, found {type(error).__name__}: {error}"
@@ -130,6 +133,7 @@ class Catalog:
         return len(self._products)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Another process maps the same files.
         return Catalog.open, (str(self.folder),)
 
     def search(self, query: str, k: int = 50) -> list[str]:
@@ -139,7 +143,7 @@ class Catalog:
     @_checked
     def search_rows(self, query: str, k: int = 50) -> list[int]:
         """Return the rows of the best `k` products, best first."""
-        return list(self._rows_found(query, k))
+        return list(self._rows_found(query, k))  # a copy: callers may change what they get
 
     @_checked
     def rows_with(self, label: str, value: str) -> list[int]:
@@ -150,6 +154,7 @@ class Catalog:
             self._labels[label] = (numbers, load_array(self.folder, label))
 
         numbers, labelled = self._labels[label]
+        # No label has the number -1.
         rows: list[int] = np.flatnonzero(labelled == numbers.get(value, -1)).tolist()
         return rows
 
@@ -161,6 +166,7 @@ class Catalog:
     @_checked
     def card(self, row: int) -> Card:
         """Return what results show of a product."""
+        # The title is last in the file, since it alone may have line ends in it.
         asin, tag, title = self._card(row)
         return asin, title, tag
 
@@ -172,6 +178,8 @@ class Catalog:
     def row(self, asin: str) -> int | None:
         """Return a product's row, or None where there is none."""
         encoded = asin.encode("utf-8", "surrogatepass")
+
+        # A longer one would be cut to the array's width, and might meet another.
         if not len(self._asins) or len(encoded) > self._asins.itemsize:
             return None
 
@@ -195,6 +203,7 @@ class Catalog:
             options = tuple(("", value) for value in values)
             return Goal(kind, index, self.asin(row), text, tuple(attributes), options, cap)
 
+        # The last product whose first goal is not behind this one.
         position = int(np.searchsorted(self._goal_starts, index, side="right")) - 1
         product = self.product(int(self._goal_rows[position]))
         number = index - int(self._goal_starts[position])
@@ -218,6 +227,7 @@ class Catalog:
         if kind == "synthetic":
             return self._goal_rows, self._goal_starts
         rows = load_array(self.folder, "human_rows")
+        # Each of people's goals counts by itself, whatever its product.
         return rows, np.arange(len(rows) + 1)
 
     @cached_property

@@ -65,6 +65,7 @@ class Tasks:
     def goal(self, task: str) -> Goal:
         expected = "generated/" if self.generated else ""
         kind, _, number = task.removeprefix(expected).partition("/")
+        # isdigit() alone is true of superscripts; and int() of thousands of digits raises.
         if task.startswith(expected) and number.isascii() and number.isdigit() and len(number) < 12:
             return self.catalog.goal(kind, int(number))
         raise TaskNotFound(
@@ -79,6 +80,7 @@ class Tasks:
         if self.split == "all":
             return "all"
         index = legacy_order(self.catalog.goals(goal.kind)).index(goal.index)
+        # WebShop's splits overlap: this one comes first.
         splits = {self.split: _LEGACY[self.split], **_LEGACY}
         return next(
             name
@@ -138,7 +140,7 @@ _SCORE = re.compile(  # at the end of the last page
     r"(Your score\b(?: \([^()\n]*\))?['\"]?)"
     r"\s{0,4}(?:\[SEP\]|:|=|is\b)?\s{0,4}['\"]?[-+]?[0-9]+(?:\.[0-9]*)?(?:e[-+]?[0-9]+)?['\"]?"
 )
-_UNFIT = str.maketrans("[]", "  ")
+_UNFIT = str.maketrans("[]", "  ")  # what would end the argument of search[...]
 
 
 class WebShopEnv(TextEnv):
@@ -332,6 +334,7 @@ class WebShopEnv(TextEnv):
         parts = observation.split(_SEPARATOR)
         if len(parts) == 1:
             return observation
+        # Every page repeats the instruction, which the prompt has already.
         after = parts[parts.index(goal) + 1 :] if goal in parts else parts
         return _SEPARATOR.join(f"'{part}'" for part in after or parts)
 
@@ -401,6 +404,7 @@ class WebShopEnv(TextEnv):
         return (*allowed, *self._suggested)
 
     def _open(self, task: str) -> tuple[str, str, Outcome]:
+        # A task that is not there must not leave the goal before it.
         self._wanted = None
         goal = self._tasks.goal(task)
         self._wanted = goal
@@ -416,6 +420,7 @@ class WebShopEnv(TextEnv):
         if after is None:
             return self._outcome_of(not self._legacy)
 
+        # With legacy rules searches go on behind the purchase: only the step that buys is rewarded.
         bought = after.page == "done" and self.session.page != "done"
         if bought:
             reward, parts = self._worth(after)
@@ -456,7 +461,7 @@ class WebShopEnv(TextEnv):
         return info
 
     def _save(self) -> Session:
-        return self.session
+        return self.session  # actions return new ones: nothing changes this one
 
     def _load(self, saved: Any) -> tuple[str, ...]:
         self.session = saved

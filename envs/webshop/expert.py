@@ -22,12 +22,22 @@ _UNSEARCHABLE = re.compile(r"[\[\]\s]+")
 
 
 class _Plan(NamedTuple):
-    """What to search for, what to buy, the page of results that shows it, and if it is the goal's."""
+    """What to search for and what to buy."""
 
     query: str
-    target: int
-    page: int
-    found: bool
+    target: int  # the product's row
+    page: int  # of the results, on which it is
+    finds_goal: (
+        bool  # whether the query finds the goal's product; else the target is another, or a guess
+    )
+
+
+class _Choice(NamedTuple):
+    """A value to choose: the group that it will be selected in, itself, and what to click on."""
+
+    group: str
+    value: str
+    label: str
 
 
 class ShopExpert:
@@ -70,7 +80,7 @@ class ShopExpert:
     @property
     def found(self) -> bool:
         """Whether any of its queries finds the goal's product."""
-        return self._plan.found
+        return self._plan.finds_goal
 
     def action(self, here: Session) -> str | None:
         """Return the next action from where the shopper stands; None where the episode is over."""
@@ -105,9 +115,9 @@ class ShopExpert:
         """Return the click that sets the next option, or buys."""
         if session.row == self._wanted:
             selected = {clean(group): clean(value) for group, value in session.options.items()}
-            for group, value, name in self._choices:
-                if selected.get(clean(group)) != clean(value):
-                    return f"click[{name}]"
+            for choice in self._choices:
+                if selected.get(clean(choice.group)) != clean(choice.value):
+                    return f"click[{choice.label}]"
         return "click[buy now]"
 
     @cached_property
@@ -139,14 +149,15 @@ def _queries(instruction: str, title: str, asin: str) -> list[str]:
 
 def _choices(
     options: Pairs, offers: Mapping[str, Sequence[str]], legacy: bool
-) -> tuple[tuple[str, str, str], ...]:
-    """Return the values to choose: the group in which each will be chosen, itself, what to click."""
-    wanted = dict[str, str]()
+) -> tuple[_Choice, ...]:
+    """Return the clicks that select what a goal asks for, as far as the product offers it."""
+    # A human goal names no groups: there, what an option is like counts.
+    value_of_group = dict[str, str]()
     for group, value in options:
         if group and value in offers.get(group, ()):
-            wanted[group] = value
+            value_of_group[group] = value
         elif not group and (pair := _alike(value, offers)):
-            wanted.setdefault(*pair)
+            value_of_group.setdefault(*pair)
 
     # A click on a value selects it in the last group that has it. By upstream's rules nothing else
     # can be clicked on, and no value with a bracket; strict rules have "group: value" as well.
@@ -154,16 +165,20 @@ def _choices(
     for group, values in offers.items():
         last_group.update(dict.fromkeys(values, group))
 
-    clicks = list[tuple[str, str, str]]()
-    for group, value in wanted.items():
-        if last_group[value] == group and value not in _BUTTONS:
+    choices = list[_Choice]()
+    for group, value in value_of_group.items():
+        is_button = value in _BUTTONS  # a click on it would leave the item
+        if last_group[value] == group and not is_button:
             if not (legacy and "[" in value):
-                clicks.append((group, value, value))
+                choices.append(_Choice(group, value, value))
         elif not legacy:
-            clicks.append((group, value, f"{group}: {value}"))
-        elif last_group[value] not in wanted and value not in _BUTTONS:
-            clicks.append((last_group[value], value, value))
-    return tuple(clicks)
+            choices.append(_Choice(group, value, f"{group}: {value}"))
+
+        # WebShop's reward compares values, whatever their groups: the last group will do as well,
+        # unless another value is wanted there.
+        elif last_group[value] not in value_of_group and not is_button:
+            choices.append(_Choice(last_group[value], value, value))
+    return tuple(choices)
 
 
 def _alike(value: str, offers: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
@@ -172,6 +187,7 @@ def _alike(value: str, offers: Mapping[str, Sequence[str]]) -> tuple[str, str] |
     for group, values in offers.items():
         for offer in values:
             score = fuzz.token_set_ratio(clean(value), clean(offer))
+            # A part counts as the whole ("large" of "x-large", 100): the whole itself is better.
             if clean(value) == clean(offer):
                 score += 1
             if score > _ALIKE and (best is None or score > best[0]):
@@ -219,21 +235,22 @@ def _pick(belief: Belief, wish: Wish) -> str:
         _, asin = min(candidates)
         return f"click[{asin}]"
 
-    more = belief.number("page_no") * ON_A_PAGE < belief.number("total")
-    return "click[next >]" if more else "click[back to search]"
+    has_next_page = belief.number("page_no") * ON_A_PAGE < belief.number("total")
+    return "click[next >]" if has_next_page else "click[back to search]"
 
 
 def _decide(belief: Belief, instruction: str) -> str:
     """Return the next action at an item: select an option, buy, or look at another."""
-    named = belief.pairs("option_available")
+    matching_options = belief.pairs("option_available")
     selected = dict(belief.pairs("selected"))
-    longest = dict(sorted(named, key=lambda pair: (len(pair[1]), pair)))
+    # Of the values in a group that the instruction names, the longest: "x-large" names "large", too.
+    longest = dict(sorted(matching_options, key=lambda pair: (len(pair[1]), pair)))
     for group, value in longest.items():
         if selected.get(group) != value:
             return f"click[{value}]"
 
     asked_for = {clean(value) for value in _CHOICE.findall(instruction.split(_LIMIT)[0])}
-    has_options = asked_for <= {value for _, value in named}
+    has_options = asked_for <= {value for _, value in matching_options}
     fits = has_options and belief.argument("price_ok") != "no"
     others = len(belief.of("result")) > 1 and len(belief.of("opened")) < _TRIES
     return "click[buy now]" if fits or not others else "click[< prev]"

@@ -103,14 +103,14 @@ def instruction_of(item: Invention, seed: int) -> dict[str, Any]:
     if draws.share() < 1 / 3:
         return {"attributes": names}
 
-    wanted = draws.some(names, draws.integer(1, 3))
+    requested = draws.some(names, draws.integer(1, 3))
     words = shop_words()
     text = draws.pick(words["requests"]).format(**_noun(item))
     for kind in KINDS:
-        wanted_of_kind = [name for name in item.attributes[kind] if name in wanted]
+        wanted_of_kind = [name for name in item.attributes[kind] if name in requested]
         if wanted_of_kind:
             text += words["parts"][kind].format(all=_listing(wanted_of_kind))
-    return {"attributes": names, "instruction": text, "instruction_attributes": list(wanted)}
+    return {"attributes": names, "instruction": text, "instruction_attributes": list(requested)}
 
 
 def human_of(item: Invention, seed: int) -> list[dict[str, Any]]:
@@ -120,13 +120,13 @@ def human_of(item: Invention, seed: int) -> list[dict[str, Any]]:
         return []
 
     names = item.all_attributes()
-    wanted = draws.some(names, draws.integer(1, 2))
+    requested = draws.some(names, draws.integer(1, 2))
     options = {group: draws.pick(values) for group, values in item.options.items()}
     wanted_groups = draws.some(list(options), min(len(options), 2))
     wanted_options = [options[group] for group in wanted_groups]
     text = draws.pick(shop_words()["human requests"]).format(
         options=_listing(wanted_options),
-        attributes=_listing(wanted),
+        attributes=_listing(requested),
         **_noun(item),
     )
     return [
@@ -135,7 +135,7 @@ def human_of(item: Invention, seed: int) -> list[dict[str, Any]]:
             "instruction": f"{text}.",
             "attributes": names,
             "options": [f"{group.lower()}: {value}" for group, value in options.items()],
-            "instruction_attributes": list(wanted),
+            "instruction_attributes": list(requested),
             "instruction_options": wanted_options,
         }
     ]
@@ -331,8 +331,8 @@ def _prices(draws: Draws, low: int, high: int) -> tuple[int, int]:
     # Squared: low prices are more frequent than high ones.
     share = draws.share()
     cents = round(100 * (low + (high - low) * share * share)) // 10 * 10 + draws.pick((0, 5, 9))
-    more = cents + 10 * draws.integer(20, 150) if draws.share() < 0.1 else cents
-    return cents, more
+    highest = cents + 10 * draws.integer(20, 150) if draws.share() < 0.1 else cents
+    return cents, highest
 
 
 @lru_cache(maxsize=4)

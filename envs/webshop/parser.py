@@ -190,10 +190,10 @@ def read_page(text: str) -> PageContents | None:
     if separator >= 0 and (line_end < 0 or separator < line_end):
         parts = text.split(_SEPARATOR)
         marks = [_PLAIN] * len(parts)
-        marked = False
+        has_marks = False
     else:
         parts, marks = _lines(text)
-        marked = any(marks)
+        has_marks = any(marks)
 
     first = parts[0].strip() if parts else ""
     if first == _THANKS:
@@ -205,9 +205,9 @@ def read_page(text: str) -> PageContents | None:
 
     # The instruction itself may have any text in it; where buttons are marked, a button ends it.
     for end in range(start + 1, len(parts)):
-        if parts[end] == _BACK and bool(marks[end]) == marked:
+        if parts[end] == _BACK and bool(marks[end]) == has_marks:
             instruction = _instruction(" ".join(parts[start + 1 : end]))
-            return _behind(instruction, parts[end + 1 :], marks[end + 1 :], marked)
+            return _behind(instruction, parts[end + 1 :], marks[end + 1 :], has_marks)
     if first == "WebShop" and len(parts) > 3 and parts[-1] == "Search":
         return PageContents("search", _instruction(" ".join(parts[2:-1])))
     return None
@@ -243,7 +243,7 @@ def _button(line: str) -> tuple[str, str]:
     return line, _PLAIN
 
 
-def _behind(instruction: str, parts: list[str], marks: list[str], marked: bool) -> PageContents:
+def _behind(instruction: str, parts: list[str], marks: list[str], has_marks: bool) -> PageContents:
     """Read what follows the button *Back to Search*."""
     heading = _HEADING.fullmatch(parts[0]) if parts else None
     if heading is not None:
@@ -251,21 +251,21 @@ def _behind(instruction: str, parts: list[str], marks: list[str], marked: bool) 
 
     # An item page is one with a price, the last of them, and the button to buy at its end.
     start = 1 if parts and parts[0] == _PREVIOUS else 0
-    if parts and parts[-1] == _BUY and bool(marks[-1]) == marked:
+    if parts and parts[-1] == _BUY and bool(marks[-1]) == has_marks:
         for end in range(len(parts) - 2, start - 1, -1):
             if parts[end].startswith(_PRICE_TAG):
-                return _item(instruction, parts[start : end + 1], marks[start:end], marked)
+                return _item(instruction, parts[start : end + 1], marks[start:end], has_marks)
     return PageContents("sub", instruction, lines=tuple(map(clean, parts[start:])))
 
 
-def _item(instruction: str, parts: list[str], marks: list[str], marked: bool) -> PageContents:
+def _item(instruction: str, parts: list[str], marks: list[str], has_marks: bool) -> PageContents:
     """Read an item page from its options to its price."""
     low, high = cents(parts[-1][len("Price: ") :])
-    above = parts[:-1]
-    if marked:
-        options, selected, title = options_of_lines(above, marks)
+    option_parts = parts[:-1]
+    if has_marks:
+        options, selected, title = options_of_lines(option_parts, marks)
     else:
-        options, selected, title = options_of_parts(above)
+        options, selected, title = options_of_parts(option_parts)
     return PageContents(
         "item",
         instruction,

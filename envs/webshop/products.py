@@ -17,6 +17,7 @@ from rapidfuzz.utils import default_process
 from ...errors import DataCorrupt, DataNotFound, MissingExtra, OptionError, needs_extra, suggest
 from .analyzer import table
 
+# What upstream fills in where a record has no price or no attributes.
 _NO_PRICE = (100.0,)
 _NO_ATTRIBUTES = ("DUMMY_ATTR",)
 
@@ -61,6 +62,7 @@ class Product:
 
     def to_json(self) -> str:
         """Return the product as a line of JSON."""
+        # In ASCII: a lone surrogate in a title that was scraped cannot be written otherwise.
         return json.dumps([getattr(self, name) for name in _FIELDS], ensure_ascii=True)
 
     @classmethod
@@ -87,6 +89,7 @@ def read_product(
             f"expected attributes of product {record.get('asin')!r:.40}, found {notes!r:.80}; "
             "get items_ins_v2.json again"
         )
+    # For messages, which name the product.
     notes = {"asin": record.get("asin"), **notes}
     prices, tag = _prices(record)
 
@@ -121,6 +124,7 @@ def search_text(product: Product) -> str:
 
 def _prices(record: Mapping[str, Any]) -> tuple[list[float], str]:
     """Return the one or two prices of a product, and its price tag."""
+    # "$1,299.00" is one amount, "$9.99$19.99" a range.
     amounts = [re.sub(r"[^\d.]", "", part) for part in _text(record, "pricing").split("$")[1:]]
     try:
         prices = [float(amount) for amount in amounts if amount.strip(".")] or list(_NO_PRICE)
@@ -142,6 +146,7 @@ def _options(record: Mapping[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ..
         if contents is None:
             continue
         try:
+            # Upstream's spelling: its pages have the options in their addresses, where "/" divides.
             values = [content["value"] for content in contents]
             options[name.lower()] = tuple(v.strip().replace("/", " | ").lower() for v in values)
         except (TypeError, KeyError, AttributeError) as error:
@@ -245,6 +250,7 @@ def _spacy(name: str) -> tuple[str, NounRule]:
 
 
 NO_CAP = 1_000_000.0
+# The multiples of ten that upstream chooses caps from.
 _CAPS = tuple(10.0 * number for number in range(1, 100))
 _LEGACY_SEED = 233
 
@@ -323,12 +329,13 @@ def draw_cap(price: float, seed: int, whose: str) -> float:
 def legacy_order(count: int) -> tuple[int, ...]:
     """Return WebShop's shuffle of so many goals: at each place, the index before the shuffle."""
     order = list(range(count))
-    random.Random(_LEGACY_SEED).shuffle(order)
+    random.Random(_LEGACY_SEED).shuffle(order)  # as random.seed(233) and random.shuffle do
     return tuple(order)
 
 
 def split_of_asin(asin: str) -> str:
     """Return the split of all goals of a product: 80 % train, 10 % valid, 10 % test."""
+    # Of 256 values of a byte 205 are 80 %, 25 and 26 the rest.
     byte = hashlib.sha256(asin.encode("utf-8", "surrogatepass")).digest()[0]
     if byte < 205:
         return "train"
@@ -434,10 +441,10 @@ def _has(bought: Product, attribute: str) -> bool:
 
 def _exact_options(chosen: Mapping[str, str], goal_options: Sequence[tuple[str, str]]) -> int:
     """Return how many options are selected in their groups; in any where the goal names none."""
-    met = 0
+    match_count = 0
     for name, value in goal_options:
-        met += chosen.get(name) == value if name else value in chosen.values()
-    return met
+        match_count += chosen.get(name) == value if name else value in chosen.values()
+    return match_count
 
 
 def _lenient_options(chosen: Mapping[str, str], goal_options: Sequence[tuple[str, str]]) -> int:

@@ -186,10 +186,12 @@ class SearchIndex:
             position = bisect_left(self._words, word)
             is_known = self._words[position : position + 1] == [word]
         else:
+            # Too many to hold: the file's lines, which are sorted by their bytes, are compared one by one.
             line = f"{word}\n".encode("utf-8", "surrogatepass")
             position = bisect_left(range(len(self._terms)), line, key=self._terms.raw)
             is_known = position < len(self._terms) and self._terms.raw(position) == line
 
+        # Queries are anybody's: what is remembered of them must not grow for ever.
         if len(self._numbers) >= _MOST_IN_MEMORY:
             self._numbers.clear()
         number = position if is_known else -1

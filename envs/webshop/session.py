@@ -281,16 +281,19 @@ class Pages:
         """Return an item's page, with what is selected."""
         pieces = self._items.get(row)
         if pieces is None:
+            # With nothing selected an item's page is always the same.
             product = self._catalog.product(row)
+
+            # The first two, back to the list and to the search, are in the page's first lines.
             buttons = [self._buttons[name] for name in self._shop.buttons(session)[2:]]
-            below = [product.title, f"Price: {product.price_tag}", "Rating: N.A.", *buttons]
-            options = self._options(product, set())[0]
-            pieces = _remember(self._items, row, (options, self._more(below)))
-        options, below_options = pieces
+            parts_below = [product.title, f"Price: {product.price_tag}", "Rating: N.A.", *buttons]
+            unmarked_options, _ = self._options(product, set())
+            pieces = _remember(self._items, row, (unmarked_options, self._more(parts_below)))
+        unmarked_options, below_options = pieces
 
         # Upstream's plain text does not show at all what is selected.
         if not session.options or (self._shop.legacy and not self._rich):
-            return head + options + below_options
+            return head + unmarked_options + below_options
 
         product = self._catalog.product(row)
         if not self._rich:
@@ -298,13 +301,17 @@ class Pages:
             for group, _ in product.options:
                 if group in session.options:
                     selected.append(f"Selected {group}: {session.options[group]}")
-            return head + options + self._more(selected) + below_options
+            return head + unmarked_options + self._more(selected) + below_options
 
         options, clicked = self._options(product, self._marked(session, product))
-        above = [f"You have clicked {value}." for value in reversed(clicked)]
-        return self._more(above) + head + options + below_options
 
-    def _options(self, product: Product, marked: set[tuple[str, str]]) -> tuple[str, list[str]]:
+        # Upstream puts the line of each value above those before it.
+        click_notes = [f"You have clicked {value}." for value in reversed(clicked)]
+        return self._more(click_notes) + head + options + below_options
+
+    def _options(
+        self, product: Product, marked_options: set[tuple[str, str]]
+    ) -> tuple[str, list[str]]:
         """Return the options of an item as its page shows them, and the values that are marked."""
         nodes: list[str] = []
         clicked: list[str] = []
@@ -313,7 +320,7 @@ class Pages:
             for value in values:
                 if not self._rich:
                     nodes.append(value)
-                elif (group, value) in marked:
+                elif (group, value) in marked_options:
                     nodes.append(f"  [clicked button] {value} [clicked button_]")
                     clicked.append(value)
                 elif value not in _UNSEEN:
@@ -329,12 +336,12 @@ class Pages:
         # the query and the selected options: never one that JSON escapes.
         words = "+".join((session.query or "").split(" "))
         address = f"{words}/{session.page_no}/{json.dumps(dict(session.options))}"
-        marked = set()
+        marked_options = set()
         for group, values in product.options:
             for value in values:
                 if f'"{value}"' in address and value not in _UNSEEN:
-                    marked.add((group, value))
-        return marked
+                    marked_options.add((group, value))
+        return marked_options
 
     def _button(self, name: str) -> str:
         """Return a button as pages show it."""
@@ -375,8 +382,8 @@ def _receipt(session: Session, catalog: Catalog) -> list[str]:
     """Return the texts of the page after a purchase."""
     assert session.row is not None
     options = json.dumps(dict(session.options), sort_keys=True)
-    for sign, written in _IN_SCRIPT.items():
-        options = options.replace(sign, written)
+    for sign, escape in _IN_SCRIPT.items():
+        options = options.replace(sign, escape)
 
     fields = {
         "{asin}": catalog.asin(session.row),
