@@ -37,6 +37,8 @@ class Target:
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"ours": {}})
     """Options by name: each is measured."""
     peer: str | None = None
+    peer_needs_data: bool = False
+    """Whether the peer plays official data alone, and no generated tasks."""
     episodes: int = 40
     steps: int = 50
     passes: int = 6
@@ -46,7 +48,11 @@ class Target:
 
 TARGETS: Mapping[str, Target] = {
     "alfworld": Target(
-        env="comap/ALFWorld-v0", split="valid_unseen", peer="TextWorld", episodes=20
+        env="comap/ALFWorld-v0",
+        split="valid_unseen",
+        peer="TextWorld",
+        peer_needs_data=True,
+        episodes=20,
     ),
     "scienceworld": Target(
         env="comap/ScienceWorld-v0",
@@ -89,8 +95,13 @@ def run(
     check_number("--processes", processes)
     check_number("--episodes", 1 if episodes is None else episodes)
 
-    # All play the same plan, made once: an expert's search would be a part of the time otherwise.
     chosen_target = TARGETS[target]
+    if peer and chosen_target.peer_needs_data and data_dir is None:
+        raise OptionError(
+            f"--peer needs official data: {chosen_target.peer} plays no generated tasks; add --data-dir DIR"
+        )
+
+    # All play the same plan, made once: an expert's search would be a part of the time otherwise.
     shared_job: dict[str, Any] = {"target": target, "data_dir": data_dir, "episodes": episodes}
     plan = _in_process({**shared_job, "do": "plan"})
     shared_job["plan"] = plan

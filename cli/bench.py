@@ -421,12 +421,12 @@ class Report(Command):
 class Speed(Command):
     """Measure the time of a step, in fresh processes, and that of the original where it is installed."""
 
-    example: ClassVar[str] = "comap bench speed alfworld --peer"
+    example: ClassVar[str] = "comap bench speed alfworld --peer --data-dir DIR"
 
     target: str = field(metadata=WORD)
-    """What to measure: alfworld, scienceworld, webshop, stabletoolbench, searchqa or runner."""
+    """What to measure: alfworld, scienceworld, webshop, stabletoolbench or searchqa."""
     peer: bool = False
-    """Measure the original too."""
+    """Measure the original too; alfworld's needs --data-dir."""
     against: Path | None = None
     """Folder with another version of comap to measure too."""
     data_dir: str | None = None

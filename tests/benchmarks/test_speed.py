@@ -33,5 +33,7 @@ def test_an_environment_is_measured_in_processes_of_their_own(tmp_path, capsys):
 def test_what_cannot_be_measured_is_refused():
     with pytest.raises(OptionError, match="did you mean 'webshop'"):
         run("webshpo")
+    with pytest.raises(OptionError, match="add --data-dir"):
+        run("alfworld", peer=True)
     with pytest.raises(OptionError, match="at least 1"):
         run("webshop", episodes=0)
