@@ -72,7 +72,7 @@ def main() -> None:
         "asks": ASKS,
         "groups": GROUPS,
         "members": MEMBERS,
-        "against": _commit(options.against),
+        "against": commit_of(options.against),
         "model": describe(options.model),
     }
 
@@ -96,7 +96,7 @@ def extend(file: Path, head: dict[str, Any], jobs: dict[str, Any]) -> None:
     write_result(file, {**head, **circumstances(PACKAGES), "jobs": earlier_jobs | jobs})
 
 
-def _commit(folder: str | None) -> str | None:
+def commit_of(folder: str | None) -> str | None:
     if not folder:
         return None
     words = ["git", "-C", f"{folder}/comap", "rev-parse", "HEAD"]
