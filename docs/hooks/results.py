@@ -38,7 +38,8 @@ def page(name: str, results: Mapping[str, Mapping[str, Any]]) -> str:
         "number": number,
         "percent": percent,
         "micro": lambda seconds: f"{1e6 * seconds:,.1f} µs",
-        "milli": lambda seconds, digits=1: f"{1e3 * seconds:,.{digits}f} ms",
+        "duration": duration,
+        "ratio": ratio,
         "mib": lambda size, digits=0: f"{size / 2**20:,.{digits}f} MiB",
         "over_seeds": over_seeds,
         "mean_of": mean_of,
@@ -48,11 +49,6 @@ def page(name: str, results: Mapping[str, Mapping[str, Any]]) -> str:
     }
     variables = {
         "results": results,
-        "speeds": {
-            name: result
-            for name, result in results.items()
-            if "measured" in result and "target" in result
-        },
         "experiment": experiment,
         "source": lambda *names: source(results, names),
     }
@@ -62,6 +58,26 @@ def page(name: str, results: Mapping[str, Mapping[str, Any]]) -> str:
 def number(value: float | None, digits: int = 0) -> str:
     """Return a number with separators; a dash for None."""
     return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def duration(spread: Mapping[str, float]) -> str:
+    """Return a median time with the smallest and largest; a dash where nothing was timed."""
+    median = spread["median"]
+    if not median:
+        return "–"
+    scale, unit = (1e6, "µs") if median < 1e-3 else (1e3, "ms")
+    digits = 1 if scale * median < 100 else 0
+    median_text, low, high = (
+        f"{scale * spread[name]:,.{digits}f}" for name in ("median", "min", "max")
+    )
+    return f"{median_text} {unit} ({low} to {high})"
+
+
+def ratio(value: float) -> str:
+    """Return how many times as long another takes; a dash where nothing was timed."""
+    if not value:
+        return "–"
+    return number(value, 0 if value >= 100 else 2)
 
 
 def percent(share: float | None, digits: int = 1) -> str:
