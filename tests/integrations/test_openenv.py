@@ -11,7 +11,6 @@ from kits.serving import served
 
 pytest.importorskip("openenv")
 pytest.importorskip("uvicorn")
-ours = pytest.importorskip("comap.integrations.openenv")
 
 ALFWORLD = "comap/ALFWorld-v0"
 GENERATED = {"source": "generated"}
@@ -20,7 +19,13 @@ RIGHT = {"Authorization": f"Bearer {TOKEN}"}
 
 
 @pytest.fixture(scope="module")
-def base():
+def ours():
+    """Our module: OpenEnv brings gradio with it, which takes seconds that only this file's worker needs."""
+    return pytest.importorskip("comap.integrations.openenv")
+
+
+@pytest.fixture(scope="module")
+def base(ours):
     app = ours.openenv_app(
         Offered([ALFWORLD], GENERATED, ["split"]), host="127.0.0.1", token=TOKEN, limit=3
     )
@@ -74,7 +79,7 @@ def test_a_policy_sees_no_progress(base):
 
 
 @pytest.mark.parametrize("name", ["ALFWorld", "WebShop", "StableToolBench", "SearchQA", "Web"])
-def test_each_environment_is_a_class(name):
+def test_each_environment_is_a_class(name, ours):
     env = getattr(ours, f"{name}Environment")()
     assert env.state.step_count == 0
     first = env.reset(seed=1)
@@ -118,7 +123,7 @@ def test_what_is_wrong_is_told(asked, said, base):
         assert env.state()["step_count"] == 0
 
 
-def test_a_limit_and_a_token(base):
+def test_a_limit_and_a_token(base, ours):
     with client(base) as one, client(base) as two, client(base) as three:
         for env in (one, two, three):
             env.reset(index=0)
