@@ -447,7 +447,7 @@ class HFLanguageModel(BaseLanguageModel):
                 logprobs_of_each = _in_order(len(request.completions), prepared, answer)
                 reply = Scores(logprobs_of_each, prompt_tokens)
             else:
-                probabilities = _probabilities(prepared[0].trie, answer[0])
+                probabilities = word_probabilities(prepared[0].trie, answer[0])
                 reply = WordProbabilities(probabilities, prompt_tokens)
 
         if any(map(math.isnan, numbers)):
@@ -519,7 +519,7 @@ def _in_order(
     return tuple(logprobs)
 
 
-def _probabilities(trie: TokenTrie, logprobs: Sequence[float]) -> tuple[float, ...]:
+def word_probabilities(trie: TokenTrie, logprobs: Sequence[float]) -> tuple[float, ...]:
     """Return the probability of each word, as far as no longer one follows.
 
     Its tokens may be the beginning of another word's: its own probability is without that one's.

@@ -400,8 +400,35 @@ def check_usable(tokenizer: Any, model: Any) -> None:
 
 def ends_of(model: Any) -> list[int]:
     """Return the tokens that end a text according to a model's generation config."""
-    ends = getattr(model.generation_config, "eos_token_id", None)
+    return _ends_of_config(model.generation_config)
+
+
+def ends_in(source: str | Path, revision: str | None) -> list[int]:
+    """Return the tokens that end a text by the generation config of a model that is not loaded."""
+    from transformers import GenerationConfig
+
+    try:
+        generation = GenerationConfig.from_pretrained(source, **_options(source, revision))
+    except (OSError, ValueError):  # not all models have one
+        return []
+    return _ends_of_config(generation)
+
+
+def _ends_of_config(generation: Any) -> list[int]:
+    ends = getattr(generation, "eos_token_id", None)
     return [ends] if isinstance(ends, int) else [int(token) for token in ends or ()]
+
+
+def rank_of(adapter: str | Path) -> int:
+    """Return the rank of a LoRA adapter that peft wrote into a folder."""
+    path = Path(adapter).expanduser() / "adapter_config.json"
+    try:
+        return int(json.loads(path.read_text("utf-8"))["r"])
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise LanguageModelError(
+            f"expected a LoRA adapter at {str(adapter)!r}, found none ({_first_line(error)}); give the "
+            "folder that peft wrote"
+        ) from error
 
 
 class Adapters:

