@@ -7,7 +7,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-WORKERS ?= 2
+# One more than two cores: tests wait for servers, browsers and JVMs a tenth of their time.
+WORKERS ?= 3
 
 .PHONY: demo test lint types links pages docs release-check extras-check interop constraints clean
 

@@ -104,6 +104,8 @@ class VLLMLanguageModel(BaseLanguageModel):
         >>> lm = VLLMLanguageModel("http://127.0.0.1:8000")  # doctest: +SKIP
     """
 
+    adapter: str | None
+    _adapters: dict[str, str]
     capabilities = frozenset({"generate", "choices", "prefix", "tokens", "score", "words"})
 
     def __init__(  # noqa: PLR0913 options of a model, as --model-option passes them
@@ -190,7 +192,6 @@ class VLLMLanguageModel(BaseLanguageModel):
         made = cls.__new__(cls)
         template = checked_template_kwargs(chat_template_kwargs)
         made._set_up(transport, tokenizer, ends, max_length, name, template)
-        made.adapter = None
         return made
 
     def _set_up(
@@ -215,7 +216,7 @@ class VLLMLanguageModel(BaseLanguageModel):
         self.context = min(limits, default=None)
         self.name = name or public_name(self._info.model)
         self.usage = Usage()
-        self.adapter: str | None = None
+        self.adapter = None
         # The engine's name of each adapter, by ours: a server may have some already.
         self._adapters = {adapter: adapter for adapter in getattr(transport, "adapters", ())}
 
