@@ -78,8 +78,8 @@ class VLLMLanguageModel(BaseLanguageModel):
             name of one of its models. ``vllm serve MODEL --logprobs-mode raw_logprobs --generation-config
             vllm`` starts one; for LoRA adapters also ``--enable-lora``, with
             VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment.
-        tokenizer: The folder or hub name of the model's tokenizer; None for that of `model`, or with a
-            server for the one that it names.
+        tokenizer: The folder or hub name of the model's tokenizer; None for that of `model`. With a server
+            it must be given.
         adapters: LoRA adapters by name: folders that peft wrote, which the engine can read.
         adapter: The default adapter's name.
         dtype: ``auto`` (bfloat16 on a GPU, float32 on a CPU), ``float32``, ``bfloat16`` or ``float16``, of
@@ -101,7 +101,8 @@ class VLLMLanguageModel(BaseLanguageModel):
 
     Example:
         >>> lm = VLLMLanguageModel("Qwen/Qwen3-0.6B")  # doctest: +SKIP
-        >>> lm = VLLMLanguageModel("http://127.0.0.1:8000")  # doctest: +SKIP
+        >>> server = "http://127.0.0.1:8000"
+        >>> lm = VLLMLanguageModel(server, tokenizer="Qwen/Qwen3-0.6B")  # doctest: +SKIP
     """
 
     adapter: str | None
@@ -136,8 +137,13 @@ class VLLMLanguageModel(BaseLanguageModel):
             transport = ServerTransport(
                 url, model=served or None, timeout=timeout, api_key_env=api_key_env
             )
-            # A server names the folder or hub name that it loaded: mostly both can be read here too.
-            source = source_of(tokenizer or transport.root)
+            # The server says what it has loaded, but its words never become a path of this machine.
+            if tokenizer is None:
+                raise OptionError(
+                    "expected the tokenizer of the server's model, found none; give its folder or its name "
+                    "on the hub (tokenizer=...)"
+                )
+            source = source_of(tokenizer)
             loaded_tokenizer = load_tokenizer(source, revision)
         else:
             check_choice("dtype", dtype, get_args(DType))
@@ -278,8 +284,11 @@ class VLLMLanguageModel(BaseLanguageModel):
         """Return the replies that are there, once there is one; an empty list if nothing is asked."""
         with self._lock:
             while self._answerings and not self._done:
-                for number, reply in self.transport.step():
+                token_replies = self.transport.step()
+                for number, reply in token_replies:
                     self._take(number, reply)
+                if not token_replies:
+                    self._give_up()
             done = self._done
             self._done = []
             return done
@@ -288,20 +297,21 @@ class VLLMLanguageModel(BaseLanguageModel):
         with self._lock:
             # All prompts at once: a fast tokenizer works on the texts of a batch in parallel.
             prompts = self._chat.prompts(requests) if requests else []
-            tickets = [
-                self._begin(request, prompt)
-                for request, prompt in zip(requests, prompts, strict=True)
-            ]
             replies: dict[int, Any] = {}
+            for request, prompt in zip(requests, prompts, strict=True):
+                replies[self._begin(request, prompt)] = None
+
+            missing = len(replies)
             others: list[tuple[int, Any]] = []
-            while len(replies) < len(tickets):
+            while missing:
                 for ticket, reply in self.step():
-                    if ticket in tickets:
+                    if ticket in replies:
                         replies[ticket] = reply
+                        missing -= 1
                     else:  # of somebody who asked by `submit`
                         others.append((ticket, reply))
             self._done += others
-            return [replies[ticket] for ticket in tickets]
+            return list(replies.values())
 
     def _begin(self, request: LMRequest, prompt: list[int] | LanguageModelError) -> int:
         ticket = next(self._tickets)
@@ -318,9 +328,10 @@ class VLLMLanguageModel(BaseLanguageModel):
 
     def _take(self, number: int, reply: TokenReply | Exception) -> None:
         """Give a reply to whom it is for, who goes on once all that it asked is there."""
-        ticket, place = self._waiting.pop(number)
+        # Nobody waits for a reply where another question of the same request has failed.
+        ticket, place = self._waiting.pop(number, (-1, 0))
         answering = self._answerings.get(ticket)
-        if answering is None:  # another of its questions has failed
+        if answering is None:
             return
         if isinstance(reply, Exception):
             del self._answerings[ticket]
@@ -332,18 +343,31 @@ class VLLMLanguageModel(BaseLanguageModel):
             replies = [answering.replies[place] for place in range(answering.asked)]
             self._go_on(ticket, replies)
 
+    def _give_up(self) -> None:
+        """Answer all that is waited for by an error: the engine has nothing more to say."""
+        lost = LanguageModelError("expected a reply of vLLM, found that it forgot the request")
+        for ticket in list(self._answerings):
+            del self._answerings[ticket]
+            self._finish(ticket, lost)
+        self._waiting = {}
+
     def _go_on(self, ticket: int, replies: list[TokenReply] | None) -> None:
+        """Play a request on with the replies to its questions; None at its beginning."""
         answering = self._answerings[ticket]
+        questions: list[TokenRequest] = []
         try:
             questions = next(answering.steps) if replies is None else answering.steps.send(replies)
+            while not questions:  # an empty text has nothing to ask for
+                questions = answering.steps.send([])
         except StopIteration as stop:
             del self._answerings[ticket]
             self._finish(ticket, stop.value)
             return
-        except LanguageModelError as error:
+        except Exception as error:  # it belongs to this request, and costs no other one
             del self._answerings[ticket]
-            self._finish(ticket, error)
+            self._finish(ticket, _failure(error))
             return
+
         answering.asked = len(questions)
         answering.replies = {}
         for place, question in enumerate(questions):
@@ -438,10 +462,9 @@ class VLLMLanguageModel(BaseLanguageModel):
         logprobs: list[float] = []
         while trie.children[node]:
             options = sorted(trie.children[node])
-            (reply,) = yield [
-                TokenRequest((*prompt, *tokens), told=tuple(options), adapter=adapter)
-            ]
-            scores = [reply.told[token] for token in options]
+            replies = yield self._candidate_questions((*prompt, *tokens), options, adapter)
+            logprob_of = _candidate_logprobs(replies)
+            scores = [logprob_of[token] for token in options]
             _checked_logprobs(scores, len(options))
             index = _draw(scores, request.sampling, random)
             tokens.append(options[index])
@@ -479,7 +502,7 @@ class VLLMLanguageModel(BaseLanguageModel):
             logprobs: list[float] = []
             for _ in range(count):
                 reply = next(replies)
-                logprobs += reply.scored or reply.told.values()
+                logprobs += reply.prompt_logprobs or reply.candidate_logprobs.values()
             scores.append(_checked_logprobs(logprobs, len(sequence)))
         return Scores(tuple(scores), len(prompt))
 
@@ -491,13 +514,13 @@ class VLLMLanguageModel(BaseLanguageModel):
             return []
         if self.transport.scores_prompts or len(sequence) > _ONE_BY_ONE:
             whole = (*prompt, *sequence)
-            return [TokenRequest(whole, scored=len(sequence), adapter=adapter)]
+            return [TokenRequest(whole, scored_tokens=len(sequence), adapter=adapter)]
 
         # One token at a time: all but the last few tokens before it are in the engine's cache.
         questions = []
         for position, token in enumerate(sequence):
             before = (*prompt, *sequence[:position])
-            questions.append(TokenRequest(before, told=(token,), adapter=adapter))
+            questions.append(TokenRequest(before, candidates=(token,), adapter=adapter))
         return questions
 
     def _words(self, request: NextWord, prompt: tuple[int, ...], adapter: str | None) -> Answering:
@@ -509,20 +532,36 @@ class VLLMLanguageModel(BaseLanguageModel):
         self._check_length(prompt, max(map(len, sequences)))
 
         trie = TokenTrie(sequences)
-        inner = trie.inner()
-        questions = []
-        for node in inner:
+        questions: list[TokenRequest] = []
+        counts = []
+        for node in trie.inner():
             path = [trie.tokens[step] for step in trie.path(node)]
-            children = tuple(sorted(trie.children[node]))
-            questions.append(TokenRequest((*prompt, *path), told=children, adapter=adapter))
+            children = sorted(trie.children[node])
+            node_questions = self._candidate_questions((*prompt, *path), children, adapter)
+            questions += node_questions
+            counts.append(len(node_questions))
         replies = yield questions
 
         logprobs = [0.0] * len(trie)
-        for node, reply in zip(inner, replies, strict=True):
+        start = 0
+        for node, count in zip(trie.inner(), counts, strict=True):
+            logprob_of = _candidate_logprobs(replies[start : start + count])
+            start += count
             for token, child in trie.children[node].items():
-                logprobs[child] = reply.told[token]
+                logprobs[child] = logprob_of[token]
         _checked_logprobs(logprobs, len(trie))
         return WordProbabilities(word_probabilities(trie, logprobs), len(prompt))
+
+    def _candidate_questions(
+        self, prompt: tuple[int, ...], candidates: Sequence[int], adapter: str | None
+    ) -> list[TokenRequest]:
+        """Return the questions for the log-probabilities of tokens right after a prompt."""
+        most = self.transport.most_candidates or len(candidates)
+        questions = []
+        for start in range(0, len(candidates), most):
+            part = tuple(candidates[start : start + most])
+            questions.append(TokenRequest(prompt, candidates=part, adapter=adapter))
+        return questions
 
     def _check_length(self, prompt: Sequence[int], needed: int, asked: int | None = None) -> None:
         """Raise unless a prompt and the tokens that must follow it fit the context."""
@@ -550,6 +589,14 @@ def _usual_dtype() -> str:
     import torch
 
     return "bfloat16" if torch.cuda.is_available() else "float32"
+
+
+def _candidate_logprobs(replies: Sequence[TokenReply]) -> dict[int, float]:
+    """Return the log-probabilities of the candidates of some requests, by token."""
+    logprobs: dict[int, float] = {}
+    for reply in replies:
+        logprobs |= reply.candidate_logprobs
+    return logprobs
 
 
 def _draw(scores: Sequence[float], sampling: Sampling, random: Random) -> int:

