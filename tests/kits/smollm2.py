@@ -1,4 +1,4 @@
-"""A real pretrained model, SmolLM2-135M-Instruct, for the tests of doors: made by pip, or a folder that is there."""
+"""A real pretrained model, SmolLM2-135M-Instruct, for tests of doors: made by pip, or there already."""
 
 from __future__ import annotations
 

@@ -193,13 +193,15 @@ class Orders(App):
         return Job("orders.newest", {"name": row["name"]}, calls, answer)
 
     def _job_cancel(self, world: World, rng: random.Random) -> Job:
-        customers, ledger = world.tables["customer"], world.ledger()
+        customers = world.tables["customer"]
+        ledger = world.ledger()
         newest = {key: ledger.where("order", customer=key)[-1] for key in customers}
         free = [key for key, (_, order) in newest.items() if order["state"] in _STATES[:2]]
         if not free:
             return self._job_newest(world, rng)
         customer = rng.choice(free)
-        name, order = customers[customer]["name"], newest[customer][0]
+        name = customers[customer]["name"]
+        order, _ = newest[customer]
         calls = (*self._finding(name, customer), call("orders.cancel", order_id=order))
         return Job("orders.cancel", {"name": name}, calls, {"order": order})
 
@@ -287,7 +289,8 @@ class Currency(App):
 
     def _api_rate(self, ledger: Ledger, is_from: str, to: str) -> Any:
         ledger.limit("currency", 3, 5)
-        base, quote = is_from.upper(), to.upper()
+        base = is_from.upper()
+        quote = to.upper()
         for code in (base, quote):
             ledger.row("currency", code)
         return {"base": base, "quote": quote, "rate": rate_of(ledger.tables, base, quote)}
@@ -335,7 +338,8 @@ class Bank(App):
         payments: list[Row] = []
         for name in common.people[:6]:
             for kind in ("current", "savings"):
-                key, cents = f"B-{900 + len(accounts)}", rng.randrange(20_000, 900_000)
+                key = f"B-{900 + len(accounts)}"
+                cents = rng.randrange(20_000, 900_000)
                 accounts[key] = {"owner": name, "kind": kind, "cents": cents}
                 amounts = rng.sample(range(300, 20_000), rng.randrange(2, 7))
                 payments += [
@@ -351,7 +355,8 @@ class Bank(App):
         )
 
     def _api_transfer(self, ledger: Ledger, source: str, target: str, cents: int) -> Any:
-        payer, payee = ledger.row("account", source), ledger.row("account", target)
+        payer = ledger.row("account", source)
+        payee = ledger.row("account", target)
         if source == target:
             raise ToolError("Conflict: source and target are the same account")
         if not 1 <= cents <= payer["cents"]:

@@ -1,0 +1,114 @@
+"""What a vLLM server may answer that it should not: it costs one request, and no key, path or process.
+
+What the real vLLM answers is in tests/interop/test_vllm.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from comap.errors import LanguageModelError, OptionError
+from comap.lm.vllm import VLLMLanguageModel
+from comap.lm.vllm_transports import ServerTransport, TokenReply, TokenRequest
+from kits import hostile_server
+
+MODELS = {
+    "data": [{"id": "m", "root": "/somewhere", "max_model_len": 64}, {"id": "a", "parent": "m"}]
+}
+
+
+def completion(**changes: Any) -> dict[str, Any]:
+    """A right answer, with changes to its choice."""
+    logprobs = {
+        "token_logprobs": [-0.5],
+        "top_logprobs": [{"token_id:7": -0.5, "token_id:8": -2.0}],
+    }
+    return {"choices": [{"token_ids": [7], "logprobs": logprobs, **changes}]}
+
+
+def replies(transport: ServerTransport, *requests: TokenRequest) -> list[Any]:
+    numbers = [transport.submit(request) for request in requests]
+    replies_by_number: dict[int, Any] = {}
+    while len(replies_by_number) < len(numbers):
+        replies_by_number.update(transport.step())
+    return [replies_by_number[number] for number in numbers]
+
+
+def test_a_server_is_asked_in_tokens() -> None:
+    behaviors = (hostile_server.sends(MODELS), hostile_server.sends(completion()))
+    with hostile_server.HostileServer(*behaviors) as server:
+        transport = ServerTransport(server.base)
+        request = TokenRequest((1, 2), 4, temperature=0.7, seed=2**70 + 3, candidates=(7, 8))
+        assert replies(transport, request) == [TokenReply((7,), (-0.5,), {7: -0.5, 8: -2.0})]
+        assert transport.adapters == ("a",)
+    sent = server.requests[-1]
+    assert sent["prompt"] == [1, 2] and sent["logprob_token_ids"] == [7, 8]
+    assert sent["seed"] == 3, "vLLM takes 63 bits of a seed"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"choices": []},
+        completion(token_ids=["7"]),
+        completion(token_ids=[True]),
+        completion(token_ids=[-1]),
+        completion(token_ids=None),
+        completion(logprobs=None),
+        completion(logprobs={"token_logprobs": ["x"], "top_logprobs": [{}]}),
+        completion(logprobs={"token_logprobs": [-1.0], "top_logprobs": []}),
+    ],
+)
+def test_what_is_no_completion_costs_its_request(answer: dict[str, Any]) -> None:
+    behaviors = (hostile_server.sends(MODELS), hostile_server.sends(answer))
+    with hostile_server.HostileServer(*behaviors) as server:
+        (failure,) = replies(ServerTransport(server.base), TokenRequest((1,), candidates=(7,)))
+    assert isinstance(failure, LanguageModelError) and "in tokens" in str(failure)
+
+
+@pytest.mark.parametrize(
+    ("behavior", "message"),
+    [
+        (hostile_server.sends({"error": {"message": "too long"}}, 400), "400: too long"),
+        (hostile_server.raw(b"[" * 100_000), "something else"),
+        (hostile_server.raw(b"\xff"), "something else"),
+        (hostile_server.breaks_off, "found"),
+        (hostile_server.slams, "found"),
+    ],
+)
+def test_a_broken_answer_costs_its_request(behavior: Any, message: str) -> None:
+    right = hostile_server.sends(completion())
+    behaviors = (hostile_server.sends(MODELS), behavior, right)
+    with hostile_server.HostileServer(*behaviors) as server:
+        transport = ServerTransport(server.base)
+        (failure,) = replies(transport, TokenRequest((1,)))
+        assert isinstance(failure, LanguageModelError) and message in str(failure)
+        assert replies(transport, TokenRequest((1,)))[0].tokens == (7,)
+
+
+def test_a_redirect_gets_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_KEY", "a-secret-key")
+    with hostile_server.HostileServer(hostile_server.sends(MODELS)) as elsewhere:
+        away = hostile_server.raw(b"", 302, location=f"{elsewhere.base}/v1/models")
+        with hostile_server.HostileServer(away) as server:
+            with pytest.raises(LanguageModelError, match="302"):
+                ServerTransport(server.base, api_key_env="VLLM_KEY")
+    assert server.headers[0]["authorization"] == "Bearer a-secret-key"
+    assert elsewhere.requests == []
+
+
+@pytest.mark.parametrize("answer", [{}, {"data": []}, {"data": ["m"]}, {"data": [{"id": "other"}]}])
+def test_a_model_that_is_not_there_is_named(answer: dict[str, Any]) -> None:
+    with hostile_server.HostileServer(hostile_server.sends(answer)) as server:
+        with pytest.raises(OptionError, match="expected a model that the server has"):
+            ServerTransport(server.base, model="mine")
+
+
+def test_a_server_does_not_choose_what_is_read_here() -> None:
+    with hostile_server.HostileServer(hostile_server.sends(MODELS)) as server:
+        with pytest.raises(OptionError, match="expected the tokenizer") as refused:
+            VLLMLanguageModel(server.base)
+    assert "/somewhere" not in str(refused.value)
