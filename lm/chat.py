@@ -12,7 +12,17 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from ..errors import LanguageModelError, OptionError
-from .base import Generate, LMRequest, Message, checked_messages, valid_text
+from .base import (
+    BaseLanguageModel,
+    Completion,
+    Generate,
+    LMReply,
+    LMRequest,
+    Message,
+    Scores,
+    checked_messages,
+    valid_text,
+)
 from .thoughts import ENDS, OPENS
 
 # They stand for texts, to see what a template puts around them: words that no template contains.
@@ -611,3 +621,46 @@ def _forgery(text: str) -> LanguageModelError:
     return LanguageModelError(
         f"the text of a message becomes control tokens: {text!r:.80}; take out what looks like one"
     )
+
+
+class ChatLanguageModel(BaseLanguageModel):
+    """What backends share that make prompts of tokens: a chat tokenizer, a context, and what is counted."""
+
+    _chat: ChatTokenizer
+    context: int | None
+
+    def count_tokens(self, text: str) -> int:
+        """Return the number of tokens of a text, without what a chat template puts around it."""
+        return self._chat.count(text)
+
+    def token_texts(self, token_ids: Sequence[int]) -> tuple[str, ...]:
+        """Return the text of each token of a reply, control tokens as they are written."""
+        return self._chat.texts(token_ids)
+
+    def thinks(self, asked: bool = False) -> bool:
+        """Return whether the model thinks before it replies, if a request asks for it or does not."""
+        return self._chat.thinks(asked)
+
+    def _check_length(self, prompt: Sequence[int], least: int, most: int | None = None) -> None:
+        """Raise unless a prompt and the tokens that must follow it fit the context.
+
+        Args:
+            prompt: Tokens.
+            least: How many tokens must follow.
+            most: How many may follow, for the message, if these are others.
+        """
+        if self.context is not None and len(prompt) + least > self.context:
+            raise LanguageModelError(
+                f"the model's context has {self.context:,} tokens, but the prompt has "
+                f"{len(prompt):,} and up to {most or least:,} follow; shorten the conversation "
+                "(of agents: --prompts brief), or use a model with a longer context"
+            )
+
+    def _count(self, reply: LMReply) -> None:
+        """Add a reply to what was done so far; tokens of scored texts count as read."""
+        self.usage.requests += 1
+        self.usage.prompt_tokens += reply.prompt_tokens
+        if isinstance(reply, Completion):
+            self.usage.completion_tokens += reply.completion_tokens
+        elif isinstance(reply, Scores):
+            self.usage.prompt_tokens += sum(map(len, reply.logprobs))

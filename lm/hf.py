@@ -14,7 +14,6 @@ from typing import Any
 from ..errors import LanguageModelError, check_number
 from .base import (
     CAPABILITIES,
-    BaseLanguageModel,
     Completion,
     Encode,
     Encoding,
@@ -26,7 +25,7 @@ from .base import (
     Usage,
     WordProbabilities,
 )
-from .chat import ChatTokenizer, checked_template_kwargs
+from .chat import ChatLanguageModel, ChatTokenizer, checked_template_kwargs
 from .engine.cache import PrefixTree
 from .engine.passes import Branches, Engine, Row, TokenTrie, computed, split, until_unique
 from .load import (
@@ -43,7 +42,7 @@ from .load import (
 from .thoughts import first_stop
 
 
-class HFLanguageModel(BaseLanguageModel):
+class HFLanguageModel(ChatLanguageModel):
     """A causal language model in this process, with LoRA adapters; it obeys `LanguageModel`.
 
     What an answer depends on: the request, the weights, and with sampling the request's own seed;
@@ -254,18 +253,6 @@ class HFLanguageModel(BaseLanguageModel):
             else:
                 self._adapters.create(name, adapter)
 
-    def count_tokens(self, text: str) -> int:
-        """Return the number of tokens of a text, without what a chat template puts around it."""
-        return self._chat.count(text)
-
-    def token_texts(self, token_ids: Sequence[int]) -> tuple[str, ...]:
-        """Return the text of each token of a reply, control tokens as they are written."""
-        return self._chat.texts(token_ids)
-
-    def thinks(self, asked: bool = False) -> bool:
-        """Return whether the model thinks before it replies, if a request asks for it or does not."""
-        return self._chat.thinks(asked)
-
     def config(self) -> dict[str, Any]:
         """Return JSON data that says how this model was made; no path of a machine."""
         import torch
@@ -407,21 +394,6 @@ class HFLanguageModel(BaseLanguageModel):
         limit = int(min(sampling.max_new_tokens, room))
         return Row(prompt, sampling, limit, chat.ends, stop_test=stop_test)
 
-    def _check_length(self, prompt: Sequence[int], least: int, most: int | None = None) -> None:
-        """Raise unless a prompt and the tokens that must follow it fit the context.
-
-        Args:
-            prompt: Tokens.
-            least: How many tokens must follow.
-            most: How many may follow, for the message, if these are others.
-        """
-        if self.context is not None and len(prompt) + least > self.context:
-            raise LanguageModelError(
-                f"the model's context has {self.context:,} tokens, but the prompt has "
-                f"{len(prompt):,} and up to {most or least:,} follow; shorten the conversation "
-                "(of agents: --prompts brief), or use a model with a longer context"
-            )
-
     def _reply(
         self, request: LMRequest, prepared: Any, answer: Any
     ) -> LMReply | LanguageModelError:
@@ -476,14 +448,8 @@ class HFLanguageModel(BaseLanguageModel):
 
     def _record(self, replies: Sequence[Any]) -> None:
         for reply in replies:
-            if isinstance(reply, LanguageModelError):
-                continue
-            self.usage.requests += 1
-            self.usage.prompt_tokens += reply.prompt_tokens
-            if isinstance(reply, Completion):
-                self.usage.completion_tokens += reply.completion_tokens
-            elif isinstance(reply, Scores):
-                self.usage.prompt_tokens += sum(map(len, reply.logprobs))
+            if not isinstance(reply, LanguageModelError):
+                self._count(reply)
 
 
 def _question(request: LMRequest, adapter: str | None) -> LMRequest:

@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from ..errors import LanguageModelError, OptionError, check_choice, check_number
 from .base import (
-    BaseLanguageModel,
     Completion,
     Encode,
     Generate,
@@ -25,7 +24,7 @@ from .base import (
     Usage,
     WordProbabilities,
 )
-from .chat import ChatTokenizer, checked_template_kwargs
+from .chat import ChatLanguageModel, ChatTokenizer, checked_template_kwargs
 from .engine.passes import TokenTrie, until_unique
 from .hf import word_probabilities
 from .load import ends_in, load_tokenizer, rank_of, source_of
@@ -49,7 +48,7 @@ _ROUNDED = 1e-3  # a log-probability of 0 may come out a little above
 _ONE_BY_ONE = 64  # tokens of a text that is scored in as many requests
 
 
-class VLLMLanguageModel(BaseLanguageModel):
+class VLLMLanguageModel(ChatLanguageModel):
     """A causal language model in vLLM; it obeys `LanguageModel`.
 
     Prompts, prefixes, stop texts and token counts are those of `HFLanguageModel`: its chat template and
@@ -249,18 +248,6 @@ class VLLMLanguageModel(BaseLanguageModel):
         """The names of the adapters there are, sorted."""
         return tuple(sorted(self._adapters))
 
-    def count_tokens(self, text: str) -> int:
-        """Return the number of tokens of a text, without what a chat template puts around it."""
-        return self._chat.count(text)
-
-    def token_texts(self, token_ids: Sequence[int]) -> tuple[str, ...]:
-        """Return the text of each token of a reply, control tokens as they are written."""
-        return self._chat.texts(token_ids)
-
-    def thinks(self, asked: bool = False) -> bool:
-        """Return whether the model thinks before it replies, if a request asks for it or does not."""
-        return self._chat.thinks(asked)
-
     def config(self) -> dict[str, Any]:
         """Return JSON data that says what answers may depend on; no URL, no path of a machine."""
         return {
@@ -375,12 +362,7 @@ class VLLMLanguageModel(BaseLanguageModel):
 
     def _finish(self, ticket: int, reply: LMReply | LanguageModelError) -> None:
         if not isinstance(reply, LanguageModelError):
-            self.usage.requests += 1
-            self.usage.prompt_tokens += reply.prompt_tokens
-            if isinstance(reply, Completion):
-                self.usage.completion_tokens += reply.completion_tokens
-            elif isinstance(reply, Scores):
-                self.usage.prompt_tokens += sum(map(len, reply.logprobs))
+            self._count(reply)
         self._done.append((ticket, reply))
 
     def _answering(self, request: LMRequest, prompt: tuple[int, ...]) -> Answering:
@@ -409,7 +391,7 @@ class VLLMLanguageModel(BaseLanguageModel):
         self, request: Generate, prompt: tuple[int, ...], adapter: str | None
     ) -> Answering:
         sampling = request.sampling
-        self._check_length(prompt, 1, asked=sampling.max_new_tokens)
+        self._check_length(prompt, 1, most=sampling.max_new_tokens)
         limit = sampling.max_new_tokens
         if self.context is not None:
             limit = min(limit, self.context - len(prompt))
@@ -562,15 +544,6 @@ class VLLMLanguageModel(BaseLanguageModel):
             part = tuple(candidates[start : start + most])
             questions.append(TokenRequest(prompt, candidates=part, adapter=adapter))
         return questions
-
-    def _check_length(self, prompt: Sequence[int], needed: int, asked: int | None = None) -> None:
-        """Raise unless a prompt and the tokens that must follow it fit the context."""
-        if self.context is not None and len(prompt) + needed > self.context:
-            raise LanguageModelError(
-                f"the model's context has {self.context:,} tokens, but the prompt has "
-                f"{len(prompt):,} and up to {asked or needed:,} follow; shorten the conversation "
-                "(of agents: --prompts brief), or use a model with a longer context"
-            )
 
 
 class _Answering:

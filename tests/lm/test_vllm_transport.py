@@ -93,22 +93,22 @@ def test_a_redirect_gets_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_KEY", "a-secret-key")
     with hostile_server.HostileServer(hostile_server.sends(MODELS)) as elsewhere:
         away = hostile_server.raw(b"", 302, location=f"{elsewhere.base}/v1/models")
-        with hostile_server.HostileServer(away) as server:
-            with pytest.raises(LanguageModelError, match="302"):
-                ServerTransport(server.base, api_key_env="VLLM_KEY")
+        server = hostile_server.HostileServer(away)
+        with server, pytest.raises(LanguageModelError, match="302"):
+            ServerTransport(server.base, api_key_env="VLLM_KEY")
     assert server.headers[0]["authorization"] == "Bearer a-secret-key"
     assert elsewhere.requests == []
 
 
 @pytest.mark.parametrize("answer", [{}, {"data": []}, {"data": ["m"]}, {"data": [{"id": "other"}]}])
 def test_a_model_that_is_not_there_is_named(answer: dict[str, Any]) -> None:
-    with hostile_server.HostileServer(hostile_server.sends(answer)) as server:
-        with pytest.raises(OptionError, match="expected a model that the server has"):
-            ServerTransport(server.base, model="mine")
+    server = hostile_server.HostileServer(hostile_server.sends(answer))
+    with server, pytest.raises(OptionError, match="expected a model that the server has"):
+        ServerTransport(server.base, model="mine")
 
 
 def test_a_server_does_not_choose_what_is_read_here() -> None:
-    with hostile_server.HostileServer(hostile_server.sends(MODELS)) as server:
-        with pytest.raises(OptionError, match="expected the tokenizer") as refused:
-            VLLMLanguageModel(server.base)
+    server = hostile_server.HostileServer(hostile_server.sends(MODELS))
+    with server, pytest.raises(OptionError, match="expected the tokenizer") as refused:
+        VLLMLanguageModel(server.base)
     assert "/somewhere" not in str(refused.value)
