@@ -48,7 +48,8 @@ def some_rows(update: int, words: int = 250) -> list[PaWRow]:
 
     rows = []
     for trajectory in range(GROUPS * MEMBERS):
-        length, won = draw.randint(1, 4), draw.random() < 0.5
+        length = draw.randint(1, 4)
+        won = draw.random() < 0.5
         for t in range(length):
             ended = t == length - 1
             observed = not (ended and draw.random() < 0.4)
@@ -77,10 +78,10 @@ def some_rows(update: int, words: int = 250) -> list[PaWRow]:
 
 def settings(**changed: Any) -> PaWTraining:
     """Settings for those rows."""
-    given: dict[str, Any] = {"groups": GROUPS, "members": MEMBERS, "mini_batch_rows": None}
+    defaults: dict[str, Any] = {"groups": GROUPS, "members": MEMBERS, "mini_batch_rows": None}
     if "micro_batch_rows" in changed:
-        given["micro_batch_tokens"] = None
-    return preset("tiny", **{**given, **changed})
+        defaults["micro_batch_tokens"] = None
+    return preset("tiny", **{**defaults, **changed})
 
 
 def changed(config: PaWTraining, **settings: Any) -> PaWTraining:
@@ -91,11 +92,11 @@ class _Gradients(TrainerCallback):
     """Keeps the gradients of the last step of the optimizer."""
 
     def __init__(self) -> None:
-        self.found: dict[str, Any] = {}
+        self.by_name: dict[str, Any] = {}
 
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        for name, weight in given["model"].named_parameters():
-            self.found[name.removeprefix("module.")] = weight.grad.detach().clone()
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
+        for name, weight in parts["model"].named_parameters():
+            self.by_name[name.removeprefix("module.")] = weight.grad.detach().clone()
 
 
 def trained(
@@ -109,9 +110,9 @@ def trained(
     dtype: Any = torch.float32,
     functions: Functions | None = None,
 ) -> tuple[Any, list[dict[str, Any]], dict[str, Any]]:
-    """Train, and return the trainer, what it told, and the gradients of its last step."""
+    """Train, and return the trainer, its log, and the gradients of its last step."""
     loaded = AutoModelForCausalLM.from_pretrained(model, dtype=dtype)
-    told: list[dict[str, Any]] = []
+    log: list[dict[str, Any]] = []
     trainer = make_trainer(
         config,
         loaded,
@@ -121,13 +122,13 @@ def trained(
         updates=updates,
         functions=functions,
         stop=stop,
-        tell=lambda line: told.append(dict(line)),
+        tell=lambda line: log.append(dict(line)),
         device="cpu",
     )
     gradients = _Gradients()
     trainer.add_callback(gradients)
     trainer.fit()
-    return trainer, told, gradients.found
+    return trainer, log, gradients.by_name
 
 
 @contextmanager
@@ -135,38 +136,40 @@ def watched_generation() -> Iterator[dict[tuple[Any, Any], Any]]:
     """Note what the engine reads and writes: log-probabilities by prompt and reply."""
     from comap.lm.engine import passes
 
-    seen: dict[tuple[Any, Any], Any] = {}
+    logprobs: dict[tuple[Any, Any], Any] = {}
     decode: Callable[..., Any] = passes.decode
 
     def watching(engine: Any, rows: Any) -> Any:
         for row in decode(engine, rows):
-            seen[tuple(row.prompt), tuple(row.tokens)] = tuple(row.logprobs)
+            logprobs[tuple(row.prompt), tuple(row.tokens)] = tuple(row.logprobs)
         return rows
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(passes, "decode", watching)
-        yield seen
+        yield logprobs
 
 
 def mine(update: int) -> list[PaWRow]:
-    """This process's rows: every so manieth group, as `comap.trainers.paw.training` deals them."""
-    size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    """This process's rows: one group in WORLD_SIZE, as `comap.trainers.paw.training` deals them."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    rank = int(os.environ.get("RANK", "0"))
     return [row for row in some_rows(update) if row.group % size == rank]
 
 
-def run(what: str, model: Path, out: Path) -> None:
+def run(name: str, model: Path, out: Path) -> None:
     """One training, whose log and weights are written down by the first process."""
-    algorithm, _, size = what.partition("-")
+    algorithm, _, size = name.partition("-")
     config = settings(
         algorithm=algorithm, mini_batch_rows=int(size) if size else None, micro_batch_rows=3
     )
-    trainer, told, _ = trained(config, model, out / f"{what}-checkpoints", updates=2, rows=mine)
+    trainer, log, _ = trained(config, model, out / f"{name}-checkpoints", updates=2, rows=mine)
     if int(os.environ.get("RANK", "0")) == 0:
         weights = {
-            name.removeprefix("module."): w for name, w in trainer.model.state_dict().items()
+            key.removeprefix("module."): weight
+            for key, weight in trainer.model.state_dict().items()
         }
-        torch.save(weights, out / f"{what}.pt")
-        (out / f"{what}.json").write_text(json.dumps(told))
+        torch.save(weights, out / f"{name}.pt")
+        (out / f"{name}.json").write_text(json.dumps(log))
 
 
 if __name__ == "__main__":

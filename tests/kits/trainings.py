@@ -91,9 +91,9 @@ def make_env(split: str) -> gym.Env[str, str]:
 def demos_of(number: int) -> tuple[Trajectory, ...]:
     """Return the expert's episodes of the first training tasks."""
     env = gym.make("comap/ALFWorld-v0", source="generated", split="train")
-    shown = tuple(expert_demonstrations(env, env.get_wrapper_attr("tasks").ids[:number]))
+    episodes = tuple(expert_demonstrations(env, env.get_wrapper_attr("tasks").ids[:number]))
     env.close()
-    return shown
+    return episodes
 
 
 def opened(
@@ -116,12 +116,12 @@ def training(
     model: Path,
     out: Path,
     tell: Callable[[Mapping[str, Any]], object] = lambda event: None,
-    **told: Any,
+    **options: Any,
 ) -> CoEvolution:
     """Return a training that is ready to run."""
     roles = opened(config, model, config.roles(), dropout=0.1)
     demos = demos_of(config.demonstrations or 3)
-    return CoEvolution(config, roles, make_env, demos, out, tell=tell, **told)
+    return CoEvolution(config, roles, make_env, demos, out, tell=tell, **options)
 
 
 def model_at(folder: Path) -> Path:
@@ -162,16 +162,17 @@ class Recorded:
     """A training whose stages are recorded: what each learned, asked for, and whose weights it moved."""
 
     def __init__(
-        self, config: CoMapTraining, model: Path, out: Path, monkeypatch: Any, **given: Any
+        self, config: CoMapTraining, model: Path, out: Path, monkeypatch: Any, **options: Any
     ):
         self.stages: list[str] = []
         self.learned: dict[str, dict[str, Any]] = {}
         self.asked: dict[str, Counter[tuple[str, str | None]]] = {}
         self.moved: dict[str, set[str]] = {}
         self.before: dict[str, Any] = {}
-        self.out, self.session = out, training(config, model, out, self.tell, **given)
+        self.out = out
+        self.session = training(config, model, out, self.tell, **options)
         self.lm = Answers(self.session.head.size)
-        monkeypatch.setattr(self.session.roles, "language_model", lambda **told: self.lm)
+        monkeypatch.setattr(self.session.roles, "language_model", lambda **_: self.lm)
         monkeypatch.setattr(self.session, "fit", self.learn)
         self.summary = self.session.run()
 
@@ -188,15 +189,17 @@ class Recorded:
             self.lm.asked.clear()
             self.before = self.weights()
         if event["event"] == "done":
-            now, stage = self.weights(), event["stage"]
-            self.moved[stage] = {name for name in now if now[name] != self.before[name]}
-            self.asked[stage] = Counter((one.purpose, one.adapter) for one in self.lm.asked)
+            weights = self.weights()
+            stage = event["stage"]
+            self.moved[stage] = {name for name in weights if weights[name] != self.before[name]}
+            requests = self.lm.asked
+            self.asked[stage] = Counter((request.purpose, request.adapter) for request in requests)
 
     def learn(
-        self, stage: Any, role: str, epochs: Any, rate: float, trainer: Any = None, **told: Any
+        self, stage: Any, role: str, epochs: Any, rate: float, trainer: Any = None, **options: Any
     ) -> Fit:
-        self.learned[stage.name] = {"role": role, "epochs": epochs, "rate": rate, **told}
-        moved = [role, *([told["teacher"].role] if "teacher" in told else [])]
+        self.learned[stage.name] = {"role": role, "epochs": epochs, "rate": rate, **options}
+        moved = [role, *([options["teacher"].role] if "teacher" in options else [])]
         for name in moved:
             for weight in self.session.roles.parameters(name).values():
                 weight.data += 1
@@ -238,5 +241,5 @@ def results_of(out: Path) -> dict[str, Any]:
 def files_of(out: Path) -> dict[str, bytes]:
     """Return the files that must be the same however often a training was interrupted."""
     kinds = ("*.safetensors", "trajectories.jsonl", "labels.json", "predictions-*/*.jsonl")
-    found = [path for kind in kinds for path in out.rglob(kind)]
-    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(found)}
+    paths = [path for kind in kinds for path in out.rglob(kind)]
+    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(paths)}
