@@ -16,21 +16,25 @@ from .base import (
     Sampling,
     Score,
     Scores,
+    StreamingLanguageModel,
     TokenTexts,
     Usage,
     WordProbabilities,
     answer,
 )
 from .create import ShippedModels, create_language_model, shipped_models
+from .engine_choice import EngineChoice, resolved_engine
 from .hf import HFLanguageModel
 from .openai import OpenAILanguageModel
 from .replay import ReplayLanguageModel
+from .vllm import VLLMLanguageModel
 
 __all__ = [
     "CAPABILITIES",
     "Completion",
     "Encode",
     "Encoding",
+    "EngineChoice",
     "Generate",
     "HFLanguageModel",
     "LMReply",
@@ -44,10 +48,13 @@ __all__ = [
     "Score",
     "Scores",
     "ShippedModels",
+    "StreamingLanguageModel",
     "TokenTexts",
     "Usage",
+    "VLLMLanguageModel",
     "WordProbabilities",
     "answer",
     "create_language_model",
+    "resolved_engine",
     "shipped_models",
 ]

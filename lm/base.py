@@ -302,6 +302,32 @@ class LanguageModel(Protocol):
         ...
 
 
+@runtime_checkable
+class StreamingLanguageModel(Protocol):
+    """A backend that also takes requests one by one, and answers each as soon as it can.
+
+    Episodes then go on one by one too, and no batch waits for its longest reply. One thread submits and
+    steps; replies come in any order, and do not depend on what else is asked at the time.
+
+    Example:
+        >>> from comap.lm import HFLanguageModel, VLLMLanguageModel
+        >>> [issubclass(kind, StreamingLanguageModel) for kind in (VLLMLanguageModel, HFLanguageModel)]
+        [True, False]
+    """
+
+    def submit(self, request: LMRequest) -> int:
+        """Hand a request over, and return the number under which `step` returns its reply."""
+        ...
+
+    def step(self) -> list[tuple[int, LMReply | LanguageModelError]]:
+        """Return the replies that are there, once there is one; an empty list if nothing is asked."""
+        ...
+
+    def forget(self, numbers: Sequence[int]) -> None:
+        """Drop requests whose replies nobody wants any more; `step` does not return them."""
+        ...
+
+
 class BaseLanguageModel(ABC):
     """The four methods of a `LanguageModel`, made of one that answers requests of any kind."""
 

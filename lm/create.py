@@ -14,9 +14,12 @@ from typing import Any, Literal
 
 from ..errors import DataNotFound, MissingExtra, OptionError, suggest
 from .base import LanguageModel
+from .engine_choice import check_engine, is_for_vllm, resolved_engine
 from .hf import HFLanguageModel
 from .openai import OpenAILanguageModel
 from .replay import ReplayLanguageModel
+from .vllm import VLLMLanguageModel
+from .vllm_transports import is_url
 
 SHIPPED: Mapping[str, str] = {"comap/ALFWorld-v0": "alfworld"}
 """The name of the shipped models for each environment's id that has some."""
@@ -29,6 +32,8 @@ _WEIGHTS = "model.safetensors"
 def create_language_model(
     spec: str,
     *,
+    engine: str = "hf",
+    engine_memory: float | None = None,
     base_url: str | None = None,
     build_tiny: Callable[[], Path] | None = None,
     **options: Any,
@@ -41,15 +46,20 @@ def create_language_model(
                                   world model (see `shipped_models`)
     ``replay:FILE``               what a `ReplayLanguageModel` recorded
     ``http://HOST:PORT/v1#NAME``  the model of this name on a server; also NAME with a `base_url`
-    a folder, or a hub's name     a Hugging Face model in this process
+    a folder, or a hub's name     a Hugging Face model, run by the `engine`
     ============================  ==================================================================
 
     Args:
         spec: One of those.
+        engine: What runs a Hugging Face model; all others have one of their own. ``hf`` is the
+            transformers library (`HFLanguageModel`), ``vllm`` is vLLM in this process
+            (`VLLMLanguageModel`), ``http://HOST:PORT`` or ``http://HOST:PORT#NAME`` a server that
+            ``vllm serve`` started, and ``auto`` what `resolved_engine` takes.
+        engine_memory: Share of the GPU's memory for vLLM in this process; None for its own choice.
         base_url: The address of a server that speaks OpenAI's chat completions.
         build_tiny: Builds the tiny model where it is missing.
-        **options: Options of `HFLanguageModel` or `OpenAILanguageModel`; those that are None are as
-            if not given.
+        **options: Options of `HFLanguageModel`, `VLLMLanguageModel` or `OpenAILanguageModel`; those
+            that are None are as if not given.
 
     Raises:
         OptionError: `spec` is none of those, or an option is not for such a model.
@@ -64,6 +74,7 @@ def create_language_model(
     chosen_options = {name: value for name, value in options.items() if value is not None}
     spec = str(spec or "").strip()
     kind = kind_of(spec, base_url)
+    _check_engine_of(spec, base_url, engine)
 
     if kind == "remote":
         model = spec
@@ -94,7 +105,53 @@ def create_language_model(
         options_with_name = {"name": shipped, **chosen_options}
         return _create(HFLanguageModel, spec, (folder_of(shipped),), options_with_name)
 
-    return _create(HFLanguageModel, spec, (spec,), chosen_options)
+    if resolved_engine(engine, chosen_options).name == "hf":
+        return _create(HFLanguageModel, spec, (spec,), chosen_options)
+    return _in_vllm(spec, engine, engine_memory, chosen_options)
+
+
+def takes_engine(spec: str, base_url: str | None = None) -> bool:
+    """Return whether `spec` is a Hugging Face model, which an engine runs that the user chooses."""
+    return kind_of(spec, base_url) == "local" and spec != "tiny" and full_name(spec) is None
+
+
+def _check_engine_of(spec: str, base_url: str | None, engine: str) -> None:
+    """Refuse an unknown engine, and vLLM by name for a model that never runs there."""
+    check_engine(engine)
+    if engine not in ("auto", "hf") and not takes_engine(spec, base_url):
+        raise OptionError(
+            f"the engine {_engine_in_words(engine)} runs a Hugging Face model (a folder, or a name on "
+            f"the hub), not {spec!r:.80}; name such a model, or leave the engine out"
+        )
+
+
+def _in_vllm(
+    spec: str, engine: str, engine_memory: float | None, options: Mapping[str, Any]
+) -> LanguageModel:
+    """Return a Hugging Face model that vLLM runs, in this process or at a server."""
+    settings = dict(options)
+
+    # vLLM takes the first GPU that it sees; what other device there may be, `hf` alone can choose.
+    device = settings.pop("device", "auto")
+    is_server = is_url(engine)
+    if is_server or not is_for_vllm("device", device):
+        name = next((name for name in ("device", "dtype") if name in options), None)
+        if name is not None:
+            raise OptionError(
+                f"the engine {_engine_in_words(engine)} takes no {name}, found {options[name]!r:.40}; "
+                "leave it out, or use the engine hf"
+            )
+
+    if is_server:
+        settings = {"tokenizer": spec, **settings}
+        return _create(VLLMLanguageModel, spec, (engine,), settings)
+    if engine_memory is not None:
+        settings = {"memory_share": engine_memory, **settings}
+    return _create(VLLMLanguageModel, spec, (spec,), settings)
+
+
+def _engine_in_words(engine: str) -> str:
+    return "at a server" if is_url(engine) else repr(engine)
 
 
 def kind_of(spec: str, base_url: str | None = None) -> Literal["local", "remote", "replay"]:

@@ -280,6 +280,21 @@ class VLLMLanguageModel(ChatLanguageModel):
             self._done = []
             return done
 
+    def forget(self, numbers: Sequence[int]) -> None:
+        """Drop requests whose replies nobody wants any more; the engine stops writing them."""
+        with self._lock:
+            dropped = frozenset(numbers)
+            for ticket in dropped & self._answerings.keys():
+                self._answerings.pop(ticket).steps.close()
+            self._done = [entry for entry in self._done if entry[0] not in dropped]
+
+            questions = [
+                number for number, (ticket, _) in self._waiting.items() if ticket in dropped
+            ]
+            for number in questions:
+                del self._waiting[number]
+            self.transport.forget(questions)
+
     def _answer(self, requests: Sequence[LMRequest]) -> list[Any]:
         with self._lock:
             # All prompts at once: a fast tokenizer works on the texts of a batch in parallel.

@@ -13,8 +13,8 @@ import os
 import queue
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -107,6 +107,10 @@ class Transport(Protocol):
 
     def step(self) -> list[tuple[int, TokenReply | Exception]]:
         """Return the replies that are there, once there is one; an empty list if nothing is asked."""
+        ...
+
+    def forget(self, numbers: Sequence[int]) -> None:
+        """Drop requests whose replies nobody wants any more; `step` does not return them."""
         ...
 
     def load_adapter(self, name: str, folder: Path) -> None:
@@ -233,7 +237,7 @@ class EngineTransport:
             except Exception as error:  # of a batch: nobody knows whose fault it was
                 return self._give_up(error)
             for output in outputs:
-                if output.finished:
+                if output.finished and output.request_id in self._waiting:
                     request = self._waiting.pop(output.request_id)
                     done.append((int(output.request_id), _reply_or_error(request, output)))
         return done
@@ -245,6 +249,14 @@ class EngineTransport:
         with contextlib.suppress(Exception):
             self._engine.abort_request(names)
         return [(int(name), error) for name in names]
+
+    def forget(self, numbers: Sequence[int]) -> None:
+        names = [str(number) for number in numbers if str(number) in self._waiting]
+        for name in names:
+            del self._waiting[name]
+        if names:
+            self._engine.abort_request(names)
+        self._failed = [entry for entry in self._failed if entry[0] not in numbers]
 
     def load_adapter(self, name: str, folder: Path) -> None:
         from vllm.lora.request import LoRARequest
@@ -355,7 +367,7 @@ class ServerTransport:
         self._numbers = itertools.count()
         self._executor = ThreadPoolExecutor(concurrency, thread_name_prefix="comap-vllm")
         self._done: queue.SimpleQueue[tuple[int, TokenReply | Exception]] = queue.SimpleQueue()
-        self._pending = 0
+        self._pending: dict[int, Future[None]] = {}
         # By HTTP nobody can say that a prompt is to be scored from what the server has cached of it.
         self.scores_prompts = False
         self.most_candidates: int | None = _SERVER_CANDIDATES
@@ -377,8 +389,7 @@ class ServerTransport:
 
     def submit(self, request: TokenRequest) -> int:
         number = next(self._numbers)
-        self._pending += 1
-        self._executor.submit(self._ask, number, request)
+        self._pending[number] = self._executor.submit(self._ask, number, request)
         return number
 
     def step(self) -> list[tuple[int, TokenReply | Exception]]:
@@ -387,9 +398,16 @@ class ServerTransport:
             # The first is waited for; what else is there comes with it.
             if done and self._done.empty():
                 break
-            done.append(self._done.get())
-            self._pending -= 1
+            number, reply = self._done.get()
+            if self._pending.pop(number, None) is not None:
+                done.append((number, reply))
         return done
+
+    def forget(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            future = self._pending.pop(number, None)
+            if future is not None:
+                future.cancel()
 
     def _ask(self, number: int, request: TokenRequest) -> None:
         reply: TokenReply | Exception
