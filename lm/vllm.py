@@ -262,6 +262,13 @@ class VLLMLanguageModel(ChatLanguageModel):
             **self._chat.describe(),
         }
 
+    def prompt_tokens(self, request: LMRequest) -> tuple[int, ...]:
+        """Return the tokens of a request's prompt, or raise the error that answers it."""
+        (prompt,) = self._chat.prompts([request])
+        if isinstance(prompt, LanguageModelError):
+            raise prompt
+        return tuple(prompt)
+
     def submit(self, request: LMRequest) -> int:
         """Hand a request over, and return the number under which `step` returns its reply."""
         with self._lock:

@@ -11,9 +11,11 @@ import itertools
 import json
 import os
 import queue
+import secrets
+import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -22,6 +24,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from ..errors import LanguageModelError, MissingExtra, OptionError
+from .load import without_bars
 from .openai import address_of, key_from, public_name
 
 SERVE = (
@@ -29,12 +32,18 @@ SERVE = (
     "adapters also --enable-lora, and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment)"
 )
 """What to do where no server answers."""
+SERVE_WEIGHTS = (
+    "start it with VLLM_SERVER_DEV_MODE=1 in its environment, on a machine that sees the same folders, or "
+    "train with weights='lora'"
+)
+"""What to do where a server takes no weights."""
 
 _URLS = ("http://", "https://")
 _SEEDS = 2**63 - 1  # vLLM takes so many
 _CONCURRENCY = 256  # requests at a server at the same time
 _SERVER_CANDIDATES = 20  # vLLM's default of --max-logprobs
 _MOST_BYTES = 2**28  # of an answer
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # of adapters, as vLLM makes room for them
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +126,18 @@ class Transport(Protocol):
         """Load a LoRA adapter that peft wrote, in place of the one of that name."""
         ...
 
+    def load_weights(self, model: Any) -> None:
+        """Load the weights of a transformers model of the same shape, in place of the engine's own."""
+        ...
+
+    def sleep(self) -> None:
+        """Give GPU memory back until `wake`; the engine answers nothing meanwhile."""
+        ...
+
+    def wake(self) -> None:
+        """Take the memory again, with the weights that were there."""
+        ...
+
     def info(self) -> EngineInfo:
         """Return what the engine says of itself."""
         ...
@@ -148,6 +169,7 @@ class EngineTransport:
         adapters: How many LoRA adapters it may have; 0 for none.
         adapter_rank: The largest rank of an adapter.
         eager: Start at once, without compilation and CUDA graphs, and be slower then.
+        sleeps: Whether it may `sleep`; only a CUDA GPU has memory that is worth it.
         options: Further options of ``vllm.LLM``.
     """
 
@@ -161,16 +183,21 @@ class EngineTransport:
         adapters: int = 0,
         adapter_rank: int = 16,
         eager: bool = False,
+        sleeps: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         # The engine's loop then runs in `step`, with no process between: less to wait for, and a
         # training's weights can be handed over as they are.
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         try:
-            import vllm
+            import vllm.platforms
         except ImportError as error:
             raise MissingExtra(f"{error}. vLLM in this process: pip install vllm") from error
 
+        if adapter_rank > _RANKS[-1]:
+            raise OptionError(
+                f"expected adapters of rank {_RANKS[-1]} at most, found {adapter_rank}; use the engine hf"
+            )
         if "trust_remote_code" in (options or {}):
             raise OptionError(
                 "expected no trust_remote_code: comap runs no code of models; leave it out"
@@ -193,8 +220,14 @@ class EngineTransport:
             settings |= {
                 "enable_lora": True,
                 "max_loras": adapters,
-                "max_lora_rank": adapter_rank,
+                "max_lora_rank": next(rank for rank in _RANKS if rank >= adapter_rank),
             }
+        if sleeps:
+            settings["enable_sleep_mode"] = True
+        if vllm.platforms.current_platform.is_cpu():
+            # A prompt is read as a whole: on a CPU a seeded request whose prompt was split ends vLLM 0.30
+            # ("CPU Generator does not use offset").
+            settings["enable_chunked_prefill"] = False
         try:
             self.llm = vllm.LLM(**{**settings, **(options or {})})
         except Exception as error:  # vLLM raises whatever its parts raise
@@ -203,6 +236,8 @@ class EngineTransport:
                 "output above, or use the engine hf"
             ) from error
         self._engine = self.llm.llm_engine
+        self._sleeps = sleeps
+        self._is_asleep = False
         # Prompt log-probabilities beside LoRA end in an error of shapes on a CPU (vLLM 0.30, 0.32).
         device = self._engine.vllm_config.device_config.device_type
         self.scores_prompts = not adapters or str(device) != "cpu"
@@ -276,6 +311,32 @@ class EngineTransport:
         # What was computed with the former weights of that name is no beginning for the new ones.
         self._engine.reset_prefix_cache()
 
+    def load_weights(self, model: Any) -> None:
+        try:
+            # A CPU's layers repack their weights: vLLM unpacks them first, which its models' own
+            # `load_weights` does not.
+            self.llm.collective_rpc(
+                "reload_weights", kwargs={"weights_iterator": _named_weights(model)}
+            )
+        except Exception as error:  # vLLM raises whatever its parts raise
+            raise LanguageModelError(
+                f"expected vLLM to take the weights of the model in training, found {_brief(error)}; use "
+                "the engine hf, or weights='lora'"
+            ) from error
+        self._engine.reset_prefix_cache()
+
+    def sleep(self) -> None:
+        """Move the weights to main memory and drop the cache (vLLM's level 1). Not run on a GPU yet."""
+        if self._sleeps and not self._is_asleep:
+            self.llm.sleep(level=1)
+            self._is_asleep = True
+
+    def wake(self) -> None:
+        """Move the weights back to the GPU. Not run on a GPU yet."""
+        if self._is_asleep:
+            self.llm.wake_up()
+            self._is_asleep = False
+
     def info(self) -> EngineInfo:
         import vllm
 
@@ -287,6 +348,12 @@ class EngineTransport:
             logprobs_mode=_last_word(getattr(config, "logprobs_mode", None)),
             version=vllm.__version__,
         )
+
+
+def _named_weights(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yield a model's weights by the names that its files have; weights that are tied once."""
+    for name, weight in model.named_parameters():
+        yield name, weight.detach()
 
 
 def _sampling_params(request: TokenRequest) -> Any:
@@ -368,6 +435,12 @@ class ServerTransport:
         self._executor = ThreadPoolExecutor(concurrency, thread_name_prefix="comap-vllm")
         self._done: queue.SimpleQueue[tuple[int, TokenReply | Exception]] = queue.SimpleQueue()
         self._pending: dict[int, Future[None]] = {}
+
+        # Trainings that share a server have names of their own for their adapters.
+        self._run_name = secrets.token_hex(4)
+        self._loads = itertools.count(1)
+        self._served_adapters: dict[str, str] = {}  # the server's name of each that was loaded here
+
         # By HTTP nobody can say that a prompt is to be scored from what the server has cached of it.
         self.scores_prompts = False
         self.most_candidates: int | None = _SERVER_CANDIDATES
@@ -419,7 +492,7 @@ class ServerTransport:
 
     def _body(self, request: TokenRequest) -> dict[str, Any]:
         body = {
-            "model": request.adapter or self._model,
+            "model": self._served_name(request.adapter),
             "prompt": list(request.prompt),
             "max_tokens": request.max_tokens,
             "temperature": request.temperature,
@@ -440,9 +513,61 @@ class ServerTransport:
             body["prompt_logprobs"] = 0
         return body
 
+    def _served_name(self, adapter: str | None) -> str:
+        if adapter is None:
+            return self._model
+        return self._served_adapters.get(adapter, adapter)
+
     def load_adapter(self, name: str, folder: Path) -> None:
-        body = {"lora_name": name, "lora_path": str(folder), "load_inplace": True}
-        self._post("/v1/load_lora_adapter", body)
+        # A new name for new weights: the server's cache of prompts knows adapters by their names.
+        former_name = self._served_adapters.get(name)
+        served_name = f"{name}-{self._run_name}-{next(self._loads)}"
+        body = {"lora_name": served_name, "lora_path": str(folder)}
+        try:
+            self._post("/v1/load_lora_adapter", body)
+        except LanguageModelError as error:
+            raise LanguageModelError(
+                f"expected the vLLM server to load the adapter {name!r:.80} from a folder, found: {error}; "
+                f"it must see the same folders (TMPDIR names another for temporary ones); {SERVE}"
+            ) from error
+        self._served_adapters[name] = served_name
+        if former_name is not None:
+            self._unload_adapter(former_name)
+
+    def _unload_adapter(self, served_name: str) -> None:
+        # What is left behind costs the server a name in its list, and no training its work.
+        with contextlib.suppress(LanguageModelError):
+            self._post("/v1/unload_lora_adapter", {"lora_name": served_name})
+
+    def load_weights(self, model: Any) -> None:
+        """Write the weights into a temporary folder, and let the server read it."""
+        with tempfile.TemporaryDirectory(prefix="comap-weights-") as folder:
+            with without_bars():
+                model.save_pretrained(folder)
+            # A server of another account reads it too.
+            Path(folder).chmod(0o755)
+            body = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
+            try:
+                self._post("/collective_rpc", body)
+                self._post("/reset_prefix_cache", {})
+            except LanguageModelError as error:
+                raise LanguageModelError(
+                    "expected the vLLM server to take the weights of the model in training from a folder, "
+                    f"found: {error}; {SERVE_WEIGHTS}"
+                ) from error
+
+    def sleep(self) -> None:
+        """Do nothing: a server has memory of its own."""
+
+    def wake(self) -> None:
+        """Do nothing, as `sleep`."""
+
+    def close(self) -> None:
+        """Unload the adapters that were loaded, and end the threads."""
+        for served_name in self._served_adapters.values():
+            self._unload_adapter(served_name)
+        self._served_adapters = {}
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
     def info(self) -> EngineInfo:
         # Only a server in dev mode says more than its models and its version.

