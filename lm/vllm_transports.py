@@ -138,6 +138,10 @@ class Transport(Protocol):
         """Take the memory again, with the weights that were there."""
         ...
 
+    def close(self) -> None:
+        """Take back what was loaded; nothing is asked any more."""
+        ...
+
     def info(self) -> EngineInfo:
         """Return what the engine says of itself."""
         ...
@@ -337,6 +341,9 @@ class EngineTransport:
             self.llm.wake_up()
             self._is_asleep = False
 
+    def close(self) -> None:
+        """Do nothing: the engine ends with its process."""
+
     def info(self) -> EngineInfo:
         import vllm
 
@@ -524,7 +531,7 @@ class ServerTransport:
         served_name = f"{name}-{self._run_name}-{next(self._loads)}"
         body = {"lora_name": served_name, "lora_path": str(folder)}
         try:
-            self._post("/v1/load_lora_adapter", body)
+            self._send("/v1/load_lora_adapter", body)
         except LanguageModelError as error:
             raise LanguageModelError(
                 f"expected the vLLM server to load the adapter {name!r:.80} from a folder, found: {error}; "
@@ -537,19 +544,17 @@ class ServerTransport:
     def _unload_adapter(self, served_name: str) -> None:
         # What is left behind costs the server a name in its list, and no training its work.
         with contextlib.suppress(LanguageModelError):
-            self._post("/v1/unload_lora_adapter", {"lora_name": served_name})
+            self._send("/v1/unload_lora_adapter", {"lora_name": served_name})
 
     def load_weights(self, model: Any) -> None:
         """Write the weights into a temporary folder, and let the server read it."""
         with tempfile.TemporaryDirectory(prefix="comap-weights-") as folder:
             with without_bars():
                 model.save_pretrained(folder)
-            # A server of another account reads it too.
-            Path(folder).chmod(0o755)
             body = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
             try:
-                self._post("/collective_rpc", body)
-                self._post("/reset_prefix_cache", {})
+                self._send("/collective_rpc", body)
+                self._send("/reset_prefix_cache", {})
             except LanguageModelError as error:
                 raise LanguageModelError(
                     "expected the vLLM server to take the weights of the model in training from a folder, "
@@ -590,9 +595,13 @@ class ServerTransport:
         )
 
     def _get(self, path: str) -> dict[str, Any]:
-        return self._exchange(urllib.request.Request(self._base + path))
+        return _read_json(self._exchange(urllib.request.Request(self._base + path)))
 
     def _post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        return _read_json(self._send(path, body))
+
+    def _send(self, path: str, body: Mapping[str, Any]) -> bytes:
+        """Post something, and return the answer, which is no JSON everywhere."""
         request = urllib.request.Request(
             self._base + path,
             data=json.dumps(body).encode(),
@@ -601,12 +610,12 @@ class ServerTransport:
         )
         return self._exchange(request)
 
-    def _exchange(self, request: urllib.request.Request) -> dict[str, Any]:
+    def _exchange(self, request: urllib.request.Request) -> bytes:
         if os.environ.get(self._variable):
             request.add_header("Authorization", f"Bearer {key_from(self._variable, self._address)}")
         try:
             with _WITHOUT_REDIRECTS.open(request, timeout=self._timeout) as response:
-                text = response.read(_MOST_BYTES + 1)
+                text: bytes = response.read(_MOST_BYTES + 1)
         except urllib.error.HTTPError as error:
             raise LanguageModelError(
                 f"expected an answer of the vLLM server, found the status {error.code}: "
@@ -621,13 +630,17 @@ class ServerTransport:
             raise LanguageModelError(
                 f"expected an answer of at most {_MOST_BYTES:,} bytes of the vLLM server, found more"
             )
-        try:
-            answer = json.loads(text) if text else {}
-        except (ValueError, RecursionError) as error:
-            raise LanguageModelError(
-                f"expected JSON of the vLLM server, found something else ({_brief(error)})"
-            ) from error
-        return answer if isinstance(answer, dict) else {}
+        return text
+
+
+def _read_json(text: bytes) -> dict[str, Any]:
+    try:
+        answer = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise LanguageModelError(
+            f"expected JSON of the vLLM server, found something else ({_brief(error)})"
+        ) from error
+    return answer if isinstance(answer, dict) else {}
 
 
 def _read_answer(request: TokenRequest, answer: Mapping[str, Any]) -> TokenReply:

@@ -16,7 +16,7 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,9 +25,26 @@ from ..errors import DataCorrupt, OptionError, needs_extra, suggest
 from ..lm import LanguageModel
 from ..lm.chat import ChatTokenizer
 from ..lm.hf import HFLanguageModel
-from ..lm.load import Adapters, device_of, load_model, load_tokenizer, source_of, without_bars
+from ..lm.load import (
+    Adapters,
+    device_of,
+    ends_of,
+    load_model,
+    load_tokenizer,
+    source_of,
+    without_bars,
+)
 from ..lm.replay import RoutedLanguageModel
+from ..lm.vllm import VLLMLanguageModel
 from .config import LoRA
+from .sampling import (
+    EngineLanguageModel,
+    Sampler,
+    open_engine,
+    parts_of,
+    sampling_error,
+    token_logprobs,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,6 +80,8 @@ class Roles(ABC):
         self.names = tuple(modules)
         self.template = dict(template or {})
         self.name = source.resolve().name if isinstance(source, Path) else source
+        self._source = source
+        self._engines: dict[str, EngineLanguageModel] = {}  # by role; with adapters there is one
         self.tokenizer = tokenizer
         self._modules = modules
         self._bases = bases
@@ -158,12 +177,68 @@ class Roles(ABC):
             for weight in module.parameters():
                 weight.requires_grad_(id(weight) in trained)
 
-    @abstractmethod
-    def language_model(self, *, exact: bool = False) -> LanguageModel:
+    def language_model(
+        self, *, exact: bool = False, sampler: Sampler | None = None
+    ) -> LanguageModel:
         """Return a language model that answers each request by the role that it names.
 
-        Exact answers are those of copies, as the models are now, in double precision.
+        Args:
+            exact: Answer by copies, as the models are now, in double precision.
+            sampler: What answers in place of these models: vLLM, with the weights that they have now.
         """
+        if sampler is None or not sampler.is_vllm:
+            return self._own_language_model(exact)
+        return self._in_engine(sampler)
+
+    @abstractmethod
+    def _own_language_model(self, exact: bool) -> LanguageModel:
+        """Return a language model of this process's models."""
+
+    @abstractmethod
+    def _in_engine(self, sampler: Sampler) -> LanguageModel:
+        """Return a language model of vLLM; an engine that is there gets what has changed."""
+
+    def _engine(
+        self, role: str, sampler: Sampler, open_one: Callable[[], VLLMLanguageModel]
+    ) -> EngineLanguageModel:
+        """Return the engine of a role, awake; it is started where there is none yet."""
+        if role not in self._engines:
+            own = self._own_language_model(exact=False)
+            logprobs_of = partial(self._logprobs_of, sampler.dtype, role)
+            self._engines[role] = EngineLanguageModel(open_one(), own, logprobs_of)
+        engine = self._engines[role]
+        engine.wake()
+        return engine
+
+    def _logprobs_of(
+        self,
+        dtype: str,
+        role: str,
+        adapter: str | None,
+        prompt: Sequence[int],
+        tokens: Sequence[int],
+    ) -> list[float]:
+        """Return the training's own log-probabilities of tokens that an engine sampled."""
+        role = role if adapter is None else adapter
+        with self.using(role, training=False):
+            return token_logprobs(self.base(role), prompt, tokens, dtype)
+
+    def sleep(self) -> None:
+        """Give the GPU memory of engines in this process back, before something is trained."""
+        for engine in self._engines.values():
+            engine.sleep()
+
+    def take_sampling_error(self) -> float | None:
+        """Return the mean error of what engines sampled since the last call; None without engines."""
+        if not self._engines:
+            return None
+        return sampling_error([engine.take_errors() for engine in self._engines.values()])
+
+    def close(self) -> None:
+        """Let engines go; the next `language_model` starts others."""
+        for engine in self._engines.values():
+            engine.close()
+        self._engines = {}
 
     @abstractmethod
     def _switch_on(self, role: str) -> None:
@@ -282,9 +357,10 @@ class FullRoles(Roles):
         )
 
         # A model is trained in single precision, whatever it is used in; it is saved as what it was.
+        self._sources = sources
         self._declared = {role: _declared(source) for role, source in sources.items()}
 
-    def language_model(self, *, exact: bool = False) -> LanguageModel:
+    def _own_language_model(self, exact: bool) -> LanguageModel:
         """Return a language model that sends each request to the model of the role that it names."""
         models = {
             role: HFLanguageModel.from_model(
@@ -296,6 +372,25 @@ class FullRoles(Roles):
             for role, model in self._modules.items()
         }
         return RoutedLanguageModel(models, self.names[0], self.name)
+
+    def _in_engine(self, sampler: Sampler) -> LanguageModel:
+        """Return a language model of an engine for each role, with all its weights."""
+        engines: dict[str, LanguageModel] = {}
+        for role, part in zip(self.names, parts_of(sampler, len(self.names)), strict=True):
+            engine = self._engine(role, part, partial(self._open_engine, role, part))
+            engine.load_weights(self._modules[role])
+            engines[role] = engine
+        return RoutedLanguageModel(engines, self.names[0], self.name)
+
+    def _open_engine(self, role: str, sampler: Sampler) -> VLLMLanguageModel:
+        return open_engine(
+            sampler,
+            self._sources[role],
+            self.tokenizer,
+            name=f"{self.name}/{role}",
+            ends=ends_of(self._modules[role]),
+            template=self.template,
+        )
 
     def _switch_on(self, role: str) -> None:
         pass
@@ -369,7 +464,7 @@ class LoraRoles(Roles):
             adapters.model.peft_config[role].inference_mode = False
         self._switch_on(names[0])
 
-    def language_model(self, *, exact: bool = False) -> LanguageModel:
+    def _own_language_model(self, exact: bool) -> LanguageModel:
         """Return a language model that answers each request by the adapter that it names."""
         model = self._in_double() if exact else self._adapters.model
         # One model answers for all roles: the frozen weights are in memory once.
@@ -379,6 +474,28 @@ class LoraRoles(Roles):
             adapter=self.names[0],
             name=self.name,
             chat_template_kwargs=self.template,
+        )
+
+    def _in_engine(self, sampler: Sampler) -> LanguageModel:
+        """Return a language model of one engine: the frozen model, and an adapter for each role."""
+        default_role = self.names[0]
+        open_one = partial(self._open_engine, sampler)
+        engine = self._engine(default_role, sampler, open_one)
+        for role in self.names:
+            engine.load_adapter(role, self._weights[role].values(), partial(self._write, role))
+        engine.engine.adapter = default_role
+        return engine
+
+    def _open_engine(self, sampler: Sampler) -> VLLMLanguageModel:
+        return open_engine(
+            sampler,
+            self._source,
+            self.tokenizer,
+            name=self.name,
+            ends=ends_of(self._adapters.base),
+            template=self.template,
+            adapters=len(self.names),
+            adapter_rank=max(config.r for config in self._adapters.model.peft_config.values()),
         )
 
     def _in_double(self) -> Any:

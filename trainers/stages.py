@@ -41,6 +41,7 @@ from .results import EvaluationResult, Fit, to_json
 from .roles import Roles
 from .run_folder import HEAD, RunFolder, StageFolder
 from .samples import Example, Sample, count_samples, encode_samples, plan_updates
+from .sampling import Sampler, chosen_sampler
 from .tracking import shown_settings, tracked
 
 if TYPE_CHECKING:
@@ -99,13 +100,17 @@ def warn_of_other_form(agent: AgentConfig, demos: Sequence[Trajectory]) -> None:
 
 
 class StagedTraining(ABC):
-    """A training in a folder, stage by stage; it is not resumed with another `about`."""
+    """A training in a folder, stage by stage; it is not resumed with another `about`.
+
+    What samples is `engine`: ``hf`` (the models in training), ``vllm`` (in this process, with the share
+    `engine_memory` of the GPU's memory), the address of a ``vllm serve``, or ``auto``.
+    """
 
     config: Any
     saved: tuple[str, ...] = ("agent",)
     """The roles that the training leaves behind."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 what a training is made of
         self,
         config: SharedTraining,
         roles: Roles,
@@ -117,6 +122,8 @@ class StagedTraining(ABC):
         session: Mapping[str, Any] | None = None,
         tell: Tell = lambda event: None,
         report_to: str = "none",
+        engine: str = "auto",
+        engine_memory: float | None = None,
     ):
         warn_of_other_form(config.agent, demos)
         self.config = config
@@ -126,7 +133,8 @@ class StagedTraining(ABC):
         self.out = Path(out)
         model = {"name": roles.name, "kind": roles.kind, **roles.chat.describe()}
         self.about = identified(about, config, make_env, model)
-        self.session = dict(session or {})
+        self.sampling = self._chosen_sampler(engine, engine_memory)
+        self.session = {"engine": str(self.sampling.choice), **(session or {})}
         self.tell = tell
         self.report_to = report_to
         self.agent: AgentConfig = replace(config.agent, seed=config.seed, adapter="agent")
@@ -134,6 +142,21 @@ class StagedTraining(ABC):
         # Of zeros it answers 0.5 to everything; it is learned, or never read.
         self.head = RefinementHead.zeros(roles.base("agent").config.get_text_config().hidden_size)
         self.folders: dict[str, StageFolder] = {}
+
+    def _chosen_sampler(self, engine: str, memory_share: float | None) -> Sampler:
+        """Return what samples: an engine, or the models that are trained."""
+        model = self.roles.base("agent")
+        dtype = str(model.dtype).removeprefix("torch.")
+        if self._trains_in_half("agent"):
+            dtype = "bfloat16"
+        return chosen_sampler(
+            engine,
+            memory_share,
+            dtype=dtype,
+            context=self.config.agent.max_length,
+            device=str(model.device),
+            exact=self.config.exact,
+        )
 
     @abstractmethod
     def stages(self) -> list[tuple[str, Work]]:
@@ -158,8 +181,11 @@ class StagedTraining(ABC):
             RunFolder(self.out).open(described, self.session) as folder,
             tracked(self.tell, self.report_to, self.out, shown_settings(described)) as self.tell,
         ):
-            results = self._results_of_stages(folder)
-            return self._finish(results)
+            try:
+                results = self._results_of_stages(folder)
+                return self._finish(results)
+            finally:
+                self.roles.close()
 
     def _results_of_stages(self, folder: RunFolder) -> dict[str, dict[str, Any]]:
         """Return the result of each stage, which is done where it is not done yet."""
@@ -214,6 +240,9 @@ class StagedTraining(ABC):
         start = time.monotonic()
         cpu_start = time.process_time()
         result = to_json(work(stage))
+        error = self.roles.take_sampling_error()
+        if error is not None:
+            result["sampling_error"] = error
         cpu_seconds = round(time.process_time() - cpu_start, 3)
         stage.finish({**result, "cpu_seconds": cpu_seconds}, time.monotonic() - start)
 
@@ -232,12 +261,12 @@ class StagedTraining(ABC):
 
     def language_model(self) -> LanguageModel:
         """Return the language model of all roles, with their present weights."""
-        return self.roles.language_model(exact=self.config.exact)
+        return self.roles.language_model(exact=self.config.exact, sampler=self.sampling)
 
     @cached_property
     def counting(self) -> LanguageModel:
         """A language model for counting tokens only, while prompts are built."""
-        return self.language_model()
+        return self.roles.language_model()
 
     def world_model(self, lm: LanguageModel, role: str = "wm") -> LanguageWorldModel:
         """Return a role as a world model, which asks as the training's samples do."""
@@ -444,21 +473,24 @@ class StagedTraining(ABC):
         from .row_trainer import trainer_arguments
 
         # Weights stay in single precision; bfloat16 is what the passes compute with.
-        device = self.roles.base(role).device.type
-        is_mixed = device == "cuda" and self.config.precision in ("auto", "bfloat16")
         args = trainer_arguments(
             stage.checkpoints,
             replace(self.config.optimization, **changed),
             rate,
             seed=self.seed(stage.name, "dropout"),
-            bf16=is_mixed,
-            use_cpu=device == "cpu",
+            bf16=self._trains_in_half(role),
+            use_cpu=self.roles.base(role).device.type == "cpu",
         )
+        self.roles.sleep()
 
         def tell(logs: Mapping[str, float]) -> None:
             self.tell({"event": "update", "stage": stage.name, **logs})
 
         return {"roles": self.roles, "role": role, "args": args, "tell": tell}
+
+    def _trains_in_half(self, role: str) -> bool:
+        device: str = self.roles.base(role).device.type
+        return device == "cuda" and self.config.precision in ("auto", "bfloat16")
 
     def save_weights(self, stage: StageFolder, *roles: str) -> dict[str, str]:
         """Write the weights of roles, and with the agent's the head; return the names of the files."""

@@ -42,6 +42,17 @@ def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
     stop(process)
 
 
+@pytest.fixture(scope="module")
+def lora_server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server that takes adapters."""
+    log = tmp_path_factory.mktemp("server") / "log.txt"
+    process, url = start_server(
+        model, log, "--enable-lora", "--max-lora-rank", "16", "--max-loras", "3", context=CONTEXT
+    )
+    yield url
+    stop(process)
+
+
 def talk(question: str) -> Any:
     from comap.lm import Message
 
@@ -89,3 +100,82 @@ def test_weights_of_a_training_reach_vllm(
     assert error_of(lm, trained) > 0.5, "vLLM has the old weights"
     lm.transport.load_weights(trained)
     assert error_of(lm, trained) < CLOSE
+
+
+def sampler(engine: str = "vllm") -> Any:
+    from comap.trainers.sampling import chosen_sampler
+
+    return chosen_sampler(engine, None, dtype="float32", context=CONTEXT, device="cpu")
+
+
+def shake(roles: Any, role: str, seed: int) -> None:
+    """Give a role's weights other values."""
+    import torch
+
+    torch.manual_seed(seed)
+    for name, weight in roles.parameters(role).items():
+        if "lora_B" in name:
+            weight.data.normal_(0, 0.02)
+        elif "down_proj" in name and "lora" not in name:
+            weight.data.mul_(1 - 0.05 * seed)
+
+
+def texts_of(lm: Any, roles: tuple[str, ...]) -> list[str]:
+    from comap.lm import Generate, Sampling
+
+    requests = [Generate(talk("Go."), Sampling(8, 1.0, seed=3), adapter=role) for role in roles]
+    return [reply.text for reply in lm.generate(requests)]
+
+
+@pytest.mark.parametrize("place", ["vllm", "server"])
+def test_roles_are_adapters_that_follow_their_training(
+    model: Path, place: str, request: pytest.FixtureRequest
+) -> None:
+    """By the name of the role; what vLLM cannot answer is asked of the models in training."""
+    from comap.lm import Encode, Generate, Sampling
+    from comap.trainers.config import LoRA
+    from comap.trainers.roles import Roles
+
+    engine = request.getfixturevalue("lora_server") if place == "server" else "vllm"
+    lora = LoRA(r=8, alpha=16, dropout=0.0)
+    roles = Roles.open(model, kind="lora", roles=("agent", "wm"), lora=lora, device="cpu")
+    shake(roles, "agent", 1)
+    shake(roles, "wm", 2)
+    lm = roles.language_model(sampler=sampler(engine))
+    first = texts_of(lm, ("agent", "wm"))
+    assert roles.take_sampling_error() < CLOSE
+    assert roles.take_sampling_error() is None, "of nothing there is no error"
+
+    # The trained role changes, and the other one does not.
+    shake(roles, "agent", 5)
+    texts_of(lm, ("agent",))
+    assert roles.take_sampling_error() > 0.02, "vLLM has the old weights"
+    lm = roles.language_model(sampler=sampler(engine))
+    second = texts_of(lm, ("agent", "wm"))
+    assert roles.take_sampling_error() < CLOSE
+    assert (first[0] != second[0]) and (first[1] == second[1])
+
+    # One by one, of both kinds.
+    encode = Encode(talk("Go."), adapter="wm")
+    generate = Generate(talk("Go."), Sampling(8, 1.0, seed=3), adapter="agent")
+    numbers = {lm.submit(encode): "encode", lm.submit(generate): "generate"}
+    replies: dict[str, Any] = {}
+    while len(replies) < len(numbers):
+        for number, reply in lm.step():
+            replies[numbers[number]] = reply
+    assert replies["generate"].text == second[0]
+    assert replies["encode"] == roles.language_model().encode([encode])[0]
+    roles.close()
+
+
+def test_roles_with_all_their_weights_have_an_engine_each(model: Path) -> None:
+    from comap.errors import OptionError
+    from comap.trainers.roles import Roles
+
+    roles = Roles.open(model, kind="full", roles=("agent", "wm"), device="cpu")
+    shake(roles, "agent", 2)
+    lm = roles.language_model(sampler=sampler())
+    texts = texts_of(lm, ("agent", "wm"))
+    assert roles.take_sampling_error() < CLOSE and texts[0] != texts[1]
+    with pytest.raises(OptionError, match="weights='lora'"):
+        roles.language_model(sampler=sampler("http://127.0.0.1:1"))

@@ -297,6 +297,7 @@ class ITPRun(BaselineRun):
             keep="tokens",
             on_work=telling_work(self.tell),
         )
+        self.roles.sleep()
         folder = stage.path / "episodes"
         folder.mkdir(exist_ok=True)
         write_trajectories(folder / f"{update:04d}.jsonl", episodes)

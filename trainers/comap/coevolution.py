@@ -97,7 +97,8 @@ class CoEvolution(StagedTraining):
             `Distillation`.
         action_gate: Another action gate than `comap.agents.comap.action_gate`, called as that is.
         state_gate: Another world-state gate than `comap.agents.comap.world_state_gate`.
-        **named: See `StagedTraining`.
+        **named: What samples, ``engine`` (``hf``, ``vllm``, ``auto`` or the address of a vLLM server)
+            with its ``engine_memory``, and what else `StagedTraining` takes.
 
     Example:
         >>> training = CoEvolution(config, roles, make_env, demos, "runs/comap")  # doctest: +SKIP
