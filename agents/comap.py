@@ -514,13 +514,13 @@ class CoMapAgent:
     texts in parts, each going on where the one before ended. The numbers p and q may need passes over
     the prompt that write nothing.
 
-    Not every model can do all of it. Hugging Face models in this process can. Servers (chat completions)
-    return neither hidden states nor log-probabilities of given texts. So without a head, p is what the
-    model states and q the authors' proxy: any model can do both. ``p_source="verbalizer"`` needs a server
-    that continues replies. With ``decoding="free"``, the other sources of q need a server that returns
-    the tokens it wrote and their log-probabilities (vLLM and OpenAI do, ``transformers serve`` does not);
-    if a reflection was continued, also ``prefix_mode="continue"`` or ``final_tokens=0``. Runners refuse
-    settings that a model is known not to serve before anything is played, and say which would do.
+    Not every model can do all of it. Hugging Face models with the engine ``hf`` can; vLLM lacks the
+    hidden states that a head reads. Servers of chat completions return no log-probabilities of given
+    texts and words, either. So without a head, p is what the model states and q the authors' proxy: any
+    model can do both. With ``decoding="free"``, the other sources of q need a server that returns the
+    tokens it wrote and their log-probabilities (OpenAI's does, ``transformers serve`` does not); if
+    a reflection was continued, also ``final_tokens=0``. Runners refuse settings that a model is known
+    not to serve before anything is played, and say which would do.
 
     Deviations: the formula of q and the head are reconstructed; a draft that cannot
     be read goes to the environment with no further call, as in the authors' code, but never becomes

@@ -275,8 +275,8 @@ _SETTINGS_WITHOUT: dict[str, dict[str, Any]] = {
     "encode": {"p_source": "verbal", "k_source": "lm"},
 }
 
-# The options of `OpenAILanguageModel` with which a server that is vLLM has these capabilities.
-_VLLM_OPTIONS = {"choices": "choices_mode=vllm", "words": "prefix_mode=continue"}
+# What the engine vllm has and OpenAI's protocol has not.
+_OF_VLLM = frozenset({"choices", "score", "words"})
 
 
 def required_capabilities(agent: object) -> frozenset[str]:
@@ -311,7 +311,8 @@ def check_capabilities(agent: Agent, lm: LanguageModel | None) -> None:
         >>> check_capabilities(create_agent("react", decoding="scored"), lm)
         Traceback (most recent call last):
         comap.errors.OptionError: the agent 'react' needs a language model that can score given \
-texts; 'm' cannot; set decoding='free', or use a model in this process (Hugging Face), which can
+texts; 'm' cannot; set decoding='free', or if the server is vLLM give it as the engine \
+(--engine http://HOST:PORT), or use a Hugging Face model with the engine hf, which can
     """
     check_settings(agent)
     config = getattr(agent, "config", None)
@@ -331,7 +332,7 @@ texts; 'm' cannot; set decoding='free', or use a model in this process (Hugging 
         )
         raise OptionError(
             f"the agent {agent.name!r} needs a language model that can {abilities}; {lm.name!r} cannot; "
-            f"{_alternatives(agent, unmet_needs, lm)}use a model in this process (Hugging Face), which can"
+            f"{_alternatives(agent, unmet_needs, lm)}use a Hugging Face model with the engine hf, which can"
         )
     if isinstance(config, AgentConfig):
         _check_lengths(config, context_tokens(lm))
@@ -384,8 +385,8 @@ def check_adapter(lm: LanguageModel, adapter: str | None) -> None:
 def _alternatives(agent: Agent, unmet_needs: Sequence[str], lm: LanguageModel) -> str:
     """Return the ways out of missing capabilities, each with an "or" behind it; empty for none.
 
-    A way out is to change the agent's settings, so that it does not need them, or to say that the
-    server is vLLM, which has them.
+    A way out is to change the agent's settings, so that it does not need them, or to ask a server that
+    is vLLM by another protocol than OpenAI's.
     """
     # Where one of several capabilities is enough ("score|tokens"), the settings stand at the first.
     settings: dict[str, Any] = {}
@@ -405,7 +406,8 @@ def _alternatives(agent: Agent, unmet_needs: Sequence[str], lm: LanguageModel) -
         alternatives = f"set {' and '.join(changes)}, or "
 
     is_server = lm.config().get("id") == "openai"
-    if is_server and all(need in _VLLM_OPTIONS for need in unmet_needs):
-        options = " ".join(f"--model-option {_VLLM_OPTIONS[need]}" for need in unmet_needs)
-        alternatives += f"if the server is vLLM say so ({options}), or "
+    if is_server and all(need.partition("|")[0] in _OF_VLLM for need in unmet_needs):
+        alternatives += (
+            "if the server is vLLM give it as the engine (--engine http://HOST:PORT), or "
+        )
     return alternatives

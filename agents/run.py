@@ -156,7 +156,7 @@ PROMPTS = "prompts"
 
 _NO_MATTER = {
     f"language_model.{name}"
-    for name in ("concurrency", "timeout", "max_retries", "batch_tokens", "batch_rows")
+    for name in ("concurrency", "timeout", "max_retries", "batch_tokens", "batch_rows", "vllm")
 }  # may change when a run is gone on with: answers do not depend on them
 _NO_MATTER |= {"world_model_in_words", "tasks.generated"}  # follow from what stands beside them
 

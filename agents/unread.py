@@ -148,6 +148,6 @@ def advice(agent: Agent, lm: LanguageModel | None) -> str:
             f"(where the environment lists them), or a larger model; {prompts}"
         )
     return (
-        f"try a larger instruct model; {prompts}. Models in this process, and vLLM with --model-option "
-        "choices_mode=vllm, can be held to the admissible actions with --decoding masked"
+        f"try a larger instruct model; {prompts}. Hugging Face models, in this process or in vLLM "
+        "(--engine), can be held to the admissible actions with --decoding masked"
     )

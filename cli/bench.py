@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..errors import OptionError, check_number
+from .models import SHIPPED_WORLD, ModelOptions, Models
 from .options import SETTINGS, WORD, Command, Pairs, Texts
-from .run import SHIPPED_WORLD, ModelOptions, Models, check_out
+from .run import check_out
 
 if TYPE_CHECKING:
     import gymnasium

@@ -27,6 +27,7 @@ from ..envs.registry import env_class, registered
 from ..envs.storage import data_path
 from ..errors import DISTRIBUTION, CoMapError, install_command
 from ..lm.create import SHIPPED
+from ..lm.engine_choice import VLLM_TESTED, VLLM_VERSIONS, has_vllm, resolved_engine
 from ..trainers.setup import Environments
 from .options import WORD, Command, described, flag, leaves, option_help, paragraphs
 from .run import Play
@@ -45,8 +46,8 @@ _MODELS = {
     "shipped:wm": "the world model that comes with it",
     "tiny": "a new small model without training, to try things out; built into OUT/model",
     "DIR": "a folder of save_pretrained",
-    "Qwen/Qwen3-4B": "a model of the Hugging Face Hub, by its name",
-    "http://HOST:PORT/v1#NAME": "model NAME on a server that speaks OpenAI's protocol (vLLM, SGLang, ...)",
+    "Qwen/Qwen3-4B": "a model of the Hugging Face Hub, by its name; --engine says what runs it",
+    "http://HOST:PORT/v1#NAME": "model NAME on a server that speaks OpenAI's protocol (SGLang, ...)",
     "replay:FILE": "the recorded answers of another model",
 }
 _WORLD_MODELS = {
@@ -205,7 +206,7 @@ class Models(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Doctor(Command):
-    """Check this machine: versions, extras, data, Java, GPU and browser, and say what to do."""
+    """Check this machine: versions, extras, data, Java, GPU, engine and browser, and say what to do."""
 
     example: ClassVar[str] = "comap doctor"
 
@@ -267,7 +268,7 @@ class Doctor(Command):
 
     @staticmethod
     def _machine() -> Iterator[_Check]:
-        """Check Java, which ScienceWorld's simulator needs, the GPU, and the browser of comap view."""
+        """Check Java, which ScienceWorld's simulator needs, GPU, engine, and the browser of comap view."""
         from ..benchmarks.view import has_display
         from ..envs.scienceworld.simulator import find_java
 
@@ -278,6 +279,7 @@ class Doctor(Command):
             yield _Check(False, "Java", str(error))
 
         yield _gpu()
+        yield _engine()
 
         # Without a display there may be a browser for the terminal: it shows none of the pages.
         browser = ""
@@ -294,6 +296,17 @@ class _Check(NamedTuple):
     is_present: bool
     name: str
     finding: str
+
+
+def _engine() -> _Check:
+    """Say what runs Hugging Face models if nobody says so, and with which vLLM."""
+    choice = resolved_engine("auto")
+    installed = f"vLLM {version('vllm') or 'of an unknown version'}, " if has_vllm() else ""
+    return _Check(
+        choice.name == "vllm",
+        "engine",
+        f"{choice}; {installed}tested with vLLM {VLLM_TESTED}, installs with {VLLM_VERSIONS}",
+    )
 
 
 def _gpu() -> _Check:

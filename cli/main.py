@@ -33,7 +33,7 @@ COMMANDS = {
     "envs": ("explore:Envs", "list the environments, or describe one"),
     "agents": ("explore:Agents", "list the agents, or describe one"),
     "models": ("explore:Models", "list the language models and the world models"),
-    "doctor": ("explore:Doctor", "check versions, extras, data, Java, GPU and browser"),
+    "doctor": ("explore:Doctor", "check versions, extras, data, Java, GPU, engine and browser"),
     "train comap": ("train:CoMap", "train a policy and a world model in rounds"),
     "train paw": ("train:PaW", "train a policy with GRPO, RLOO, GiGPO or PPO"),
     "train sft": ("train:SFT", "fine-tune a policy on an expert's actions"),

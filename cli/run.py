@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import os
 import re
@@ -16,10 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from ..agents import ExpertAgent, RandomAgent, run_episodes
 from ..agents.base import asks_world_model
-from ..agents.config import AgentConfig, check_adapter, check_capabilities
-from ..agents.create import AGENTS, agent_class, agent_options, create_agent, tiny_folder
+from ..agents.config import AgentConfig, check_capabilities, required_capabilities
+from ..agents.create import AGENTS, agent_class, agent_options, create_agent
 from ..agents.requests import Keep, is_grounded
 from ..agents.run import FORMAT as RUN_FORMAT
 from ..agents.run import RUN, SUMMARY, read_run
@@ -27,29 +25,29 @@ from ..agents.runner import settings_of
 from ..envs.generated import tasks_in_words
 from ..envs.panel import evenly
 from ..envs.registry import env_class, registered
-from ..errors import DataCorrupt, DataNotFound, MissingExtra, OptionError, check_number
-from ..lm import LanguageModel, OpenAILanguageModel
+from ..errors import DataNotFound, MissingExtra, OptionError, check_number
 from ..lm.create import (
     SHIPPED,
     check_packages,
-    create_language_model,
     full_name,
-    hush,
-    kind_of,
     shipped_models,
 )
 from ..trainers.setup import Environments
 from ..worldmodel import (
-    CachedWorldModel,
     ImaginedEnv,
-    RetrievalWorldModel,
-    WorldModel,
     create_world_model,
-    transitions_of,
 )
-from ..worldmodel.language import LanguageWorldModel
 from ..worldmodel.naming import NOT_TO_REPORT
-from .options import SETTINGS, WORD, Command, EnvOptions, Pairs, Texts, flag, option_help
+from .models import (
+    SHIPPED_AGENT,
+    SHIPPED_WORLD,
+    AnyWorldModel,
+    ModelOptions,
+    Models,
+    is_class_name,
+    limits_of_before,
+)
+from .options import SETTINGS, WORD, Command, Pairs, flag, option_help
 
 if TYPE_CHECKING:
     import gymnasium
@@ -58,258 +56,20 @@ if TYPE_CHECKING:
     from ..agents.ray import RayPool
     from ..agents.run import Run
 
-AnyWorldModel: TypeAlias = "WorldModel | str | Mapping[str, Any] | None"
-
 MakeEnv: TypeAlias = "Callable[[], gymnasium.Env[str, str]]"
 
-PACKAGES = ("gymnasium", "numpy", "rapidfuzz", "torch", "transformers", "openai")
+PACKAGES = ("gymnasium", "numpy", "rapidfuzz", "torch", "transformers", "openai", "vllm")
 """The packages whose versions a run's record names."""
 
-SHIPPED_WORLD = "shipped:wm"
-"""The name of the world model that comap ships; as a world model, ``shipped`` alone means it."""
-
-_SHIPPED_AGENT = "shipped:agent"
-_BUILT_IN = ("tiny", "shipped", _SHIPPED_AGENT, SHIPPED_WORLD)
-_WORLDS = ("noisy", "null", "oracle", "retrieval", *_BUILT_IN)
-_IN_PYTHON = {
-    "language": "name the language model itself, as for --model: --world-model Qwen/Qwen3-4B",
-    "cached": "name the world model, and add --world-model-cache query",
-}
-"""The ids of `create_world_model` that are none of the command line's, and what to give instead."""
 _SHARED = frozenset(setting.name for setting in fields(AgentConfig))
 _MANY_UNREAD = 0.1  # share of replies without an action at which it is said what to try
 _SMALL = 100  # tasks: of so many the prompts are recorded, unless --keep says what is
 _COUNTS = ("concurrency", "episodes", "fit_tasks", "horizon", "max_episode_steps", "real_every")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelOptions(EnvOptions):
-    """Models."""
-
-    model: str | None = None
-    """Language model: shipped (a small trained one, part of comap), tiny (a small untrained one, built
-    in OUT/model), a folder of save_pretrained, a name on the Hub (Qwen/Qwen3-4B),
-    http://HOST:PORT/v1#NAME, or replay:FILE. Default: shipped, in the environments that it was trained
-    for. `comap models` lists the kinds."""
-    base_url: str | None = None
-    """Address of the server that has the model named by --model."""
-    adapter: Texts = field(default_factory=dict)
-    """LoRA adapter to load, as NAME=DIR; with a server, the server's name for it. Repeatable."""
-    device: str | None = None
-    """Device of models in this process: auto, cpu, cuda or cuda:N."""
-    dtype: str | None = None
-    """Data type of models in this process: auto, float32, float64, bfloat16 or float16."""
-    model_option: Pairs = field(default_factory=dict)
-    """Another option of the model, such as batch_rows=16 in this process, or concurrency=32 or
-    prices=[0.1,0.4] with a server. Repeatable."""
-    tiny_parameters: int = 500_000
-    """Number of parameters of the tiny model."""
-    world_model: str | None = None
-    """World model, which predicts the observation after an action: oracle (tries the action in the real
-    environment), noisy (the oracle with errors), retrieval (fitted on the train split), null (nothing
-    happens), FILE.jsonl (a saved retrieval model), MODULE:CLASS (your own), or a language model as for
-    --model. Default: oracle for agents that use one, shipped for comap with the shipped model."""
-    world_model_prompts: str | None = None
-    """Prompts of a language world model: standard or brief."""
-    world_model_state_text: str | None = None
-    """State in the prompts of a language world model: history or belief."""
-    world_model_adapter: str | None = None
-    """Adapter of a language world model, one of those of --adapter."""
-    world_model_option: Pairs = field(default_factory=dict)
-    """Another option of a language world model, of noisy or of your own, such as max_new_tokens=64.
-    Repeatable."""
-    world_model_cache: Literal["query", "belief"] | None = None
-    """Cache predictions by query, or by action and belief (an approximation)."""
-    prompts: Path | None = None
-    """Folder of your own prompts, whose files replace comap's; `comap init prompts` writes one with all
-    of them."""
-    error_rate: float = 0.1
-    """Share of wrong predictions of the world model noisy."""
-    fit_tasks: int = 100
-    """Number of tasks to fit the world model retrieval on."""
-
-    def kind_of_world(self) -> str | None:
-        """Return which world model the options name, in the words of a run's record.
-
-        A language model is ``given``: its name and settings are recorded elsewhere.
-        """
-        spec = self.world_model
-        if _is_class_name(spec):
-            options = [f"{name}={value}" for name, value in self.world_model_option.items()]
-            return " ".join([str(spec), *options])
-        if spec == "retrieval":
-            seed = getattr(self, "seed", 0)
-            return f"retrieval, fitted on {self.fit_tasks} tasks of train, seed {seed}"
-        return spec if spec is None or spec in _WORLDS else "given"
-
-
-class Models:
-    """The models that options name, each loaded once: agent and world model may share one.
-
-    What has to be made first, a tiny model or a retrieval model, is made in `folder`.
-    """
-
-    def __init__(self, options: ModelOptions, folder: Path, environments: Environments, seed: int):
-        self._options = options
-        self._folder = folder.absolute()
-        self._environments = environments
-        self._seed = seed
-        self._models: dict[str, LanguageModel] = {}
-
-    def __call__(self, spec: str) -> LanguageModel:
-        if spec not in self._models:
-            self._models[spec] = self._make(spec)
-        return self._models[spec]
-
-    def world_model(self) -> AnyWorldModel:
-        """Return the world model that the options name, or the config that makes one."""
-        model = self._uncached_world_model()
-        key = self._options.world_model_cache
-        if key is None or model is None:
-            return model
-        if not isinstance(model, str | Mapping):
-            return CachedWorldModel(model, key=key)
-        return {"id": "cached", "model": model, "key": key}
-
-    def check_servers(self) -> None:
-        """Ask each server once, so that a wrong address, key or name is known before any play."""
-        for lm in self._models.values():
-            if isinstance(lm, OpenAILanguageModel):
-                lm.check_server()
-
-    def _uncached_world_model(self) -> AnyWorldModel:
-        options = self._options
-        spec = options.world_model
-        if spec is None or spec in ("oracle", "null"):
-            return spec
-
-        # A config instead of a model: one that belongs to an episode is made for each of them anew.
-        if spec == "noisy":
-            config = {"id": spec, "error_rate": options.error_rate, "seed": self._seed}
-            return {**config, **options.world_model_option}
-        if _is_class_name(spec):
-            return {"id": spec, **options.world_model_option}
-
-        if spec == "retrieval":
-            return self._retrieval()
-        if spec.endswith(".jsonl") and not spec.startswith("replay:"):
-            return RetrievalWorldModel(spec)
-        return self._language_world_model(spec)
-
-    def _language_world_model(self, spec: str) -> LanguageWorldModel:
-        """Return a language model that is prompted to predict, with the settings that hold for it."""
-        options = self._options
-        if options.base_url is None:
-            if spec in _IN_PYTHON and not Path(spec).exists():
-                raise OptionError(
-                    f"the world model {spec!r} is an id of Python (comap.worldmodel.create_world_model) "
-                    f"alone; {_IN_PYTHON[spec]}"
-                )
-            _check_name(spec, _WORLDS, "world model")
-        named: dict[str, Any] = {
-            "prompts": options.world_model_prompts,
-            "state_text": options.world_model_state_text,
-            "adapter": options.world_model_adapter,
-        }
-        if options.prompts is not None:
-            named["prompt_folder"] = str(options.prompts)
-        named = {name: value for name, value in named.items() if value is not None}
-
-        # The later ones win: what the run was begun with, how the model was trained, what is named.
-        limits = _limits_of_before(self._folder, "world_model", ("max_length", "max_new_tokens"))
-        trained = shipped_models().settings["world_model"] if spec == SHIPPED_WORLD else {}
-        settings = {**limits, **trained, **named, **options.world_model_option}
-
-        lm = self(spec)
-        try:
-            model = LanguageWorldModel(lm, **settings)
-        except TypeError as error:
-            raise OptionError(
-                f"expected options of a language world model, found {settings!r:.200}: {error}"
-            ) from error
-        check_adapter(lm, model.adapter)
-        return model
-
-    def _make(self, spec: str) -> LanguageModel:
-        """Load a language model, with those of the options that are about it."""
-        options = self._options
-        is_main = options.model in (None, spec)  # what the options of models are about
-        is_bare = (
-            spec not in _BUILT_IN
-            and kind_of(spec) == "local"
-            and not Path(spec).expanduser().exists()
-        )
-
-        # A bare name of a world model may be another model of the same server.
-        base_url = options.base_url if is_main or is_bare else None
-        if base_url is None:
-            _check_name(spec, _BUILT_IN, "model")
-            if is_bare and not spec.startswith((".", "/", "~")):
-                print(f"loading {spec} from the hub, where it is not on this machine", flush=True)
-        hush()
-
-        settings: dict[str, Any] = {}
-        if is_main or kind_of(spec, base_url) == kind_of(str(options.model), options.base_url):
-            settings = {"device": options.device, "dtype": options.dtype, **options.model_option}
-
-        # With two models the world model's adapter goes to the world model, and all others to the agent's.
-        adapters = dict(options.adapter)
-        if options.model is not None and options.world_model not in (None, options.model):
-            adapter_of_world = options.world_model_adapter
-            adapters = {
-                name: folder
-                for name, folder in adapters.items()
-                if (name == adapter_of_world) != is_main
-            }
-        return create_language_model(
-            spec, base_url=base_url, build_tiny=self._tiny, adapters=adapters or None, **settings
-        )
-
-    def _tiny(self) -> Path:
-        folder = self._folder / "model"
-        parameters = self._options.tiny_parameters
-        env_id = self._environments.env_id
-        return tiny_folder(folder, env_id, parameters=parameters, seed=self._seed)
-
-    def _retrieval(self) -> RetrievalWorldModel:
-        """Return a retrieval model fitted on an expert's and a random agent's episodes."""
-        # A run that is resumed goes on with the model that it was begun with.
-        path = self._folder / "retrieval.jsonl"
-        if path.exists():
-            return RetrievalWorldModel(path)
-
-        make_env = partial(self._environments, "train")
-        with closing(make_env()) as env:
-            tasks = evenly(env.get_wrapper_attr("tasks").ids, self._options.fit_tasks)
-
-        # The expert shows what actions do that lead to goals, and the random agent what others do.
-        model = RetrievalWorldModel()
-        for agent in (ExpertAgent(), RandomAgent(self._seed, mixed=0.1)):
-            for trajectory in run_episodes(make_env, agent, tasks, concurrency=1):
-                model.fit(transitions_of(trajectory))
-        model.save(path)
-        return model
-
-
 def _note(text: str) -> None:
     """Print a line about what does not stop a run, but should be known."""
     print(f"comap: {text}", file=sys.stderr, flush=True)
-
-
-def _is_class_name(spec: str | None) -> bool:
-    """Return whether a text names a class of the user's own: MODULE:CLASS."""
-    has_its_form = re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", spec or "") is not None
-    return has_its_form and not str(spec).startswith(("shipped:", "replay:"))
-
-
-def _check_name(spec: str, names: tuple[str, ...], kind: str) -> None:
-    """Refuse what looks like a misspelled name before it is looked for on the hub."""
-    similar_names = difflib.get_close_matches(spec, names, n=1, cutoff=0.75)
-    if similar_names and spec not in names and not Path(spec).exists():
-        raise OptionError(
-            f"there is no {kind} {spec!r}; did you mean {similar_names[0]!r}? (a folder of this name: "
-            f"./{spec})"
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,7 +86,8 @@ class Play(ModelOptions):
     )
     explained: ClassVar[str] = "decoding prompts state_text temperature"
     rare: ClassVar[str] = (
-        "agent_option tiny_parameters world_model_prompts world_model_state_text world_model_option "
+        "agent_option base_url engine_memory horizon real_every tiny_parameters "
+        "world_model_prompts world_model_state_text world_model_option "
         "world_model_cache error_rate fit_tasks ray_address worker_gpus overlap prompts"
     )
     prefix: ClassVar[str] = "agent_"
@@ -442,7 +203,7 @@ class Play(ModelOptions):
 
         check_tracker(self.report_to)
         workers = self._workers()
-        prepared = self.prepared()
+        prepared, models = self._prepared()
         session = circumstances(PACKAGES)
         out = self.folder
 
@@ -459,9 +220,10 @@ class Play(ModelOptions):
             print(f"a step of {self.agent} takes {calls()}", flush=True)
 
         session |= {"data_dir": self.data_dir, "workers": self.workers, "options": self.options()}
-        number = description["tasks"]["number"]
+        session["engines"] = models.engines_in_words()
+        tasks = description["tasks"]
         tracked_settings = self.options() | {  # what a tracker shows beside the curves
-            "tasks played": tasks_in_words(number, description["tasks"]["generated"]),
+            "tasks played": tasks_in_words(tasks["number"], tasks["generated"]),
             "world model asked": world_model or "none",
         }
         with (
@@ -500,10 +262,13 @@ class Play(ModelOptions):
         return 3 if sum(summary["errors"].values()) == len(prepared.items) else 0
 
     def prepared(self) -> Run:
-        """Return what is run: environment, tasks, agent and models.
+        """Return what is run; workers on Ray call this too, each for models of its own."""
+        return self._prepared()[0]
 
-        What is cheap to check comes first: a mistake is reported before a model is loaded. Workers on
-        Ray call this too, each for models of its own.
+    def _prepared(self) -> tuple[Run, Models]:
+        """Return what is run, environment, tasks, agent and models, and what loaded the models.
+
+        What is cheap to check comes first: a mistake is reported before a model is loaded.
         """
         from ..agents.run import Run
 
@@ -531,9 +296,11 @@ class Play(ModelOptions):
             )
         check_out(self.folder)
 
-        models = Models(completed, self.folder, environments, self.seed)
+        models = Models(
+            completed, self.folder, environments, self.seed, needs=required_capabilities(agent)
+        )
         lm = None
-        calls_model = agent_options(self.agent) is not None or _is_class_name(self.agent)
+        calls_model = agent_options(self.agent) is not None or is_class_name(self.agent)
         if completed.model is not None and calls_model:
             lm = models(completed.model)
         check_capabilities(agent, lm)
@@ -553,7 +320,7 @@ class Play(ModelOptions):
             make_played_env = self._imagining(make_env, world_model)
             world_model = None
         recorded_options = {name: value for name, value in options.items() if name != "data_dir"}
-        return Run(
+        run = Run(
             make_env=make_played_env,
             agent=agent,
             tasks=tasks,
@@ -570,6 +337,7 @@ class Play(ModelOptions):
                 "world_model": world_model_kind,
             },
         )
+        return run, models
 
     def _check_counts(self) -> None:
         check_number("--seed", self.seed, 0)
@@ -622,7 +390,7 @@ class Play(ModelOptions):
             with suppress(DataNotFound):  # comap may have been built without them
                 size = shipped_models(SHIPPED[self.env]).parameters / 1e6
                 check_packages()
-                model = _SHIPPED_AGENT
+                model = SHIPPED_AGENT
                 print(
                     f"model: the small one that comap ships ({size:.1f} M parameters, trained on "
                     "generated tasks; --model for yours)",
@@ -630,7 +398,7 @@ class Play(ModelOptions):
                 )
 
         # The pair comes from one training of CoMap.
-        if model == _SHIPPED_AGENT and self.agent == "comap" and world_model is None:
+        if model == SHIPPED_AGENT and self.agent == "comap" and world_model is None:
             world_model = SHIPPED_WORLD
         return replace(self, model=model, world_model=world_model)
 
@@ -640,7 +408,7 @@ class Play(ModelOptions):
         calls_model = config_class is not None
 
         settings: dict[str, Any] = {}
-        if self.model == _SHIPPED_AGENT:  # it plays as it was trained, whatever the agent
+        if self.model == SHIPPED_AGENT:  # it plays as it was trained, whatever the agent
             trained = shipped_models().settings["agent"]
             if self.agent == "comap":
                 settings = {**trained}
@@ -657,7 +425,7 @@ class Play(ModelOptions):
         names_of_limits: tuple[str, ...] = ()
         if config_class is not None:
             names_of_limits = tuple(config_class().follows_model())
-        limits = _limits_of_before(self.folder, "agent", names_of_limits)
+        limits = limits_of_before(self.folder, "agent", names_of_limits)
         agent = create_agent(self.agent, **{**limits, **settings})
 
         # The folder of prompts is of this machine; the prompts themselves are recorded.
@@ -719,23 +487,6 @@ class Play(ModelOptions):
             prepare=command.prepared,
             gpus=self.worker_gpus,
         )
-
-
-def _limits_of_before(folder: Path, section: str, names: Sequence[str]) -> dict[str, int]:
-    """Return the limits of tokens that a run in a folder was begun with; none where there is no run.
-
-    They followed from the model then: a run that has ended is shown again without asking its server.
-    """
-    if not (folder / RUN).exists():
-        return {}
-
-    recorded: Any = None
-    with suppress(DataCorrupt):  # of another command; who goes on with it is told
-        record = read_run(folder / RUN)
-        recorded = record.get(section) or (record.get("imagined") or {}).get(section)
-    if not isinstance(recorded, Mapping):
-        return {}
-    return {name: recorded[name] for name in names if type(recorded.get(name)) is int}
 
 
 def check_out(out: Path | None, *, is_file: bool = False) -> None:

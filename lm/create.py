@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -74,7 +75,7 @@ def create_language_model(
     chosen_options = {name: value for name, value in options.items() if value is not None}
     spec = str(spec or "").strip()
     kind = kind_of(spec, base_url)
-    _check_engine_of(spec, base_url, engine)
+    check_engine_of(spec, base_url, engine)
 
     if kind == "remote":
         model = spec
@@ -115,7 +116,7 @@ def takes_engine(spec: str, base_url: str | None = None) -> bool:
     return kind_of(spec, base_url) == "local" and spec != "tiny" and full_name(spec) is None
 
 
-def _check_engine_of(spec: str, base_url: str | None, engine: str) -> None:
+def check_engine_of(spec: str, base_url: str | None, engine: str) -> None:
     """Refuse an unknown engine, and vLLM by name for a model that never runs there."""
     check_engine(engine)
     if engine not in ("auto", "hf") and not takes_engine(spec, base_url):
@@ -146,6 +147,10 @@ def _in_vllm(
         settings = {"tokenizer": spec, **settings}
         return _create(VLLMLanguageModel, spec, (engine,), settings)
     if engine_memory is not None:
+        if not 0 < engine_memory <= 1:
+            raise OptionError(
+                f"engine_memory is a share of the GPU's memory, above 0 and at most 1, not {engine_memory}"
+            )
         settings = {"memory_share": engine_memory, **settings}
     return _create(VLLMLanguageModel, spec, (spec,), settings)
 
@@ -209,6 +214,7 @@ def hush() -> None:
         from transformers.utils import logging
     except ImportError:
         return
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")  # read where vLLM is imported
     hub: Any = huggingface_hub.utils.logging
     logging.disable_progress_bar()
     logging.set_verbosity_error()

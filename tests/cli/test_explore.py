@@ -74,10 +74,20 @@ def test_the_doctor_says_what_is_lacking_and_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     code, told, errors = say("doctor")
     assert (code, errors) == (0, "")
-    for name in ("Python", "torch", "extra train", "data alfworld", "Java", "GPU", "browser"):
+    for name in (
+        "Python",
+        "torch",
+        "extra train",
+        "data alfworld",
+        "Java",
+        "GPU",
+        "engine",
+        "browser",
+    ):
         assert re.search(rf"\n(ok|--)  {name} ", f"\n{told}"), name
     assert re.search(r"--  data alfworld +not in .*run: comap data get alfworld\n", told)
     assert re.search(r"--  GPU +no NVIDIA driver", told)
+    assert re.search(r"--  engine +hf \(vLLM is not installed\); tested with vLLM 0\.", told)
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'H100, 81559 MiB, 570.1'\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     assert re.search(r"GPU +H100, 81559 MiB, 570.1", say("doctor")[1])

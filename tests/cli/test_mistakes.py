@@ -58,7 +58,7 @@ MISTAKES = [
     ("run --agent react --model tny", "did you mean 'tiny'"),
     (
         "run --agent react --model 'http://127.0.0.1:9/v1#m' --decoding masked",
-        "set decoding='free', or if the server is vLLM say so (--model-option choices_mode=vllm)",
+        "set decoding='free', or if the server is vLLM give it as the engine (--engine http://HOST:PORT)",
     ),
     ("run --agent rap --model 'http://127.0.0.1:9/v1#m'", "evaluation_weight=0"),
     ("run --agent react --model 'http://127.0.0.1:9/v1#m'", "a broken connection"),

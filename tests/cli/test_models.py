@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from comap.agents.create import AGENTS
-from comap.cli import run as run_module
-from comap.cli.run import ModelOptions, Models, Play
-from comap.lm import create
+from comap.cli import models as models_module
+from comap.cli.models import ModelOptions, Models
+from comap.cli.run import Play
+from comap.errors import OptionError
+from comap.lm import EngineChoice, create
 from comap.trainers.setup import Environments
 from kits.commands import episodes, run
 from kits.hostile_server import HostileServer, says, sends
@@ -27,7 +29,7 @@ def made(monkeypatch, spec, **options):
         found.append({name: value for name, value in given.items() if value is not None})
         return spec
 
-    monkeypatch.setattr(run_module, "create_language_model", make)
+    monkeypatch.setattr(models_module, "create_language_model", make)
     Models(ModelOptions(**options), Path(), Environments("comap/ALFWorld-v0"), 0)(spec)
     return found[0]
 
@@ -157,3 +159,79 @@ def test_without_shipped_models_a_model_must_be_named(tmp_path, capsys, monkeypa
         assert "--model" in capsys.readouterr().err
     assert run("--agent", "react", "--model", "shipped", "--out", str(tmp_path / "run")) == 2
     assert "python benchmarks/measure/shipped.py" in capsys.readouterr().err
+
+
+# Engines: what runs Hugging Face models.
+
+
+def test_the_engine_goes_to_hugging_face_models_alone(monkeypatch, capsys):
+    auto = {"model": "Qwen/Q", "world_model": "tiny"}
+    hf = {"engine": "hf"}
+    assert made(monkeypatch, "Qwen/Q", **auto) == hf
+    assert "engine: hf (vLLM is not installed)\n" in capsys.readouterr().out
+    assert made(monkeypatch, "tiny", **auto) == {}
+    assert made(monkeypatch, SERVER, model=SERVER) == {}
+    assert capsys.readouterr().out == ""
+
+    monkeypatch.setattr("comap.lm.engine_choice.has_vllm", lambda: True)
+    named = {"model": "Qwen/Q", "engine": "vllm"}
+    vllm = {"engine": "vllm"}
+    assert made(monkeypatch, "Qwen/Q", **named) == vllm
+    assert "engine: vllm (named)\n" in capsys.readouterr().out
+    assert made(monkeypatch, "tiny", **named, world_model="tiny") == {}
+    assert made(monkeypatch, "Qwen/Q", **named, world_model="Qwen/Q") == vllm
+    assert made(monkeypatch, "Qwen/W", world_model="Qwen/W", model=SERVER, engine="vllm") == vllm
+
+    server = {"model": "Qwen/Q", "engine": "http://127.0.0.1:9#q"}
+    assert made(monkeypatch, "Qwen/Q", **server) == {"engine": "http://127.0.0.1:9#q"}
+
+
+def test_two_engines_divide_the_memory(monkeypatch):
+    monkeypatch.setattr("comap.lm.engine_choice.has_vllm", lambda: True)
+    two = {"model": "Qwen/Q", "world_model": "Qwen/W", "engine": "vllm"}
+    for spec in ("Qwen/Q", "Qwen/W"):
+        assert made(monkeypatch, spec, **two) == {"engine": "vllm", "engine_memory": 0.45}
+    named = {"model": "Qwen/Q", "engine": "vllm", "engine_memory": 0.3}
+    assert made(monkeypatch, "Qwen/Q", **named) == {"engine": "vllm", "engine_memory": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": "tiny", "engine": "vllm"}, "runs a Hugging Face model"),
+        ({"model": SERVER, "engine": "vllm"}, "runs a Hugging Face model"),
+        ({"model": "tiny", "engine": "vlm"}, "did you mean 'vllm'"),
+        ({"model": "Qwen/Q", "engine": "http://127.0.0.1:9", "world_model": "Qwen/W"}, "one model"),
+        ({"model": "Qwen/Q", "engine": "hf", "engine_memory": 0.5}, "--engine-memory"),
+    ],
+)
+def test_engines_that_cannot_be_are_refused(monkeypatch, options, message):
+    with pytest.raises(OptionError, match=message):
+        made(monkeypatch, options["model"], **options)
+
+
+def test_auto_is_hf_where_that_alone_can_do_it(monkeypatch):
+    vllm = EngineChoice("vllm", "it is installed and there is a CUDA GPU")
+    monkeypatch.setattr(models_module, "resolved_engine", lambda engine, settings: vllm)
+    environments = Environments("comap/ALFWorld-v0")
+
+    def engine(needs=(), **options):
+        models = Models(ModelOptions(model="Qwen/Q"), Path(), environments, 0, needs=needs)
+        if options:
+            play = Play(agent="react", model="Qwen/Q", **options)
+            models = Models(play, Path(), environments, 0)
+        return models._engine_choice("Qwen/Q", {}).name
+
+    assert engine() == "vllm"
+    assert engine(needs=["encode"]) == "hf"
+    assert engine(workers="ray:2") == "hf"
+    with pytest.raises(OptionError, match="vllm serve"):
+        engine(workers="ray:2", engine="vllm")
+
+
+def test_a_run_records_its_engine(tmp_path, stand_ins, capsys):
+    agent = str(stand_ins / "alfworld" / "agent")
+    assert run("--agent", "react", "--model", agent, *SHORT, "--out", str(tmp_path)) == 0
+    assert "engine: hf (vLLM is not installed)\n" in capsys.readouterr().out
+    (session,) = json.loads((tmp_path / "run.json").read_text())["sessions"]
+    assert session["engines"] == {"agent": "hf (vLLM is not installed)"}

@@ -10,8 +10,8 @@ import pytest
 
 from comap.cli import main
 from comap.cli.bench import ScoreWorldModel
+from comap.cli.models import _IN_PYTHON, _WORLDS
 from comap.cli.options import Options
-from comap.cli.run import _IN_PYTHON, _WORLDS
 from comap.facts import State
 from comap.trajectory import Trajectory, write_trajectories
 from comap.worldmodel import WORLD_MODELS
