@@ -106,8 +106,13 @@ def train_comap(model: str) -> dict[str, Any]:
     return means_of_updates()
 
 
-def train_trl(model: str, tasks: list[list[str]]) -> dict[str, Any]:
-    """Train with TRL's trainer on the tasks that comap drew, and return means of updates."""
+def train_trl(
+    model: str, tasks: list[list[str]], vllm_memory: float | None = None
+) -> dict[str, Any]:
+    """Train with TRL's trainer on the tasks that comap drew, and return means of updates.
+
+    With `vllm_memory`, a share of the GPU's, an engine of vLLM in this process samples.
+    """
     from datasets import Dataset
     from transformers import AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
@@ -154,6 +159,14 @@ def train_trl(model: str, tasks: list[list[str]]) -> dict[str, Any]:
         "save_strategy": "no",
         "report_to": "none",
     }
+
+    if vllm_memory is not None:
+        settings |= {
+            "use_vllm": True,
+            "vllm_mode": "colocate",
+            "vllm_gpu_memory_utilization": vllm_memory,
+            "generation_kwargs": {"max_tokens": base.REPLY},
+        }
 
     # The environment writes the prompt, from the task of its row.
     empty_prompt = [{"role": "user", "content": ""}]
