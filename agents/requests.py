@@ -31,7 +31,7 @@ from ..lm import (
     WordProbabilities,
     answer,
 )
-from ..lm.base import KINDS
+from ..lm.base import KINDS, StreamingLanguageModel
 from ..trajectory import Call
 from ..worldmodel import (
     CachedWorldModel,
@@ -423,6 +423,20 @@ class _LMQuestion(NamedTuple):
     request: LMRequest
 
 
+class Ticket(NamedTuple):
+    """A request that was handed over: the id of the model that has it, and its number there."""
+
+    lm: int
+    number: int
+
+
+class _HandedOver(NamedTuple):
+    """A question that a streaming model has, as it was asked and as it was routed."""
+
+    question: SlotRequest
+    routed: _LMQuestion
+
+
 class ModelWork(NamedTuple):
     """How much language models were asked so far, and how much of it they have answered."""
 
@@ -433,7 +447,8 @@ class ModelWork(NamedTuple):
 
 
 OnWork: TypeAlias = "Callable[[ModelWork], object]"
-"""Is called before and after each batch of calls, with the sums so far; of several threads perhaps."""
+"""Is called before and after each batch of calls, with the sums so far; of several threads perhaps. Of a
+`StreamingLanguageModel` before and after each call."""
 
 
 class RequestBatcher:
@@ -445,6 +460,8 @@ class RequestBatcher:
         self._on_work = on_work
         self._work = ModelWork()
         self._counting = threading.Lock()  # where rounds overlap, several threads count
+        self._handed_over: dict[Ticket, _HandedOver] = {}
+        self._streams: dict[int, StreamingLanguageModel] = {}  # that were handed something, by id
 
     def __call__(self, questions: Sequence[SlotRequest]) -> list[Any]:
         """Return an answer, or the exception that stands for it, for each question, in order."""
@@ -465,6 +482,62 @@ class RequestBatcher:
             for index, reply in zip(indices, replies, strict=True):
                 answers[index] = _read(questions[index], routed[index], reply)
         return answers
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether the agent's own language model answers requests one by one."""
+        return isinstance(self._lm, StreamingLanguageModel)
+
+    def submit(self, question: SlotRequest) -> Ticket | None:
+        """Hand a question over to a language model that answers one by one; None if nobody does."""
+        routed = self._route(question)
+        if not isinstance(routed, _LMQuestion) or not isinstance(routed.lm, StreamingLanguageModel):
+            return None
+        try:
+            ticket = Ticket(id(routed.lm), routed.lm.submit(routed.request))
+        except Exception:
+            return None  # asked by itself, it gets its exception
+        self._streams[ticket.lm] = routed.lm
+        self._handed_over[ticket] = _HandedOver(question, routed)
+        self._count(ModelWork(asked=1))
+        return ticket
+
+    def step(self) -> list[tuple[Ticket, Any]]:
+        """Return answers to questions that were handed over, once there is one."""
+        waited_for = {ticket.lm for ticket in self._handed_over}
+        for lm_id in list(self._streams):
+            # The models take turns: while one is asked, another in this process gets no further.
+            self._streams[lm_id] = self._streams.pop(lm_id)
+            if lm_id in waited_for:
+                return self._step(lm_id)
+        return []
+
+    def _step(self, lm_id: int) -> list[tuple[Ticket, Any]]:
+        """Return what a model has answered; where it answers nothing, an exception for each question."""
+        replies: dict[int, Any] = {}
+        try:
+            replies = dict(self._streams[lm_id].step())
+            if not replies:
+                raise LanguageModelError("expected replies of the language model, found none")
+        except Exception as error:
+            replies = {ticket.number: error for ticket in self._handed_over if ticket.lm == lm_id}
+
+        answered: list[tuple[Ticket, Any]] = []
+        for number, reply in replies.items():
+            ticket = Ticket(lm_id, number)
+            handed_over = self._handed_over.pop(ticket, None)
+            if handed_over is not None:  # else somebody else asked the same model
+                answered.append((ticket, _read(*handed_over, reply)))
+                self._count(ModelWork(answered=1, tokens=_tokens_of(reply)))
+        return answered
+
+    def forget(self) -> None:
+        """Take questions back that were handed over and have no answer yet: nobody wants one any more."""
+        for lm_id, lm in self._streams.items():
+            numbers = [ticket.number for ticket in self._handed_over if ticket.lm == lm_id]
+            if numbers:
+                lm.forget(numbers)
+        self._handed_over = {}
 
     def answerer_of(self, question: SlotRequest) -> Hashable:
         """Return a key for who answers a question; None for what only one thread may answer."""

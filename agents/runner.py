@@ -41,6 +41,7 @@ from .requests import (
     ProbeRequest,
     RequestBatcher,
     SlotRequest,
+    Ticket,
     call_of,
     checked_reply,
 )
@@ -185,7 +186,8 @@ def stream_episodes(  # noqa: PLR0913 the public entry: each is one choice of a 
         keep: What trajectories keep of language-model calls.
         overlap: Whether a world model predicts for some episodes while the policy drafts for others
             (`comap.agents.runner`): for two models that do not wait for one another, such as two
-            servers. Episodes are the same, and end in another order.
+            servers. Episodes are the same, and end in another order. A `StreamingLanguageModel`
+            overlaps by itself.
         on_step: Called with each step of each episode.
         on_work: Called before and after each batch of language-model calls with a
             `comap.agents.requests.ModelWork`: how many were asked and answered, and their tokens.
@@ -216,8 +218,7 @@ def stream_episodes(  # noqa: PLR0913 the public entry: each is one choice of a 
     def play(slot: EnvSlot, item: tuple[str, int | None]) -> EpisodeGenerator[list[Trajectory]]:
         return play_task(player, slot, *item)
 
-    rounds = play_overlapped if overlap else play_rounds
-    return rounds(pool, RequestBatcher(lm, on_work), items, concurrency, play)
+    return play_items(pool, RequestBatcher(lm, on_work), items, concurrency, play, overlap)
 
 
 def settings_of(agent: Agent, lm: LanguageModel | None = None) -> dict[str, Any]:
@@ -618,6 +619,24 @@ def error_text(fault: Exception) -> str:
     return described(fault)
 
 
+def play_items(
+    pool: EnvPool,
+    answers: RequestBatcher,
+    items: Iterable[Item],
+    concurrency: int,
+    play: Callable[[EnvSlot, Item], EpisodeGenerator[Result]],
+    overlap: bool = False,
+) -> Generator[tuple[int, Result], None, None]:
+    """Play items, many at once, and yield each one's number and result as it ends.
+
+    In which of the following ways depends on the language model; results do not depend on the way.
+    """
+    if answers.is_streamed:
+        return play_streamed(pool, answers, items, concurrency, play)
+    rounds = play_overlapped if overlap else play_rounds
+    return rounds(pool, answers, items, concurrency, play)
+
+
 def play_rounds(
     pool: EnvPool,
     answers: RequestBatcher,
@@ -709,42 +728,105 @@ def play_overlapped(
     An episode goes on as soon as its own questions are answered. Environments are played in this
     thread alone, as most engines cannot be shared; only models answer in other threads.
     """
-    waiting = deque(enumerate(items))
-    running = 0
-    ready: list[tuple[RunningEpisode[Result], Any]] = []
-    with pool, ThreadPoolExecutor(_MOST_MODELS, "comap-answers") as threads:
+    with ThreadPoolExecutor(_MOST_MODELS, "comap-answers") as threads:
         # One batch of all episodes would leave the other model without work: two halves take turns.
         queues = _Queues(answers, threads, most=-(-concurrency // 2))
         try:
-            while waiting or running:
-                while waiting and running < concurrency:
-                    number, item = waiting.popleft()
-                    slot = pool.acquire()
-                    ready.append((RunningEpisode(number, slot, play(slot, item)), None))
-                    running += 1
-
-                for run, replies in ready:
-                    # An empty list of requests waits for nobody, so no queue would bring it back.
-                    while not (has_ended := run.go_on(replies)) and not run.questions:
-                        replies = []
-                    if not has_ended:
-                        queues.add(run)
-                        continue
-                    running -= 1
-                    pool.release(run.slot)
-                    yield run.number, run.result
-
-                # The questions of one episode may be answered by two models, at different times.
-                ready = []
-                for question, reply in queues.answered():
-                    run = question.run
-                    run.replies[question.number] = reply
-                    if len(run.replies) == len(run.questions):
-                        run.slot.waited += time.perf_counter() - run.began_to_wait
-                        ready.append((run, [run.replies[i] for i in range(len(run.replies))]))
+            yield from _play_as_answered(pool, queues, items, concurrency, play)
         finally:
             # A caller may stop in the middle: no thread goes on with a model that is being closed.
             threads.shutdown(wait=True, cancel_futures=True)
+
+
+def play_streamed(
+    pool: EnvPool,
+    answers: RequestBatcher,
+    items: Iterable[Item],
+    concurrency: int,
+    play: Callable[[EnvSlot, Item], EpisodeGenerator[Result]],
+) -> Generator[tuple[int, Result], None, None]:
+    """Play items as `play_rounds` does, with a language model that answers requests one by one.
+
+    An episode goes on as soon as its own replies are there: no batch waits for its longest reply, and
+    environments play their steps while the model writes for other episodes.
+    """
+    try:
+        yield from _play_as_answered(pool, _Stream(answers), items, concurrency, play)
+    finally:
+        # A caller may stop in the middle: the model writes nothing that nobody reads.
+        answers.forget()
+
+
+def _play_as_answered(
+    pool: EnvPool,
+    asked: _Queues | _Stream,
+    items: Iterable[Item],
+    concurrency: int,
+    play: Callable[[EnvSlot, Item], EpisodeGenerator[Result]],
+) -> Generator[tuple[int, Result], None, None]:
+    """Play items, each of which goes on when all of its own questions are answered."""
+    waiting = deque(enumerate(items))
+    running = 0
+    ready: deque[tuple[RunningEpisode[Result], Any]] = deque()
+    with pool:
+        while waiting or running:
+            while waiting and running < concurrency:
+                number, item = waiting.popleft()
+                slot = pool.acquire()
+                ready.append((RunningEpisode(number, slot, play(slot, item)), None))
+                running += 1
+
+            while ready:
+                run, replies = ready.popleft()
+                # An empty list of requests waits for nobody, so no answer would bring it back.
+                while not (has_ended := run.go_on(replies)) and not run.questions:
+                    replies = []
+                if not has_ended:
+                    asked.add(run)
+                    continue
+                running -= 1
+                pool.release(run.slot)
+                yield run.number, run.result
+
+            # The questions of one episode may be answered by two models, at different times.
+            for question, reply in asked.answered():
+                run = question.run
+                run.replies[question.number] = reply
+                if len(run.replies) == len(run.questions):
+                    run.slot.waited += time.perf_counter() - run.began_to_wait
+                    ready.append((run, [run.replies[i] for i in range(len(run.replies))]))
+
+
+class _Stream:
+    """What models that take questions one by one still have to answer, and what this thread has to."""
+
+    def __init__(self, answers: RequestBatcher):
+        self._answers = answers
+        self._asked: dict[Ticket, _Waiting] = {}
+        self._for_this_thread: list[_Waiting] = []
+
+    def add(self, run: RunningEpisode[Any]) -> None:
+        """Hand an episode's questions over."""
+        run.replies = {}
+        run.began_to_wait = time.perf_counter()
+        for number, question in enumerate(run.questions):
+            waiting = _Waiting(run, number, question)
+            ticket = self._answers.submit(question)
+            if (
+                ticket is None
+            ):  # a probe, a grounded world model, or a model that answers in batches
+                self._for_this_thread.append(waiting)
+            else:
+                self._asked[ticket] = waiting
+
+    def answered(self) -> list[tuple[_Waiting, Any]]:
+        """Return questions with their answers, once there are some."""
+        if self._for_this_thread:
+            batch = self._for_this_thread
+            self._for_this_thread = []
+            replies = self._answers([waiting.question for waiting in batch])
+            return list(zip(batch, replies, strict=True))
+        return [(self._asked.pop(ticket), reply) for ticket, reply in self._answers.step()]
 
 
 class _Queues:

@@ -12,13 +12,15 @@ import json
 import os
 import queue
 import secrets
+import socket
 import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from http.client import HTTPException
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -155,6 +157,41 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 _WITHOUT_REDIRECTS = urllib.request.build_opener(_NoRedirects)
+
+
+class _Abortable(urllib.request.HTTPSHandler):
+    """Opens the connection of one request, which another thread may end: the server then gives it up."""
+
+    handler_order = 400  # before urllib's own, which opens such addresses too
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._connection: HTTPConnection | None = None
+        self._is_aborted = False
+
+    def http_open(self, request: urllib.request.Request) -> HTTPResponse:
+        return self.do_open(partial(self._connect, HTTPConnection), request)
+
+    def https_open(self, request: urllib.request.Request) -> HTTPResponse:
+        return self.do_open(partial(self._connect, HTTPSConnection), request)
+
+    http_request = urllib.request.AbstractHTTPHandler.do_request_
+
+    def _connect(
+        self, connection_class: type[HTTPConnection], host: str, **options: Any
+    ) -> HTTPConnection:
+        if self._is_aborted:
+            raise OSError("nobody waits for the answer")
+        self._connection = connection_class(host, **options)
+        return self._connection
+
+    def abort(self) -> None:
+        """End the connection, if there is one already."""
+        self._is_aborted = True
+        connected = None if self._connection is None else self._connection.sock
+        if connected is not None:
+            with contextlib.suppress(OSError):  # it has ended by itself
+                connected.shutdown(socket.SHUT_RDWR)
 
 
 def is_url(model: str | Path) -> bool:
@@ -441,7 +478,7 @@ class ServerTransport:
         self._numbers = itertools.count()
         self._executor = ThreadPoolExecutor(concurrency, thread_name_prefix="comap-vllm")
         self._done: queue.SimpleQueue[tuple[int, TokenReply | Exception]] = queue.SimpleQueue()
-        self._pending: dict[int, Future[None]] = {}
+        self._pending: dict[int, tuple[Future[None], _Abortable]] = {}
 
         # Trainings that share a server have names of their own for their adapters.
         self._run_name = secrets.token_hex(4)
@@ -469,7 +506,8 @@ class ServerTransport:
 
     def submit(self, request: TokenRequest) -> int:
         number = next(self._numbers)
-        self._pending[number] = self._executor.submit(self._ask, number, request)
+        way = _Abortable()
+        self._pending[number] = self._executor.submit(self._ask, number, request, way), way
         return number
 
     def step(self) -> list[tuple[int, TokenReply | Exception]]:
@@ -485,14 +523,17 @@ class ServerTransport:
 
     def forget(self, numbers: Sequence[int]) -> None:
         for number in numbers:
-            future = self._pending.pop(number, None)
-            if future is not None:
+            if number in self._pending:
+                future, way = self._pending.pop(number)
                 future.cancel()
+                way.abort()
 
-    def _ask(self, number: int, request: TokenRequest) -> None:
+    def _ask(self, number: int, request: TokenRequest, way: _Abortable) -> None:
         reply: TokenReply | Exception
         try:
-            reply = _read_answer(request, self._post("/v1/completions", self._body(request)))
+            opener = urllib.request.build_opener(_NoRedirects, way)
+            answer = self._send("/v1/completions", self._body(request), opener)
+            reply = _read_answer(request, _read_json(answer))
         except Exception as error:  # in a thread: whatever it is belongs to this request
             reply = error
         self._done.put((number, reply))
@@ -600,7 +641,12 @@ class ServerTransport:
     def _post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         return _read_json(self._send(path, body))
 
-    def _send(self, path: str, body: Mapping[str, Any]) -> bytes:
+    def _send(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        opener: urllib.request.OpenerDirector = _WITHOUT_REDIRECTS,
+    ) -> bytes:
         """Post something, and return the answer, which is no JSON everywhere."""
         request = urllib.request.Request(
             self._base + path,
@@ -608,13 +654,17 @@ class ServerTransport:
             headers={"Content-Type": "application/json"},
             method="POST",
         )
-        return self._exchange(request)
+        return self._exchange(request, opener)
 
-    def _exchange(self, request: urllib.request.Request) -> bytes:
+    def _exchange(
+        self,
+        request: urllib.request.Request,
+        opener: urllib.request.OpenerDirector = _WITHOUT_REDIRECTS,
+    ) -> bytes:
         if os.environ.get(self._variable):
             request.add_header("Authorization", f"Bearer {key_from(self._variable, self._address)}")
         try:
-            with _WITHOUT_REDIRECTS.open(request, timeout=self._timeout) as response:
+            with opener.open(request, timeout=self._timeout) as response:
                 text: bytes = response.read(_MOST_BYTES + 1)
         except urllib.error.HTTPError as error:
             raise LanguageModelError(

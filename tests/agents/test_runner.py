@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,7 @@ from comap.lm import (
     NextWord,
     Sampling,
     Score,
+    answer,
 )
 from comap.trajectory import Trajectory, read_trajectories, write_trajectories
 from comap.worldmodel import (
@@ -426,3 +428,146 @@ def test_whoever_stops_listening_leaves_no_thread() -> None:
     next(playing)
     playing.close()
     assert threading.active_count() == before
+
+
+# Streamed requests: the same episodes, whatever the order in which their replies come.
+
+
+class Streamed(HashedModel):  # type: ignore[misc,valid-type]
+    """Takes requests one by one, and answers some of them at a time, in an order of its own."""
+
+    def __init__(self, seed: int = 0):
+        super().__init__()
+        self.random = random.Random(seed)
+        self.waiting: dict[int, Any] = {}
+        self.submitted = 0
+        self.most_waiting = 0
+        self.forgotten = 0
+
+    def submit(self, request: Any) -> int:
+        self.submitted += 1
+        self.waiting[self.submitted] = request
+        self.most_waiting = max(self.most_waiting, len(self.waiting))
+        return self.submitted
+
+    def step(self) -> list[tuple[int, Any]]:
+        count = min(len(self.waiting), self.random.randint(1, 3))
+        numbers = self.random.sample(sorted(self.waiting), count)
+        return [(number, *answer(self, [self.waiting.pop(number)])) for number in numbers]
+
+    def forget(self, numbers: Sequence[int]) -> None:
+        self.forgotten += len(numbers)
+        for number in numbers:
+            del self.waiting[number]
+
+
+@pytest.mark.parametrize("concurrency", [1, 2, 6])
+@pytest.mark.parametrize("seed", range(3))
+def test_streamed_episodes_are_the_same(seed: int, concurrency: int) -> None:
+    lm = Streamed(seed)
+    assert play(False, concurrency, lm=lm) == play(False)
+    assert lm.submitted > 50 and not lm.waiting and not lm.forgotten
+    # CoMap asks two questions at once in some steps.
+    assert concurrency <= lm.most_waiting <= 2 * concurrency
+
+
+def test_streamed_requests_are_those_of_batches() -> None:
+    class Recorded(Streamed):
+        def submit(self, request: Any) -> int:
+            requests.append(request)
+            return super().submit(request)
+
+        def generate(self, asked: Sequence[Generate]) -> list[Any]:
+            generated.extend(asked)
+            return super().generate(asked)  # type: ignore[no-any-return]
+
+    class Batched(HashedModel):  # type: ignore[misc,valid-type]
+        def generate(self, asked: Sequence[Generate]) -> list[Any]:
+            batched.extend(asked)
+            return super().generate(asked)  # type: ignore[no-any-return]
+
+    requests: list[Any] = []
+    generated: list[Generate] = []
+    batched: list[Generate] = []
+    play(False, lm=Recorded())
+    play(False, lm=Batched())
+    streamed = [request for request in requests if isinstance(request, Generate)]
+    assert Counter(streamed) == Counter(generated) == Counter(batched)
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_a_world_model_of_a_language_model_is_streamed_too(shares: bool) -> None:
+    lm = Streamed()
+    world_lm = lm if shares else Streamed(1)
+    streamed = play(False, lm=lm, world_model=LanguageWorldModel(world_lm))
+    assert streamed == play(False)
+    assert world_lm.submitted > 10
+
+
+def test_models_that_answer_in_batches_go_along() -> None:
+    world = LanguageWorldModel(HashedModel())
+    assert play(False, lm=Streamed(), world_model=world) == play(False)
+    cached = CachedWorldModel(LanguageWorldModel(HashedModel()))
+    cached_stream = CachedWorldModel(LanguageWorldModel(Streamed()))
+    assert play(False, lm=Streamed(), world_model=cached_stream) == play(False, world_model=cached)
+
+
+def test_a_streamed_request_that_fails_ends_its_own_episode() -> None:
+    class Failing(Streamed):
+        def step(self) -> list[tuple[int, Any]]:
+            return [
+                (number, LanguageModelError("cut off") if number % 40 == 0 else reply)
+                for number, reply in super().step()
+            ]
+
+    told = play(False, lm=Failing())
+    failed = [episode for episode in told if episode["error"]]
+    assert 0 < len(failed) < len(told)
+    assert all("cut off" in str(episode["error"]) for episode in failed)
+
+
+@pytest.mark.parametrize("fault", ["raises", "says nothing"])
+def test_a_stream_that_breaks_ends_the_episodes_under_way(fault: str) -> None:
+    class Broken(Streamed):
+        def step(self) -> list[tuple[int, Any]]:
+            if self.submitted < 60:
+                return super().step()
+            if fault == "raises":
+                raise RuntimeError("the engine died")
+            return []
+
+    told = play(False, lm=Broken())
+    failed = [episode for episode in told if episode["error"]]
+    message = "the engine died" if fault == "raises" else "expected replies"
+    assert failed and all(message in str(episode["error"]) for episode in failed)
+
+
+def test_a_request_that_cannot_be_handed_over_fails_alone() -> None:
+    class Refusing(Streamed):
+        def submit(self, request: Any) -> int:
+            if self.random.random() < 0.1:
+                raise LanguageModelError("no room")
+            return super().submit(request)
+
+    assert play(False, lm=Refusing()) == play(False)  # asked by itself, it is answered
+
+
+def test_whoever_stops_listening_leaves_no_request() -> None:
+    lm, world_lm = Streamed(), Streamed(1)
+    options: dict[str, Any] = {"lm": lm, "world_model": LanguageWorldModel(world_lm)}
+    playing = stream_episodes(short, COMAP, TASKS[:9], **options)
+    next(playing)
+    assert lm.waiting or world_lm.waiting
+    playing.close()
+    assert not lm.waiting and not world_lm.waiting
+    assert lm.forgotten + world_lm.forgotten > 0
+
+
+def test_the_work_of_a_stream_is_counted() -> None:
+    told: list[Any] = []
+    lm = Streamed()
+    playing = stream_episodes(short, COMAP, TASKS[:3], lm=lm, on_work=told.append)
+    assert len(list(playing)) == 3
+    assert told[-1].asked == told[-1].answered >= lm.submitted
+    assert told[-1].tokens > 0
+    assert all(work.answered <= work.asked for work in told)

@@ -15,7 +15,7 @@ from ...agents import Agent, IWMConfig
 from ...agents.base import View
 from ...agents.iwm import IWMAgent, explore, sample_alternatives
 from ...agents.requests import EnvPool, EnvSlot, RequestBatcher
-from ...agents.runner import EpisodeGenerator, Player, drive, error_text, play_rounds
+from ...agents.runner import EpisodeGenerator, Player, drive, error_text, play_items
 from ...trajectory import Trajectory
 from ...worldmodel import Transition
 from ..config import recast
@@ -150,7 +150,7 @@ class IWMRun(BaselineRun):
 
         pool = EnvPool(partial(self.make_env, self.config.train_split))
         batcher = RequestBatcher(lm, telling_work(self.tell))
-        rounds = play_rounds(pool, batcher, demos, self.config.concurrency, play)
+        rounds = play_items(pool, batcher, demos, self.config.concurrency, play)
         success_count = 0
         for task_count, (demo_index, record) in enumerate(rounds, 1):
             success_count += "error" not in record

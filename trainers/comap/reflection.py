@@ -28,7 +28,7 @@ from ...agents.parsing import first_line
 from ...agents.prompting import Draft, converse, draft_action
 from ...agents.react import replies_in
 from ...agents.requests import EnvPool, EnvSlot, OnWork, RequestBatcher
-from ...agents.runner import EpisodeGenerator, Player, error_text, play_on, play_rounds, player_for
+from ...agents.runner import EpisodeGenerator, Player, error_text, play_items, play_on, player_for
 from ...envs import Snapshot, canonical_action, restore, snapshot
 from ...errors import EngineError
 from ...facts import State
@@ -120,7 +120,7 @@ def suffix_outcomes(
 
         pool = EnvPool(make_env)
         batcher = RequestBatcher(lm, on_work)
-        with closing(play_rounds(pool, batcher, groups.values(), concurrency, play)) as rounds:
+        with closing(play_items(pool, batcher, groups.values(), concurrency, play)) as rounds:
             for _, outcomes in rounds:
                 for branch, outcome in outcomes.items():
                     del remaining[branch]
