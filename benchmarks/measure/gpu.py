@@ -154,7 +154,7 @@ def open_vllm(model: str, **options: Any) -> tuple[Any, float]:
     from comap.lm import VLLMLanguageModel
 
     start = time.perf_counter()
-    settings: dict[str, Any] = {"max_length": 4096, **options}
+    settings: dict[str, Any] = {"max_length": 4096, "eager": IS_SMALL, **options}
     engine_options = {"max_num_seqs": SIZES.episodes, **settings.pop("engine_options", {})}
     lm = VLLMLanguageModel(model, engine_options=engine_options, **settings)
     return lm, round(time.perf_counter() - start, 1)
