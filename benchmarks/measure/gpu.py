@@ -440,7 +440,7 @@ def comap_round(smollm2: str) -> dict[str, Any]:
     demonstrations = show_expert(make_env, config)
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as out:
-        CoEvolution(
+        training = CoEvolution(
             config,
             open_models(config, smollm2),
             make_env,
@@ -449,7 +449,9 @@ def comap_round(smollm2: str) -> dict[str, Any]:
             warmed_up=True,
             about={"preset": "paper"},
             tell=tell,
-        ).run()
+        )
+        measured["engine"] = str(training.sampling.choice)
+        training.run()
     return measured
 
 
