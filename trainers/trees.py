@@ -1,14 +1,15 @@
-"""Sequences that begin alike, read as trees: what they share passes through a model once.
+"""Micro-batches of sequences: as trees, which read what sequences share once, or as padded rows.
 
 The steps of an episode and the branches of a step begin with the same tokens. In one forward pass of
 their tree, each token sees those before it in its own sequences, so that losses and gradients are those
-of separate passes.
+of separate passes. Padded rows are read by fewer and larger kernels, which a GPU needs.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from transformers import masking_utils
 
 from ..lm.engine.cache import common
 from ..lm.engine.passes import additive
@@ -32,7 +34,27 @@ class Limb(NamedTuple):
     path: NDArray[np.int64]
 
 
-_CHUNK = 1024  # positions whose logits exist at a time
+class Span(NamedTuple):
+    """Tokens of a sequence that are scored: from a position on, to before another.
+
+    Attributes:
+        start: The first token's position.
+        end: The position after the last token's.
+        column: The first token's column in the table of scores.
+        has_entropy: Whether the entropy of the distributions is wanted too, where any is.
+    """
+
+    start: int
+    end: int
+    column: int
+    has_entropy: bool = True
+
+
+_LOGITS = 2**27
+"""How many logits of a micro-batch are kept on a CPU: half a gigabyte in single precision."""
+
+_MEMORY_SHARE = 128
+"""A GPU keeps as many as it has bytes, divided by this; about three tables of such size exist at a time."""
 
 
 class Tree:
@@ -79,33 +101,102 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """A micro-batch of sequences as trees, in tensors."""
+    """A micro-batch of sequences in tensors, as trees or as padded rows.
 
-    inputs: dict[str, Tensor]  # input_ids, position_ids and attention_mask
-    scored: Tensor  # of each scored token, (5, M): tree, token before it, token, row, column
-    shape: tuple[int, int]  # the result's rows and columns
+    Places count on from row to row: each place of a tensor (rows, columns) is one number.
+
+    Attributes:
+        inputs: What a model reads: input_ids and, of trees, position_ids and attention_mask.
+        scored: Of each scored token, (3, M): the place before it among the tokens that are read, the
+            token, and its place in the table of scores. Those with an entropy are the first.
+        with_entropy: How many of them have an entropy.
+        shape: The rows and columns of the table of scores.
+    """
+
+    inputs: dict[str, Any]
+    scored: Tensor
+    with_entropy: int
+    shape: tuple[int, int]
+
+    def read(self, model: Any, **options: Any) -> Any:
+        """Return what a model returns."""
+        with _without_search_for_packed_rows():
+            return model(**self.inputs, **options)
+
+    def states(self, hidden: Tensor) -> Tensor:
+        """Return the hidden state before each scored token, (M, features)."""
+        return hidden.flatten(0, 1).index_select(0, self.scored[0])
+
+    def table(self, values: Tensor) -> Tensor:
+        """Return values of the first scored tokens at their rows and columns, and 0 elsewhere."""
+        rows, columns = self.shape
+        places = self.scored[2, : len(values)]
+        return values.new_zeros(rows * columns).index_copy(0, places, values).view(rows, columns)
+
+
+@contextmanager
+def _without_search_for_packed_rows() -> Iterator[None]:
+    """Let transformers take each row for one sequence, as it is here.
+
+    It looks whether positions begin anew within a row, and a GPU is waited for at each pass.
+    """
+    search = masking_utils.find_packed_sequence_indices
+    masking_utils.find_packed_sequence_indices = lambda position_ids: None
+    try:
+        yield
+    finally:
+        masking_utils.find_packed_sequence_indices = search
 
 
 def plant(
     sequences: Sequence[Sequence[int]],
-    trees: Sequence[Sequence[int]],
-    scored: Sequence[Sequence[tuple[int, int]]],
+    trees: Sequence[Sequence[int]] | None,
+    spans: Sequence[Sequence[Span]],
     width: int,
     *,
     model: Any,
     device: Any,
 ) -> Forest:
-    """Return sequences as trees, in tensors.
+    """Return sequences in tensors.
 
     Args:
         sequences: The tokens of each row.
-        trees: The rows of each tree, by number; see `grouped`.
-        scored: Of each row the places in its sequence of the tokens whose log-probabilities are wanted,
-            each with its column in the result.
-        width: The columns of the result.
+        trees: The rows of each tree, by number; see `grouped`. None for padded rows.
+        spans: Of each row the tokens whose log-probabilities are wanted.
+        width: The columns of the table of scores.
         model: The model that will read them.
         device: Where the tensors are.
     """
+    if trees is None:
+        inputs, places = _padded_rows(sequences, device)
+    else:
+        inputs, places = _planted(sequences, trees, model, device)
+    scored, with_entropy = _scored(sequences, spans, places, width)
+    return Forest(inputs, on_device(scored, device), with_entropy, (max(len(sequences), 1), width))
+
+
+Places: TypeAlias = list[NDArray[np.int64]]
+"""Of each row, the places of its tokens among those that are read."""
+
+
+def _padded_rows(sequences: Sequence[Sequence[int]], device: Any) -> tuple[dict[str, Any], Places]:
+    """Return rows that are padded behind, and the places of their tokens.
+
+    No token sees a later one, so that padding needs no mask: attention has its fastest kernels.
+    """
+    size = max([1, *map(len, sequences)])
+    ids = np.zeros((max(len(sequences), 1), size), np.int64)
+    places = []
+    for row, sequence in enumerate(sequences):
+        ids[row, : len(sequence)] = sequence
+        places.append(np.arange(row * size, row * size + len(sequence)))
+    return {"input_ids": on_device(ids, device)}, places
+
+
+def _planted(
+    sequences: Sequence[Sequence[int]], trees: Sequence[Sequence[int]], model: Any, device: Any
+) -> tuple[dict[str, Any], Places]:
+    """Return trees of rows, and the places of their tokens."""
     needs_full_mask = model.config._attn_implementation != "sdpa"
     if not needs_full_mask:  # one tree of all: limbs do not see each other, and nothing is padded
         trees = [list(chain.from_iterable(trees))]
@@ -113,33 +204,56 @@ def plant(
     size = max(1, *map(len, planted))
 
     ids, position_ids = np.zeros((2, len(planted), size), np.int64)
-    scored_by_row: list[NDArray[np.int64]] = [np.zeros((5, 0), np.int64)]
+    places: Places = [np.zeros(0, np.int64)] * len(sequences)
     for tree_index, (tree, rows) in enumerate(zip(planted, trees, strict=False)):
         ids[tree_index, : len(tree)] = tree.ids
         position_ids[tree_index, : len(tree)] = tree.depths
         for row, path in zip(rows, tree.paths, strict=True):
-            positions, columns = np.array(scored[row], np.int64).reshape(-1, 2).T
-            tokens = np.asarray(sequences[row], np.int64)[positions]
-            tree_of_each = np.full_like(positions, tree_index)
-            row_of_each = np.full_like(positions, row)
-            token_before = path[positions - 1]
-            scored_by_row.append(
-                np.stack([tree_of_each, token_before, tokens, row_of_each, columns])
-            )
+            places[row] = path + tree_index * size
 
     if needs_full_mask:
-        visible = torch.from_numpy(_visible(planted, size)).to(device)
-        mask: Any = additive(visible, model.dtype)
+        mask: Any = additive(on_device(_visible(planted, size), device), model.dtype)
     else:
         padding = [Limb(0, 1, np.arange(0))]  # it is read too, so that all weights take part
         mask = TreeMask.of([tree.limbs or padding for tree in planted], size, device)
     inputs = {
-        "input_ids": torch.from_numpy(ids).to(device),
-        "position_ids": torch.from_numpy(position_ids).to(device),
+        "input_ids": on_device(ids, device),
+        "position_ids": on_device(position_ids, device),
         "attention_mask": mask,
     }
-    all_scored = torch.from_numpy(np.concatenate(scored_by_row, axis=1)).to(device)
-    return Forest(inputs, all_scored, (max(len(sequences), 1), width))
+    return inputs, places
+
+
+def _scored(
+    sequences: Sequence[Sequence[int]],
+    spans: Sequence[Sequence[Span]],
+    places: Places,
+    width: int,
+) -> tuple[NDArray[np.int64], int]:
+    """Return what `Forest` has of scored tokens, and how many of them have an entropy."""
+    with_entropy: list[NDArray[np.int64]] = [np.zeros((3, 0), np.int64)]
+    without_entropy: list[NDArray[np.int64]] = []
+    for row, (sequence, row_spans, row_places) in enumerate(
+        zip(sequences, spans, places, strict=True)
+    ):
+        for start, end, column, has_entropy in row_spans:
+            in_table = row * width + column
+            of_span = np.empty((3, end - start), np.int64)
+            of_span[0] = row_places[start - 1 : end - 1]
+            of_span[1] = sequence[start:end]
+            of_span[2] = np.arange(in_table, in_table + end - start)
+            (with_entropy if has_entropy else without_entropy).append(of_span)
+
+    count = sum(of_span.shape[1] for of_span in with_entropy)
+    return np.concatenate([*with_entropy, *without_entropy], axis=1), count
+
+
+def on_device(values: NDArray[Any] | Tensor, device: Any) -> Tensor:
+    """Return values on a device; on a GPU they are copied while the program goes on."""
+    tensor = torch.as_tensor(values)
+    if torch.device(device).type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 def _visible(trees: Sequence[Tree], size: int) -> NDArray[np.bool_]:
@@ -193,8 +307,8 @@ class TreeMask(torch.Tensor):  # type: ignore[misc]
                     limb_mask = limb_mask.tril(path_length)
                 mask.limbs.append((path_length + length, length, limb_mask))
 
-        mask.visible = torch.from_numpy(np.concatenate(visible)).to(device)
-        mask.tokens = torch.from_numpy(np.concatenate(tokens)).to(device)
+        mask.visible = on_device(np.concatenate(visible), device)
+        mask.tokens = on_device(np.concatenate(tokens), device)
         return mask
 
     @classmethod
@@ -238,40 +352,91 @@ def _by_limbs(
 
 def token_scores(
     forest: Forest, temperature: float = 1.0, *, entropy: bool = True
-) -> Callable[[Any, Any], tuple[Tensor, Tensor]]:
-    """Return a function of hidden states and the head: log-probabilities and entropies, (B, C)."""
+) -> Callable[[Any, Any], tuple[Tensor, Tensor | None]]:
+    """Return a function of hidden states and the head: log-probabilities and entropies, (B, C).
 
-    def scores_of_chunk(states: Any, tokens: Any, head: Any) -> Any:
-        logits = precise(head(states))[0] / temperature
-        logps = logits.log_softmax(-1)
-        token_logps = logps.gather(-1, tokens[:, None])[:, 0]
-        if entropy:
-            entropies = -(logps.exp() * logps).sum(-1)
-        else:
-            entropies = torch.zeros_like(token_logps)
-        return torch.stack([token_logps, entropies])
+    All logits are kept for gradients where they fit; else they are computed again, a chunk at a time.
+    Without `entropy` there are no entropies.
+    """
+    with_entropy = forest.with_entropy if entropy else 0
 
-    def scores(hidden: Any, head: Any) -> tuple[Tensor, Tensor]:
-        tree, token_before, tokens, row, column = forest.scored
-        states = hidden[tree, token_before]
-        chunk_scores = partial(scores_of_chunk, head=head)
-        chunks = []
-        for states_of_chunk, chunk_tokens in zip(
-            states.split(_CHUNK), tokens.split(_CHUNK), strict=True
-        ):
-            if len(chunk_tokens):
-                chunks.append(recomputed(chunk_scores, states_of_chunk, chunk_tokens))
+    def scores_of_chunk(states: Tensor, tokens: Tensor, head: Any, entropies: int) -> Any:
+        logits = precise(head(states))[0]
+        if temperature != 1:
+            logits = logits / temperature
+        return _Scores.apply(logits, tokens, entropies)
 
-        zero = precise(head(hidden[:1, :1]))[0].sum() * 0.0  # all weights take part in any case
-        scores_of_tokens = torch.cat(chunks, 1) if chunks else zero.expand(2, 0)
+    def scores(hidden: Tensor, head: Any) -> tuple[Tensor, Tensor | None]:
+        states = forest.states(hidden)
+        tokens = forest.scored[1]
+        if not len(tokens):  # all weights take part in any case
+            zeros = forest.table(precise(states)[0].sum(-1))
+            zeros = zeros + precise(head(hidden[:1, :1]))[0].sum() * 0.0
+            return zeros, zeros if entropy else None
 
-        # Line 0 has log-probabilities, line 1 entropies: each token's at its row and column.
-        kind = torch.arange(2, device=row.device)[:, None]
-        table = scores_of_tokens.new_zeros(2, *forest.shape)
-        table = table.index_put((kind, row, column), scores_of_tokens)
-        return table[0] + zero, table[1]
+        size = max(_logits_kept(hidden.device) // head.weight.shape[0], 1)
+        fits = len(tokens) <= size
+        logps = []
+        entropies = []
+        for start in range(0, len(tokens), size):
+            chunk = slice(start, start + size)
+            wanted = min(max(with_entropy - start, 0), size)
+            chunk_scores = partial(scores_of_chunk, head=head, entropies=wanted)
+            compute = chunk_scores if fits else partial(recomputed, chunk_scores)
+            chunk_logps, chunk_entropies = compute(states[chunk], tokens[chunk])
+            logps.append(chunk_logps)
+            entropies.append(chunk_entropies)
+
+        entropy_table = forest.table(torch.cat(entropies)) if entropy else None
+        return forest.table(torch.cat(logps)), entropy_table
 
     return scores
+
+
+def _logits_kept(device: torch.device) -> int:
+    """Return how many logits of a micro-batch are kept."""
+    if device.type != "cuda":
+        return _LOGITS
+    return int(torch.cuda.get_device_properties(device).total_memory) // _MEMORY_SHARE
+
+
+class _Scores(torch.autograd.Function):  # type: ignore[misc]
+    """The log-probabilities of tokens (N,), and the entropies of the first distributions.
+
+    A vocabulary is large, and so each pass over it counts: of logits (N, V) only their logarithms of
+    probabilities, l, are kept. With p = exp(l), and 1 at the token, the gradient of a token's l by the
+    logits is 1 - p, and that of an entropy H is -p (l + H).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, tokens: Tensor, entropies: int) -> tuple[Tensor, Tensor]:
+        logps = logits.log_softmax(-1)
+        first = logps[:entropies]
+        entropy = -(first.exp().mul_(first)).sum(-1)
+        ctx.save_for_backward(logps, tokens, entropy)
+        ctx.set_materialize_grads(False)
+        return logps.gather(-1, tokens[:, None])[:, 0], entropy
+
+    @staticmethod
+    def backward(  # type: ignore[override]
+        ctx: Any, logp_gradient: Tensor | None, entropy_gradient: Tensor | None
+    ) -> tuple[Tensor, None, None]:
+        logps, tokens, entropy = ctx.saved_tensors
+        if logp_gradient is None:
+            logp_gradient = logps.new_zeros(len(logps))
+        weight = logp_gradient[:, None]
+        gradient = logps.exp()
+
+        if entropy_gradient is None:
+            gradient.mul_(-weight)
+        else:
+            # Of the first: p (-g - h (l + H)), with g and h the gradients of both outputs.
+            count = len(entropy)
+            scale = -entropy_gradient[:, None]
+            offset = scale * entropy[:, None] - weight[:count]
+            gradient[:count].mul_(offset.addcmul(scale, logps[:count]))
+            gradient[count:].mul_(-weight[count:])
+        return gradient.scatter_add_(1, tokens[:, None], weight), None, None
 
 
 MicroBatch: TypeAlias = tuple[tuple[int, ...], ...]

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
+from comap.trainers import trees  # noqa: E402
 from comap.trainers.row_trainer import add_hidden_forward  # noqa: E402
-from comap.trainers.trees import Tree, grouped, plant, token_scores  # noqa: E402
+from comap.trainers.trees import Span, Tree, grouped, plant, token_scores  # noqa: E402
 
 SEQUENCES = st.lists(
     st.lists(st.integers(1, 3), min_size=2, max_size=9).map(tuple), min_size=1, max_size=8
@@ -59,18 +60,30 @@ def episodes(branching):
     return found
 
 
-@pytest.mark.parametrize("branching", [False, True])
-@pytest.mark.parametrize("key", ["episode", "all"])
-def test_values_and_gradients_are_those_of_separate_passes(model, branching, key):
-    rows = episodes(branching)
-    scored = [[(n, n - begin) for n in range(begin, len(ids))] for _, ids, begin in rows]
+def forest_of(model, rows, key):
+    """Rows of episodes as trees of each episode, as one tree of all, or padded."""
     numbers = range(len(rows))
-    trees = [numbers]
-    if key == "episode":
-        trees = [[n for n in numbers if rows[n][0] == episode] for episode in range(3)]
-    forest = plant([ids for _, ids, _ in rows], trees, scored, 4, model=model, device="cpu")
+    trees = {
+        "episode": [[n for n in numbers if rows[n][0] == episode] for episode in range(3)],
+        "all": [numbers],
+        "padded": None,
+    }[key]
+    spans = [[Span(begin, len(ids), 0)] for _, ids, begin in rows]
+    return plant([ids for _, ids, _ in rows], trees, spans, 4, model=model, device="cpu")
+
+
+@pytest.mark.parametrize("branching", [False, True])
+@pytest.mark.parametrize("key", ["episode", "all", "padded"])
+@pytest.mark.parametrize("logits_kept", [trees._LOGITS, 100])
+def test_values_and_gradients_are_those_of_separate_passes(
+    model, branching, key, logits_kept, monkeypatch
+):
+    monkeypatch.setattr(trees, "_LOGITS", logits_kept)
+    rows = episodes(branching)
+    forest = forest_of(model, rows, key)
     read = forest.inputs["input_ids"].numel()
-    assert read < sum(len(ids) for _, ids, _ in rows) / 1.5
+    if key != "padded":
+        assert read < sum(len(ids) for _, ids, _ in rows) / 1.5
     weights = torch.rand(2, *forest.shape, generator=torch.Generator().manual_seed(1)).double()
 
     def gradient(value):
@@ -94,6 +107,17 @@ def test_values_and_gradients_are_those_of_separate_passes(model, branching, key
     assert float((shared - separate).norm() / separate.norm()) < 1e-9
 
 
+def test_entropies_are_those_of_marked_spans_and_cost_nothing_where_nobody_wants_them(model):
+    rows = [(1, 2, 3, 4, 5), (1, 2, 6, 7)]
+    spans = [[Span(3, 5, 2, has_entropy=False), Span(1, 3, 0)], [Span(2, 4, 0)]]
+    forest = plant(rows, None, spans, 4, model=model, device="cpu")
+    logps, entropies = model(**forest.inputs, then=token_scores(forest))
+    assert (logps != 0).tolist() == [[True] * 4, [True, True, False, False]]
+    assert (entropies != 0).tolist() == [[True, True, False, False]] * 2
+    again, nothing = model(**forest.inputs, then=token_scores(forest, entropy=False))
+    assert torch.equal(logps, again) and nothing is None
+
+
 def test_mixed_precision_and_recomputed_layers_change_no_more_than_rounding():
     """As on a GPU: there some of what attention gets is single precision, some bfloat16."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -104,7 +128,7 @@ def test_mixed_precision_and_recomputed_layers_change_no_more_than_rounding():
     model = Qwen3ForCausalLM(Qwen3Config(**sizes)).train()
     add_hidden_forward(model)
     rows = [(1, 2, 3, 4, 5), (1, 2, 3, 9, 8, 7), (1, 2, 11), (20, 21, 22)]
-    scored = [[(n, n) for n in range(1, len(row))] for row in rows]
+    scored = [[Span(1, len(row), 1)] for row in rows]
     forest = plant(rows, [[0, 1, 2], [3]], scored, 6, model=model, device="cpu")
     found = []
     for mixed in (False, True):

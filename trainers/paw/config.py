@@ -104,6 +104,10 @@ class PolicyOptimization:
     """Weight of the divergence from the first policy; 0 leaves that model out."""
     entropy_bonus: NonNegativeFloat = 0.001
     """Weight of the policy's entropy."""
+    log_entropies: bool = False
+    """Log the entropy of the policy's distributions also where its weight is 0, and how PaW would select
+    rows by it where replies are scored before an update. Costs passes over the vocabulary at each token of
+    a reply."""
     old_logprobs: Literal["recomputed", "sampled"] = "recomputed"
     """Log-probabilities that ratios start from: a forward pass of the trained model over the sampled
     tokens, or those recorded while sampling, which saves that pass (ours). A server's model is never
@@ -126,6 +130,9 @@ class PolicyOptimization:
     """Most rows of a forward pass; None for no limit."""
     micro_batch_tokens: PositiveInt | None = 16_384
     """Most tokens of a forward pass, padding included; None for no limit."""
+    trees: bool | None = None
+    """Read what the rows of a task's episodes share once, as trees, by many small operations; else rows are
+    padded to the longest of a forward pass. None: trees on a CPU, padded rows on a GPU."""
     gradient_checkpointing: bool = True
     """Recompute activations in the backward pass, to save memory."""
     save_updates: NonNegativeInt = 10

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...envs.canon import tagged
 from ...errors import OptionError
+from ..processes import gathered
 from .config import EntropyMode, LossKind, PaWTraining, PolicyOptimization, Selection
 from .rows import overlapping
 
@@ -34,7 +35,8 @@ class LossInputs:
         logps: (B, T), log-probabilities of the tokens, with gradients.
         old: (B, T), those before the update; None where the policy is still the same.
         reference: (B, T), those under the first policy; None without that term.
-        entropies: (B, T), of the policy's distribution at each token, with gradients.
+        entropies: (B, T), of the policy's distribution at each token of the response, with gradients;
+            None where they have no weight and are not logged.
         advantages: (B,) of rows, or (B, T) of tokens.
         mask: (B, T), 1 at the response's tokens.
         tokens: How many of these the whole mini-batch has, over all processes.
@@ -45,7 +47,7 @@ class LossInputs:
     logps: Tensor
     old: Tensor | None = None
     reference: Tensor | None = None
-    entropies: Tensor
+    entropies: Tensor | None = None
     advantages: Tensor
     mask: Tensor
     tokens: int
@@ -113,6 +115,7 @@ def objective(
 
     entropy = zero
     if optimization.entropy_bonus:
+        assert inputs.entropies is not None
         entropy = -optimization.entropy_bonus * mean(inputs.entropies)
 
     world_model = zero
@@ -334,7 +337,8 @@ class Measures:
         too_high = (terms.ratio > 1 + self._config.clip_high) & (advantages > 0)
         self.add("clip_fraction", ((too_low | too_high) * mask).sum(), tokens)
 
-        self.add("entropy", (inputs.entropies.detach() * mask).sum(), tokens)
+        if inputs.entropies is not None:
+            self.add("entropy", (inputs.entropies.detach() * mask).sum(), tokens)
         self.add("ratio", (terms.ratio * mask).sum(), tokens)
         self.add("policy_loss", terms.policy.detach() * inputs.tokens, tokens)
         if inputs.reference is not None:
@@ -349,17 +353,23 @@ class Measures:
             self.add("wm_nll", observation.nll.sum(), count)
             self.add("wm_moderate", observation.moderate.sum(), count)
 
+    def add_sampling_error(self, inputs: LossInputs, sampled: Tensor) -> None:
+        """Add how far the policy's log-probabilities of responses, (B, T), are from those sampled."""
+        errors = (inputs.logps.detach() - sampled).abs() * inputs.mask
+        self.add("sampling_error", errors.sum(), inputs.mask.sum())
+
     def means(self) -> dict[str, float | None]:
         """Return the means, None of nothing, and start anew; all processes must call this."""
         import torch
 
-        names = sorted(self._sums)
-        sums = [[float(number) for number in self._sums[name]] for name in names]
-        self._sums = {}
-
+        names = sorted(set(gathered(list(self._sums))))
         device = self._accelerator.device
         precise = torch.float32 if device.type == "mps" else torch.float64
-        table = torch.tensor(sums, dtype=precise, device=device).reshape(-1, 2)
+        table = torch.zeros(len(names), 2, dtype=precise, device=device)
+        for line, name in zip(table, names, strict=True):
+            for column, number in enumerate(self._sums.get(name, ())):
+                line[column] = number
+        self._sums = {}
         totals = self._accelerator.reduce(table, "sum").tolist()
 
         means: dict[str, float | None] = {}

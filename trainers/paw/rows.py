@@ -30,11 +30,11 @@ PURPOSES = ("act", "draft", "draft: retry")
 _REMEMBERED = 4096  # texts whose tokens are kept: an update has many equal ones
 
 
-class Marks(NamedTuple):
-    """What is scored of a row's tokens after the prompt: 1 at those of the part, 0 at all others."""
+class Parts(NamedTuple):
+    """What is scored of a row's tokens: their numbers, counted from the prompt's end."""
 
-    response: list[int]
-    observation: list[int]
+    response: range
+    observation: range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,17 +66,14 @@ class PaWRow:
         tail = (*self.header_ids, *self.observation_ids, *self.footer_ids) if observed else ()
         return (*self.prompt_ids, *self.response_ids, *tail)
 
-    def marks(self, observed: bool) -> Marks:
+    def parts(self, observed: bool) -> Parts:
         """Return what is scored after the prompt: the response, and the observation if it is read."""
-        response = len(self.response_ids)
-        observation = len(self.observation_ids) if observed else 0
-
-        # What stands behind the last scored token needs no mark: the footer is never scored.
-        header = len(self.header_ids) if observation else 0
-        return Marks(
-            response=[1] * response + [0] * (header + observation),
-            observation=[0] * (response + header) + [1] * observation,
-        )
+        # What stands behind the last scored token needs no place: the footer is never scored.
+        response = range(len(self.response_ids))
+        if not (observed and self.observation_ids):
+            return Parts(response, range(0))
+        start = len(self.response_ids) + len(self.header_ids)
+        return Parts(response, range(start, start + len(self.observation_ids)))
 
 
 class TurnTokenizer(ChatTokenizer):
@@ -330,56 +327,67 @@ def deal(positions: NDArray[np.int64], total: int, size: int | None, seed: int) 
 
 
 def micro_batch(
-    trees: Sequence[Sequence[PaWRow]], observed: Sequence[bool], model: Any, device: Any = "cpu"
+    trees: Sequence[Sequence[PaWRow]],
+    observed: Sequence[bool],
+    model: Any,
+    device: Any = "cpu",
+    *,
+    shared: bool = True,
 ) -> dict[str, Any]:
     """Return the rows of trees, B in all, as a forward pass reads them.
+
+    Args:
+        trees: The rows.
+        observed: Of each row, whether its observation is read.
+        model: What reads them.
+        device: Where it is.
+        shared: Whether what the rows of a tree share is read once; else rows are padded.
 
     Returns:
         ``forest``: the model's inputs; ``completion_mask`` (1 for tokens of the response) and
         ``observation_mask`` (1 for scored tokens of the observation), (B, C) and of 64-bit integers.
     """
-    import torch
-
-    from ..trees import plant
+    from ..trees import Span, on_device, plant
 
     rows = list(chain.from_iterable(trees))
-    marks = [row.marks(is_read) for row, is_read in zip(rows, observed, strict=True)]
-    width = max([1, *(len(mark.response) for mark in marks)])
+    parts = [row.parts(is_read) for row, is_read in zip(rows, observed, strict=True)]
+    width = max([1, *(max(part.response.stop, part.observation.stop) for part in parts)])
 
-    # A scored token's column in the result is its place after the prompt.
-    scored = []
-    for row, mark in zip(rows, marks, strict=True):
-        pairs = enumerate(zip(mark.response, mark.observation, strict=True))
-        columns = [column for column, pair in pairs if any(pair)]
-        scored.append([(len(row.prompt_ids) + column, column) for column in columns])
+    # A scored token's column in the table is its place after the prompt. Entropies are the response's.
+    spans = []
+    masks = np.zeros((2, max(len(rows), 1), width), np.int64)
+    for number, (row, part) in enumerate(zip(rows, parts, strict=True)):
+        begin = len(row.prompt_ids)
+        row_spans = []
+        for mask, columns, has_entropy in zip(masks, part, (True, False), strict=True):
+            mask[number, columns.start : columns.stop] = 1
+            start = begin + columns.start
+            row_spans.append(Span(start, start + len(columns), columns.start, has_entropy))
+        spans.append(row_spans)
 
     indices = iter(range(len(rows)))
     forest = plant(
         [row.tokens(is_read) for row, is_read in zip(rows, observed, strict=True)],
-        [[next(indices) for _ in tree] for tree in trees],
-        scored,
+        [[next(indices) for _ in tree] for tree in trees] if shared else None,
+        spans,
         width,
         model=model,
         device=device,
     )
-
-    def mask_of(lines: Sequence[Sequence[int]]) -> Tensor:
-        padded_lines = [[*line, *[0] * (width - len(line))] for line in lines]
-        return torch.tensor(padded_lines or [[0] * width], device=device)
-
+    completion_mask, observation_mask = on_device(masks, device)
     return {
         "forest": forest,
-        "completion_mask": mask_of([mark.response for mark in marks]),
-        "observation_mask": mask_of([mark.observation for mark in marks]),
+        "completion_mask": completion_mask,
+        "observation_mask": observation_mask,
     }
 
 
-def padded(values: Sequence[Tensor], width: int, device: Any) -> Tensor:
+def padded(values: Sequence[Tensor], width: int) -> Tensor:
     """Return the values (T,) of rows' response tokens as one tensor (B, width), with zeros behind."""
     import torch
 
     dtype = values[0].dtype if len(values) else None
-    table = torch.zeros(max(len(values), 1), width, device=device, dtype=dtype)
+    table = torch.zeros(max(len(values), 1), width, dtype=dtype)
     for index, line in enumerate(values):
         table[index, : len(line)] = line
     return table

@@ -35,9 +35,9 @@ from ...lm.chat import ChatTokenizer
 from ..processes import gathered, part_at_exit
 from ..row_trainer import add_hidden_forward
 from ..run_folder import last_checkpoint, mark_complete, read_weights, write_weights
-from ..trees import Forest, MicroBatch, grouped, token_scores
+from ..trees import Forest, MicroBatch, grouped, on_device, token_scores
 from .advantages import gae, gigpo_advantages, grpo_advantages, rloo_advantages, row_returns, whiten
-from .config import PaWTraining, PolicyOptimization
+from .config import EntropyMode, PaWTraining, PolicyOptimization
 from .losses import (
     LossInputs,
     Measures,
@@ -87,6 +87,7 @@ class Update:
     positions: NDArray[np.int64]  # of the rows among those of all processes
     total: int  # rows over all processes
     advantages: Any = None  # for all response tokens of a row; with PPO a tensor (T,) each
+    sampled: list[Tensor] | None = None  # log-probabilities (T,) as sampled; None if a row has none
     old: list[Tensor] | None = None  # log-probabilities (T,) before; None if the policy is the same
     reference: list[Tensor] | None = None  # log-probabilities (T,) under the first policy
     values: list[Tensor] | None = None  # the critic's, (T,)
@@ -140,8 +141,9 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         self.chat = ChatTokenizer(self.processing_class)
         self.measures = Measures(self.accelerator, config.optimization)
         self.last_update: dict[str, Any] | None = None
+        self.reader = Reader.of(config, self.base, self.args.device)
         self._micro: dict[str, Any] | None = None
-        self._probabilities: list[Tensor] = []  # of this process's observed tokens in an update
+        self._observed: list[_Observed] = []  # of this process, in an update
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
         """Do a whole update, except for the optimizer's last step, which transformers' loop does."""
@@ -152,7 +154,7 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
 
         for number, batch in enumerate(batches):
             for index, micro in enumerate(batch.micro):
-                self._micro = self._tensors(update, batch, micro)
+                self._micro = self._tensors(update, batch, micro, is_first=number == 0)
                 is_last = index == len(batch.micro) - 1  # processes share the last one's gradients
                 with nullcontext() if is_last else self.accelerator.no_sync(model):
                     loss = super().training_step(model, self._micro, None)
@@ -221,13 +223,7 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         batches = []
         for indices in deal(update.positions, update.total, limits.mini_batch_rows, seed):
             learned = [index for index in indices if self._counts(update, index)]
-            micro = grouped(
-                learned,
-                [rows[index].group for index in learned],
-                [token_ids[index] for index in learned],
-                max_rows=limits.micro_batch_rows,
-                max_tokens=limits.micro_batch_tokens,
-            )
+            micro = self.reader.micro_batches(learned, rows, token_ids)
 
             # Means are over the mini-batch's rows on all processes, also over those without a gradient;
             # and since gradients are exchanged, a process that has less to learn reads empty batches.
@@ -257,20 +253,26 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         self.optimizer.step()
         model.zero_grad()
 
-    def _tensors(self, update: Update, batch: MiniBatch, micro: MicroBatch) -> dict[str, Any]:
-        """Return a micro-batch in the form of TRL's losses."""
+    def _tensors(
+        self, update: Update, batch: MiniBatch, micro: MicroBatch, *, is_first: bool = False
+    ) -> dict[str, Any]:
+        """Return a micro-batch in the form of TRL's losses; `is_first` if no weight has moved yet.
+
+        All numbers are put together before they are copied: a GPU is never waited for.
+        """
         device = self.args.device
         trees = [[update.rows[index] for index in tree] for tree in micro]
         indices = list(chain.from_iterable(micro))
         is_observed = [bool(update.selected[index]) for index in indices]
-        inputs: dict[str, Any] = micro_batch(trees, is_observed, self.base, device)
+        inputs = self.reader.read(trees, is_observed)
         width = inputs["completion_mask"].size(1)
 
         def of_tokens(values: Sequence[Tensor]) -> Tensor:
-            return padded([values[index] for index in indices], width, device)
+            return on_device(padded([values[index] for index in indices], width), device)
 
         def of_rows(values: Any) -> Tensor:
-            return torch.tensor([float(values[index]) for index in indices] or [0.0], device=device)
+            numbers = [float(values[index]) for index in indices] or [0.0]
+            return on_device(np.array(numbers, np.float32), device)
 
         if self.critic is None:
             inputs["advantages"] = of_rows(update.advantages)
@@ -281,6 +283,8 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
             inputs["old_per_token_logps"] = of_tokens(update.old)
         if update.reference is not None:
             inputs["ref_per_token_logps"] = of_tokens(update.reference)
+        if is_first and update.sampled is not None:
+            inputs["sampled_logps"] = of_tokens(update.sampled)
 
         # of the mini-batch's mean over rows, so that all mini-batches together have eq. 11's weights
         inputs["wm_weights"] = of_rows(update.weights) * (update.total / batch.rows)
@@ -292,7 +296,9 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
         """Return a micro-batch's part of its mini-batch's loss, from one forward pass."""
-        logps, entropies = self._read(model, inputs["forest"], entropy=True)
+        limits = self.config.optimization
+        needs_entropy = bool(limits.entropy_bonus) or limits.log_entropies
+        logps, entropies = self._read(model, inputs["forest"], entropy=needs_entropy)
         loss_inputs = LossInputs(
             logps=logps,
             old=inputs.get("old_per_token_logps"),
@@ -307,15 +313,16 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         terms = objective(self.config, loss_inputs, wm_loss=self.functions.wm_loss)
 
         self.measures.add_micro_batch(terms, loss_inputs)
+        if "sampled_logps" in inputs:
+            self.measures.add_sampling_error(loss_inputs, inputs["sampled_logps"])
         if terms.observed is not None:
-            is_observed = loss_inputs.observed.bool()
-            self._probabilities.append(logps.detach()[is_observed].exp().cpu())
+            self._observed.append(_Observed(logps.detach(), loss_inputs.observed))
         return terms.loss * self.accelerator.num_processes  # whose gradients are averaged
 
-    def _read(self, model: Any, forest: Forest, *, entropy: bool) -> tuple[Tensor, Tensor]:
+    def _read(self, model: Any, forest: Forest, *, entropy: bool) -> tuple[Tensor, Tensor | None]:
         """Return the log-probability of each scored token, and its distribution's entropy."""
         scores = token_scores(forest, self.config.agent.temperature or 1.0, entropy=entropy)
-        logps_and_entropies: tuple[Tensor, Tensor] = model(**forest.inputs, then=scores)
+        logps_and_entropies: tuple[Tensor, Tensor | None] = forest.read(model, then=scores)
         return logps_and_entropies
 
     def _teach(self, critic: Critic, batch: MiniBatch, micro: Mapping[str, Any]) -> None:
@@ -339,16 +346,22 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         mini_batch_rows = config.optimization.mini_batch_rows
         is_split = mini_batch_rows is not None and update.total > mini_batch_rows
 
-        sampled_logps = None
         recorded = [row.sampled_logprobs for row in rows]
-        if config.loss.entropy_mode != "full" and None not in recorded:
+        sampled_logps = None
+        if None not in recorded:
             sampled_logps = [torch.tensor(line, dtype=torch.float32) for line in recorded]
-        if config.optimization.old_logprobs == "sampled" and config.agent.temperature == 1:
-            update.old = sampled_logps  # at temperature 1 they are the policy's own
+        if config.agent.temperature == 1:  # where they are the policy's own
+            update.sampled = sampled_logps
+            if config.optimization.old_logprobs == "sampled":
+                update.old = sampled_logps
 
+        needs_full = config.paw and config.loss.entropy_mode == "full"
+        has_entropies = sampled_logps is not None and not needs_full
         full_entropies = None
-        if update.old is None and (is_split or (config.paw and sampled_logps is None)):
-            update.old, full_entropies = self._logps(self.model, rows, entropy=config.paw)
+        if (update.old is None and is_split) or (config.paw and not has_entropies):
+            entropy = needs_full or (config.paw and config.optimization.log_entropies)
+            logps, full_entropies = self._logps(self.model, rows, entropy=entropy)
+            update.old = update.old or logps
         if config.optimization.kl:
             update.reference = self._reference(rows)
 
@@ -360,28 +373,22 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
     def _logps(
         self, model: Any, rows: Sequence[PaWRow], *, entropy: bool
     ) -> tuple[list[Tensor], list[Tensor] | None]:
-        """Return log-probabilities and entropies (T,) of each row's response."""
-        limits = self.config.optimization
-        logps: dict[int, Tensor] = {}
-        entropies: dict[int, Tensor] = {}
+        """Return log-probabilities and entropies (T,) of each row's response, on the CPU."""
+        tables: list[tuple[Tensor, Tensor | None]] = []
+        indices: list[int] = []
 
         was_training = model.training
         model.eval()
         with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
-            for indices, batch in responses(rows, limits, self.base, self.args.device):
-                batch_logps, batch_entropies = self._read(model, batch["forest"], entropy=entropy)
-                for line, index in enumerate(indices):
-                    size = len(rows[index].response_ids)
-                    logps[index] = batch_logps[line, :size].clone()
-                    if entropy:
-                        entropies[index] = batch_entropies[line, :size].clone()
+            for batch_indices, batch in self.reader.responses(rows):
+                tables.append(self._read(model, batch["forest"], entropy=entropy))
+                indices += batch_indices
         model.train(was_training)
 
-        # Micro-batches are the widest first; what they gave goes back into the order of the rows.
-        ordered_logps = [logps[index] for index in range(len(rows))]
+        logps = in_order([table for table, _ in tables], indices, rows)
         if not entropy:
-            return ordered_logps, None
-        return ordered_logps, [entropies[index] for index in range(len(rows))]
+            return logps, None
+        return logps, in_order([table for _, table in tables if table is not None], indices, rows)
 
     def _reference(self, rows: Sequence[PaWRow]) -> list[Tensor]:
         """Return log-probabilities under the policy that training began with."""
@@ -400,22 +407,21 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
     ) -> Entropies:
         """Return each action's entropy by the settings' definition, and by the full one if known."""
         loss = self.config.loss
-        by_mode = []
-        by_distribution = []
-        for index, row in enumerate(rows):
-            row_logps = logps[index][None]
-            mask = torch.ones(1, len(row.response_ids), device=row_logps.device)
+        width = max((len(row.response_ids) for row in rows), default=1)
+        mask = torch.zeros(len(rows), width)
+        for line, row in zip(mask, rows, strict=True):
+            in_span = torch.ones(len(row.response_ids))
             if loss.entropy_span == "action_tag":
-                mask[0] = torch.tensor(action_tokens(self.chat.texts(row.response_ids)))
+                in_span = torch.tensor(action_tokens(self.chat.texts(row.response_ids)))
+            line[: len(in_span)] = in_span
 
-            full = None if full_entropies is None else full_entropies[index][None]
-            by_mode.append(float(row_entropies(loss.entropy_mode, row_logps, full, mask)))
-            if full is not None:
-                by_distribution.append(float(row_entropies("full", row_logps, full, mask)))
+        def entropies_of(mode: EntropyMode) -> NDArray[np.float64]:
+            row_logps = padded(logps, width)[: len(rows)]
+            full = None if full_entropies is None else padded(full_entropies, width)[: len(rows)]
+            return row_entropies(mode, row_logps, full, mask).double().numpy()
 
-        if full_entropies is None:
-            return np.array(by_mode, np.float64), None
-        return np.array(by_mode, np.float64), np.array(by_distribution)
+        by_distribution = None if full_entropies is None else entropies_of("full")
+        return entropies_of(loss.entropy_mode), by_distribution
 
     def _value(self, update: Update, critic: Critic) -> None:
         """Fill in PPO's values, advantages and value targets."""
@@ -424,10 +430,10 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         sizes = [len(row.response_ids) for row in rows]
         width = max(sizes, default=1)
         update.values = critic.values(rows)
-        values = padded([line.cpu() for line in update.values], width, "cpu")
+        values = padded(update.values, width)
 
         # the whole return is the last token's reward
-        mask = padded([torch.ones(size) for size in sizes], width, "cpu")
+        mask = padded([torch.ones(size) for size in sizes], width)
         rewards = torch.zeros_like(mask)
         for index, episode_return in enumerate(row_returns(rows, config.invalid_penalty)):
             if sizes[index]:
@@ -444,10 +450,9 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         line = {"update": update.number + 1, "rows": update.total, **update.metrics}
         line |= self.measures.means()
         if self.config.paw:
-            own_probabilities = torch.cat([torch.zeros(0), *self._probabilities])
-            probabilities = torch.cat(gathered([own_probabilities]))
+            probabilities = torch.cat(gathered([_probabilities(self._observed)]))
             line["wm_median"] = float(probabilities.median()) if len(probabilities) else None
-            self._probabilities.clear()
+            self._observed.clear()
         if self.args.device.type == "cuda":
             line["peak_memory"] = torch.cuda.max_memory_allocated(self.args.device)
             torch.cuda.reset_peak_memory_stats(self.args.device)
@@ -725,21 +730,76 @@ class _Watch(TrainerCallback):  # type: ignore[misc]
         self._trainer.tell(line)
 
 
-def responses(
-    rows: Sequence[PaWRow], limits: PolicyOptimization, model: Any, device: Any
-) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
-    """Yield micro-batches that score responses alone: the rows' numbers, and what is read."""
-    micro_batches = grouped(
-        range(len(rows)),
-        [row.group for row in rows],
-        [row.tokens(False) for row in rows],
-        max_rows=limits.micro_batch_rows,
-        max_tokens=limits.micro_batch_tokens,
-    )
-    for micro in micro_batches:
-        indices = tuple(chain.from_iterable(micro))
-        trees = [[rows[index] for index in tree] for tree in micro]
-        yield indices, micro_batch(trees, [False] * len(indices), model, device)
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """How rows are read: in which micro-batches, as trees or as padded rows, by which model."""
+
+    limits: PolicyOptimization
+    model: Any
+    device: Any
+    shares: bool  # whether rows are trees
+
+    @classmethod
+    def of(cls, config: PaWTraining, model: Any, device: Any) -> Reader:
+        """Return how rows are read by the settings; None are what suits the device."""
+        limits = config.optimization
+        is_on_cpu = torch.device(device).type == "cpu"
+        return cls(limits, model, device, is_on_cpu if limits.trees is None else limits.trees)
+
+    def micro_batches(
+        self, indices: Sequence[int], rows: Sequence[PaWRow], token_ids: Sequence[Sequence[int]]
+    ) -> list[MicroBatch]:
+        """Return some of the rows in micro-batches, by their numbers; `token_ids` are all rows'."""
+        # A row with a key of its own shares no tree.
+        keys = [rows[index].group for index in indices] if self.shares else list(indices)
+        return grouped(
+            indices,
+            keys,
+            [token_ids[index] for index in indices],
+            max_rows=self.limits.micro_batch_rows,
+            max_tokens=self.limits.micro_batch_tokens,
+        )
+
+    def read(self, trees: Sequence[Sequence[PaWRow]], observed: Sequence[bool]) -> dict[str, Any]:
+        """Return a micro-batch in tensors."""
+        return micro_batch(trees, observed, self.model, self.device, shared=self.shares)
+
+    def responses(self, rows: Sequence[PaWRow]) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
+        """Yield micro-batches that score responses alone: the rows' numbers, and what is read."""
+        token_ids = [row.tokens(False) for row in rows]
+        for micro in self.micro_batches(range(len(rows)), rows, token_ids):
+            indices = tuple(chain.from_iterable(micro))
+            trees = [[rows[index] for index in tree] for tree in micro]
+            yield indices, self.read(trees, [False] * len(indices))
+
+
+def in_order(
+    tables: Sequence[Tensor], indices: Sequence[int], rows: Sequence[PaWRow]
+) -> list[Tensor]:
+    """Return each row's values (T,) on the CPU, of micro-batches that have the rows in another order."""
+    # One copy of all, since a GPU is waited for at each.
+    if not tables:
+        return []
+    flat = torch.cat([table.flatten() for table in tables]).cpu()
+    lines: list[Tensor] = []
+    for values, table in zip(flat.split([table.numel() for table in tables]), tables, strict=True):
+        lines += values.view(table.shape).unbind()
+    line_of_row = dict(zip(indices, lines, strict=True))
+    return [line_of_row[index][: len(row.response_ids)] for index, row in enumerate(rows)]
+
+
+class _Observed(NamedTuple):
+    """A micro-batch's log-probabilities (B, C), and 1 at the tokens of observations."""
+
+    logps: Tensor
+    mask: Tensor
+
+
+def _probabilities(observed: Sequence[_Observed]) -> Tensor:
+    """Return the probability of each token of observations, on the CPU."""
+    logps = [torch.zeros(0), *(micro.logps.flatten().cpu() for micro in observed)]
+    masks = [torch.zeros(0), *(micro.mask.flatten().cpu() for micro in observed)]
+    return torch.cat(logps)[torch.cat(masks).bool()].exp()
 
 
 def _total(value: Tensor) -> Tensor:
@@ -770,6 +830,7 @@ class Critic(torch.nn.Module):  # type: ignore[misc]
         self.requires_grad_(True)
 
         self._limits = config.optimization
+        self._reader = Reader.of(config, self.backbone, weight.device)
         self.optimizer = torch.optim.AdamW(
             self.parameters(),
             lr=config.advantages.critic_rate,
@@ -778,23 +839,20 @@ class Critic(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, forest: Forest) -> Tensor:
         """Return values (B, C) of the scored tokens."""
-        hidden = self.backbone(**forest.inputs, use_cache=False).last_hidden_state
-        tree, position_before, _, row, column = forest.scored
-        values = (
-            self.head(hidden[tree, position_before].to(self.head.weight.dtype)).squeeze(-1).float()
-        )
-        return values.new_zeros(forest.shape).index_put((row, column), values)
+        hidden = forest.read(self.backbone, use_cache=False).last_hidden_state
+        states = forest.states(hidden).to(self.head.weight.dtype)
+        return forest.table(self.head(states).squeeze(-1).float())
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def values(self, rows: Sequence[PaWRow]) -> list[Tensor]:
-        """Return the values (T,) of each row's response."""
+        """Return the values (T,) of each row's response, on the CPU."""
         self.eval()
-        values: dict[int, Tensor] = {}
-        device = self.head.weight.device
-        for indices, batch in responses(rows, self._limits, self.backbone, device):
-            for index, line in zip(indices, self(batch["forest"]), strict=False):
-                values[index] = line[: len(rows[index].response_ids)].clone()
-        return [values[index] for index in range(len(rows))]
+        tables = []
+        indices: list[int] = []
+        for batch_indices, batch in self._reader.responses(rows):
+            tables.append(self(batch["forest"]))
+            indices += batch_indices
+        return in_order(tables, indices, rows)
 
     def step(self, accelerator: Any) -> None:
         """Update the weights by the gradients so far, the mean over all processes, and forget them."""

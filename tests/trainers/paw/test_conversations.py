@@ -167,8 +167,8 @@ def test_rows_of_cut_observations_score_the_environment_s_text_alone(lm):
     assert len(cut) >= 2, "of this size some searches are cut"
     for row in found:
         assert "[...]" not in lm.tokenizer.decode(row.observation_ids)
-        action, observation = row.marks(observed=True)
-        assert sum(observation) == len(row.observation_ids) and sum(action) == len(row.response_ids)
+        action, observation = row.parts(observed=True)
+        assert len(observation) == len(row.observation_ids) and len(action) == len(row.response_ids)
     opening = ChatTokenizer(lm.tokenizer).turns.opening
     for before, row in pairwise(found):
         tail = (*before.header_ids, *before.observation_ids, *before.footer_ids, *opening)

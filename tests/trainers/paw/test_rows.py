@@ -293,28 +293,38 @@ def drawn_row(draw):
     )
 
 
-@given(st.lists(st.tuples(drawn_row(), st.booleans()), min_size=1, max_size=5))
-def test_masks_mark_responses_and_observations_and_nothing_else(given_rows):
+@given(st.lists(st.tuples(drawn_row(), st.booleans()), min_size=1, max_size=5), st.booleans())
+def test_masks_mark_responses_and_observations_and_nothing_else(given_rows, shared):
     rows, shown = [row for row, _ in given_rows], [shows for _, shows in given_rows]
-    found = micro_batch([rows], shown, MODEL)
-    tree, _, tokens, row_numbers, columns = found["forest"].scored
-    assert not tree.any(), "the rows of an episode are one tree"
+    batch = micro_batch([rows], shown, MODEL, shared=shared)
+    forest = batch["forest"]
+    assert len(forest.inputs["input_ids"]) == (1 if shared else len(rows))
+    places_before, tokens, places = forest.scored
+    read = forest.inputs["input_ids"].flatten()
+    columns = forest.shape[1]
     for number, (row, shows) in enumerate(given_rows):
-        here = row_numbers == number
-        told = dict(zip(columns[here].tolist(), tokens[here].tolist(), strict=True))
-        responses = found["completion_mask"][number].nonzero()[:, 0].tolist()
-        assert tuple(told[column] for column in responses) == row.response_ids
-        observed = found["observation_mask"][number].nonzero()[:, 0].tolist()
+        of_row = places // columns == number
+        by_column = dict(
+            zip((places[of_row] % columns).tolist(), tokens[of_row].tolist(), strict=True)
+        )
+        responses = batch["completion_mask"][number].nonzero()[:, 0].tolist()
+        assert tuple(by_column[column] for column in responses) == row.response_ids
+        observed = batch["observation_mask"][number].nonzero()[:, 0].tolist()
         wanted = row.observation_ids if shows else ()
-        assert tuple(told[column] for column in observed) == wanted
-        assert sorted(told) == sorted(responses + observed), "nothing else is scored"
+        assert tuple(by_column[column] for column in observed) == wanted
+        assert sorted(by_column) == sorted(responses + observed), "nothing else is scored"
+        befores = [*row.prompt_ids[-1:], *row.response_ids][: len(row.response_ids)]
+        of_response = of_row & (torch.arange(len(places)) < forest.with_entropy)
+        assert read[places_before[of_response]].tolist() == befores
+    assert forest.with_entropy == sum(len(row.response_ids) for row in rows)
     for name in ("completion_mask", "observation_mask"):
-        assert found[name].shape == found["forest"].shape and found[name].dtype == torch.int64
+        assert batch[name].shape == forest.shape and batch[name].dtype == torch.int64
 
 
-def test_no_rows_are_one_row_that_carries_no_loss():
-    found = micro_batch([], [], MODEL)
-    assert found["forest"].scored.shape == (5, 0) and found["forest"].shape == (1, 1)
+@pytest.mark.parametrize("shared", [True, False])
+def test_no_rows_are_one_row_that_carries_no_loss(shared):
+    found = micro_batch([], [], MODEL, shared=shared)
+    assert found["forest"].scored.shape == (3, 0) and found["forest"].shape == (1, 1)
     assert found["forest"].inputs["input_ids"].shape == (1, 1), "it can be read"
     assert found["completion_mask"].tolist() == found["observation_mask"].tolist() == [[0]]
 

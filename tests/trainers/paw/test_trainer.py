@@ -28,9 +28,10 @@ from kits.paw import (
 
 torch = pytest.importorskip("torch")
 
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from transformers import AutoModelForCausalLM  # noqa: E402
 
-from comap.trainers.paw.trainer import Functions, PaWTrainer  # noqa: E402
+from comap.trainers.paw.trainer import Critic, Functions, PaWTrainer, Reader  # noqa: E402
 
 SCRIPT = Path(paw.__file__)
 ALGORITHMS = ("grpo", "rloo", "gigpo", "ppo")
@@ -64,6 +65,116 @@ def test_the_gradient_does_not_depend_on_micro_batches(algorithm, model, tmp_pat
     ):
         split = gradient(changed(config, **change), model, tmp_path / str(number))
         assert apart(whole, split) < 1e-5, change
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_trees_and_padded_rows_have_the_same_gradient(algorithm, model, tmp_path):
+    config = settings(algorithm=algorithm, save_updates=0, micro_batch_tokens=150)
+    shared, padded = (
+        gradient(changed(config, trees=trees), model, tmp_path / str(trees), dtype=torch.float64)
+        for trees in (True, False)
+    )
+    assert apart(shared, padded) < 1e-9
+
+
+def test_rows_are_trees_on_a_cpu_and_padded_on_a_gpu():
+    assert Reader.of(settings(), None, "cpu").shares
+    assert not Reader.of(settings(), None, "cuda:1").shares
+    assert Reader.of(settings(trees=True), None, "cuda:1").shares
+
+
+def test_padded_rows_are_sorted_by_length(model, tmp_path):
+    rows = some_rows(0)
+    reader = Reader.of(settings(trees=False, micro_batch_tokens=100), None, "cpu")
+    token_ids = [row.tokens(False) for row in rows]
+    micro_batches = reader.micro_batches(range(len(rows)), rows, token_ids)
+    lengths = [len(token_ids[index]) for index in chain(*chain(*micro_batches))]
+    assert lengths == sorted(lengths, reverse=True) and len(lengths) == len(rows)
+    assert all(len(tree) == 1 for tree in chain(*micro_batches))
+
+
+class _Waits(TorchDispatchMode):
+    """Counts what waits for a GPU: operations by their names, and methods and functions of torch."""
+
+    OPERATIONS = ("_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "_unique2")
+
+    def __init__(self, patch):
+        super().__init__()
+        self.found = []
+        self.is_counting = False
+        for name in ("cpu", "tolist", "numpy", "item"):
+            patch.setattr(torch.Tensor, name, self._noted(getattr(torch.Tensor, name), name))
+        for name in ("tensor", "as_tensor"):
+            patch.setattr(torch, name, self._copied(getattr(torch, name), name))
+
+    def _note(self, name):
+        if self.is_counting:
+            self.found.append(name)
+
+    def _noted(self, method, name):
+        def noted(tensor, *args, **options):
+            self._note(name)
+            return method(tensor, *args, **options)
+
+        return noted
+
+    def _copied(self, function, name):
+        def copied(values, *args, **options):
+            if options.get("device") is not None:  # a copy that is waited for
+                self._note(name)
+            return function(values, *args, **options)
+
+        return copied
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        by_truth = name.startswith("index") and any(
+            index is not None and index.dtype == torch.bool
+            for index in chain(*(arg for arg in args if isinstance(arg, list | tuple)))
+        )
+        if name in self.OPERATIONS or by_truth:
+            self._note(name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("trees", [True, False])
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+def test_nothing_waits_for_a_gpu_between_the_first_and_the_last_micro_batch(
+    algorithm, trees, model, tmp_path, monkeypatch
+):
+    """Also not in the optimizer's steps between mini-batches."""
+    config = settings(algorithm=algorithm, trees=trees, mini_batch_rows=10, micro_batch_rows=4)
+    trainer, _, _ = trained(changed(config, save_updates=0), model, tmp_path)
+    deal, report = PaWTrainer._mini_batches, PaWTrainer._report
+
+    def begin(self, update):
+        batches = deal(self, update)
+        assert sum(len(batch.micro) for batch in batches) > len(batches) > 1
+        waits.is_counting = True
+        return batches
+
+    def end(self, update):
+        waits.is_counting = False
+        report(self, update)
+
+    def step(
+        self, accelerator
+    ):  # on a CPU AdamW reads the number of its steps; on a GPU it is there too
+        waits.is_counting = False
+        step_critic(self, accelerator)
+        waits.is_counting = True
+
+    step_critic = Critic.step
+    monkeypatch.setattr(Critic, "step", step)
+    monkeypatch.setattr(PaWTrainer, "_mini_batches", begin)
+    monkeypatch.setattr(PaWTrainer, "_report", end)
+    waits = _Waits(monkeypatch)
+    with waits:
+        trainer.training_step(trainer.model, None)
+        assert not waits.found
+        waits.is_counting = True
+        assert torch.zeros(2)[torch.tensor([True, False], device="cpu")].tolist()
+    assert waits.found == ["tensor", "index", "tolist"], "it counts"
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "rloo"])
@@ -354,6 +465,72 @@ def test_sampled_log_probabilities_save_a_pass(model, tmp_path):
     assert [tuple(one.tolist()) for one in trainer._prepare(1).old] == [
         pytest.approx(row.sampled_logprobs) for row in some_rows(1)
     ]
+
+
+@pytest.mark.parametrize("mini_batch_rows", [None, 12])
+@pytest.mark.parametrize("kl", [0.0, 0.01])
+def test_paw_costs_no_pass_of_its_own(mini_batch_rows, kl, model, tmp_path):
+    """Rows of a reply that sampling noted: one pass, those of KL and of several steps, with PaW or not."""
+    changes = {"mini_batch_rows": mini_batch_rows, "kl": kl, "save_updates": 0}
+    passes = {}
+    for has_paw in (True, False):
+        config = settings(paw=has_paw, **changes)
+        trainer, _, _ = trained(config, model, tmp_path / str(has_paw))
+        passes[has_paw] = rows_read = {"learned": 0, "scored": 0, "reference": 0}
+
+        def count(policy, args, inputs, rows_read=rows_read):
+            (rows, _) = inputs["input_ids"].shape
+            rows_read["learned" if torch.is_grad_enabled() else "scored"] += rows
+
+        trainer.reader = Reader.of(changed(config, trees=False), trainer.base, "cpu")
+        trainer.model.register_forward_pre_hook(count, with_kwargs=True)
+        if trainer.ref_model is not None:
+            trainer.ref_model.register_forward_pre_hook(
+                lambda policy, args, inputs, rows_read=rows_read: rows_read.update(
+                    reference=rows_read["reference"] + len(inputs["input_ids"])
+                ),
+                with_kwargs=True,
+            )
+        trainer.training_step(trainer.model, None)
+    rows = len(some_rows(1))
+    wanted = {"learned": rows, "scored": rows * bool(mini_batch_rows), "reference": rows * bool(kl)}
+    assert passes == {True: wanted, False: wanted}
+
+
+def test_the_error_of_sampling_is_that_of_the_first_mini_batch(model, tmp_path):
+    """Nothing has moved there: the mean of |sampled - recomputed| over its replies' tokens."""
+    config = settings(mini_batch_rows=8, save_updates=0, learning_rate=0.1)
+    trainer, (line,), _ = trained(config, model, tmp_path / "run", dtype=torch.float64)
+    policy = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float64)
+    update = trainer._prepare(0)
+    errors = []
+    for index in chain(*chain(*trainer._mini_batches(update)[0].micro)):
+        row = update.rows[index]
+        ids = [*row.prompt_ids, *row.response_ids]
+        logps = policy(input_ids=torch.tensor([ids])).logits[0].log_softmax(-1)
+        begin = len(row.prompt_ids)
+        for place, (token, noted) in enumerate(
+            zip(row.response_ids, row.sampled_logprobs, strict=True), begin
+        ):
+            errors.append(abs(noted - float(logps[place - 1, token].detach())))
+    assert line["sampling_error"] == pytest.approx(sum(errors) / len(errors), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"agent.temperature": 0.7}, {"sampled_logprobs": None}],
+    ids=lambda change: next(iter(change)),
+)
+def test_without_sampled_log_probabilities_of_the_policy_no_error_is_known(change, model, tmp_path):
+    """At another temperature they are of another distribution than the one that is trained."""
+    config = settings(save_updates=0)
+    rows = some_rows
+    if "agent.temperature" in change:
+        config = changed(config, agent={"temperature": 0.7})
+    else:
+        rows = lambda update: [replace(row, **change) for row in some_rows(update)]  # noqa: E731
+    _, (line,), _ = trained(config, model, tmp_path, rows=rows)
+    assert line.get("sampling_error") is None
 
 
 @pytest.mark.parametrize("algorithm", ["gigpo", "ppo"])

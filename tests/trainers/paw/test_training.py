@@ -42,6 +42,7 @@ PLAIN = COUNTED | {
     *("update", "success", "solved", "return", "steps", "invalid"),
     *("seconds_rollout", "seconds_old_logps", "seconds_advantages", "seconds_update"),
     *("policy_loss", "clip_fraction", "ratio", "entropy", "kl", "grad_norm", "learning_rate"),
+    "sampling_error",
 }
 OF_PAW = {
     *("wm_lambda", "wm_rows", "wm_loss", "wm_clipped_ratio", "wm_probability"),
@@ -61,6 +62,7 @@ def small(**changed):
         "warmup_tokens": 0,
         "mini_batch_rows": 16,
         "micro_batch_tokens": 2048,
+        "log_entropies": True,
         "save_updates": 1,
         "evaluation_splits": ("valid_seen",),
         "evaluation_tasks": 0,
@@ -117,9 +119,9 @@ def trained(out, config, model, **more):
         run.seconds.append(time.perf_counter() - begun)
         return found
 
-    def collated(rows, shown, *args):
+    def collated(rows, shown, *args, **options):
         run.shown.extend(shown)
-        return batch(rows, shown, *args)
+        return batch(rows, shown, *args, **options)
 
     def evaluated(*args, **options):
         run.order.append("evaluate")
