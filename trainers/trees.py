@@ -231,8 +231,7 @@ def _scored(
     width: int,
 ) -> tuple[NDArray[np.int64], int]:
     """Return what `Forest` has of scored tokens, and how many of them have an entropy."""
-    with_entropy: list[NDArray[np.int64]] = [np.zeros((3, 0), np.int64)]
-    without_entropy: list[NDArray[np.int64]] = []
+    of_spans: dict[bool, list[NDArray[np.int64]]] = {True: [], False: []}
     for row, (sequence, row_spans, row_places) in enumerate(
         zip(sequences, spans, places, strict=True)
     ):
@@ -242,10 +241,11 @@ def _scored(
             of_span[0] = row_places[start - 1 : end - 1]
             of_span[1] = sequence[start:end]
             of_span[2] = np.arange(in_table, in_table + end - start)
-            (with_entropy if has_entropy else without_entropy).append(of_span)
+            of_spans[has_entropy].append(of_span)
 
-    count = sum(of_span.shape[1] for of_span in with_entropy)
-    return np.concatenate([*with_entropy, *without_entropy], axis=1), count
+    with_entropy = sum(of_span.shape[1] for of_span in of_spans[True])
+    nothing = np.zeros((3, 0), np.int64)
+    return np.concatenate([nothing, *of_spans[True], *of_spans[False]], axis=1), with_entropy
 
 
 def on_device(values: NDArray[Any] | Tensor, device: Any) -> Tensor:
@@ -358,37 +358,42 @@ def token_scores(
     All logits are kept for gradients where they fit; else they are computed again, a chunk at a time.
     Without `entropy` there are no entropies.
     """
-    with_entropy = forest.with_entropy if entropy else 0
+    with_entropy = forest.with_entropy * entropy
 
-    def scores_of_chunk(states: Tensor, tokens: Tensor, head: Any, entropies: int) -> Any:
+    def scores_of(states: Tensor, tokens: Tensor, head: Any, entropies: int) -> Any:
         logits = precise(head(states))[0]
         if temperature != 1:
             logits = logits / temperature
         return _Scores.apply(logits, tokens, entropies)
 
-    def scores(hidden: Tensor, head: Any) -> tuple[Tensor, Tensor | None]:
-        states = forest.states(hidden)
-        tokens = forest.scored[1]
-        if not len(tokens):  # all weights take part in any case
-            zeros = forest.table(precise(states)[0].sum(-1))
-            zeros = zeros + precise(head(hidden[:1, :1]))[0].sum() * 0.0
-            return zeros, zeros if entropy else None
-
-        size = max(_logits_kept(hidden.device) // head.weight.shape[0], 1)
-        fits = len(tokens) <= size
+    def in_chunks(states: Tensor, tokens: Tensor, head: Any, size: int) -> tuple[Tensor, Tensor]:
         logps = []
         entropies = []
         for start in range(0, len(tokens), size):
             chunk = slice(start, start + size)
             wanted = min(max(with_entropy - start, 0), size)
-            chunk_scores = partial(scores_of_chunk, head=head, entropies=wanted)
-            compute = chunk_scores if fits else partial(recomputed, chunk_scores)
-            chunk_logps, chunk_entropies = compute(states[chunk], tokens[chunk])
+            scores_of_chunk = partial(scores_of, head=head, entropies=wanted)
+            chunk_logps, chunk_entropies = recomputed(scores_of_chunk, states[chunk], tokens[chunk])
             logps.append(chunk_logps)
             entropies.append(chunk_entropies)
+        return torch.cat(logps), torch.cat(entropies)
 
-        entropy_table = forest.table(torch.cat(entropies)) if entropy else None
-        return forest.table(torch.cat(logps)), entropy_table
+    def scores(hidden: Tensor, head: Any) -> tuple[Tensor, Tensor | None]:
+        states = forest.states(hidden)
+        tokens = forest.scored[1]
+        size = max(_logits_kept(hidden.device) // head.weight.shape[0], 1)
+        if len(tokens) > size:
+            logps, entropies = in_chunks(states, tokens, head, size)
+        elif len(tokens):
+            logps, entropies = scores_of(states, tokens, head, with_entropy)
+        else:  # all weights take part in any case
+            zero = precise(head(hidden[:1, :1]))[0].sum() * 0.0
+            zeros = zero.expand(forest.shape)
+            return zeros, zeros
+
+        if not entropy:
+            return forest.table(logps), None
+        return forest.table(logps), forest.table(entropies)
 
     return scores
 

@@ -415,13 +415,14 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
                 in_span = torch.tensor(action_tokens(self.chat.texts(row.response_ids)))
             line[: len(in_span)] = in_span
 
-        def entropies_of(mode: EntropyMode) -> NDArray[np.float64]:
+        def entropies_of(mode: EntropyMode, full: Tensor | None) -> NDArray[np.float64]:
             row_logps = padded(logps, width)[: len(rows)]
-            full = None if full_entropies is None else padded(full_entropies, width)[: len(rows)]
             return row_entropies(mode, row_logps, full, mask).double().numpy()
 
-        by_distribution = None if full_entropies is None else entropies_of("full")
-        return entropies_of(loss.entropy_mode), by_distribution
+        if full_entropies is None:
+            return entropies_of(loss.entropy_mode, None), None
+        full = padded(full_entropies, width)[: len(rows)]
+        return entropies_of(loss.entropy_mode, full), entropies_of("full", full)
 
     def _value(self, update: Update, critic: Critic) -> None:
         """Fill in PPO's values, advantages and value targets."""
@@ -751,7 +752,9 @@ class Reader:
     ) -> list[MicroBatch]:
         """Return some of the rows in micro-batches, by their numbers; `token_ids` are all rows'."""
         # A row with a key of its own shares no tree.
-        keys = [rows[index].group for index in indices] if self.shares else list(indices)
+        keys = list(indices)
+        if self.shares:
+            keys = [rows[index].group for index in indices]
         return grouped(
             indices,
             keys,
