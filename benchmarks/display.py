@@ -398,6 +398,9 @@ class TrainingDisplay(Display):
 
     def _show_part(self, kind: str, event: Mapping[str, Any]) -> None:
         """Show how far the present stage or update is."""
+        if kind == "engine":
+            self.say(f"engine: {event['name']} ({event['why']})")
+            return
         if kind == "demonstration":
             self.begin(self.label or "demonstrations")
             text = f"{event['won']} succeeded"

@@ -65,6 +65,8 @@ class Command:
     """What goes before the name of a setting that one of the fields has too."""
     former: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Options of before that still work, by the names of their fields."""
+    replaced: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """What to write for options of before that do not work any more."""
     style_option: ClassVar[str | None] = None
     """The option that ``--prompts`` means where its value is a style, and no folder."""
     resumes: ClassVar[bool] = False
@@ -294,6 +296,9 @@ class Options(jsonargparse.ArgumentParser):
 
     def _unknown(self, name: str) -> str:
         """Return that there is no option of a name, and which one may be meant."""
+        if name in self.command.replaced:
+            return f"there is no option {name} any more; write {self.command.replaced[name]}"
+
         long_names = (option[2:] for option in self._option_string_actions if option[:2] == "--")
         suggestion = suggest(name.lstrip("-"), long_names)
 

@@ -14,7 +14,8 @@ from typing import Any, ClassVar, NamedTuple
 from ..envs.registry import env_class, own_function
 from ..errors import MissingExtra, OptionError
 from ..jsonl import read_json
-from ..lm.create import kind_of
+from ..lm.create import check_engine_of, kind_of, takes_engine
+from ..lm.engine_choice import resolved_engine
 from ..trainers.baselines.config import baseline_preset
 from ..trainers.comap.config import preset
 from ..trainers.config import presets
@@ -39,6 +40,7 @@ class Training(EnvOptions):
     """Training."""
 
     method: ClassVar[str] = ""
+    rare: ClassVar[str] = "engine_memory"
     former: ClassVar[Mapping[str, str]] = {
         "tiny_parameters": "--parameters",
         "agent.prompt_folder": "--prompts",
@@ -55,6 +57,11 @@ class Training(EnvOptions):
     """Number of parameters of the tiny model."""
     out: Path = Path("runs/train")
     """Folder of the training (default: runs/train-METHOD)."""
+    engine: str = "auto"
+    """What samples: hf (the model in training), vllm (in this process), the address of a vllm serve
+    (http://HOST:PORT), or auto: vllm where it is installed and there is a CUDA GPU."""
+    engine_memory: float | None = None
+    """Share of the GPU's memory for vLLM in this process (default: 0.3)."""
     report_to: str = "none"
     """Tracker to log to as well: tensorboard, trackio or wandb."""
     config: Any = field(metadata=SETTINGS)
@@ -153,8 +160,21 @@ class Training(EnvOptions):
         if self.model is not None and kind_of(self.model) != "local":
             raise OptionError(
                 f"expected a folder or a name on the hub as --model, found {self.model!r:.120}; a "
-                "model behind a server cannot be trained here"
+                "model behind a server cannot be trained here; --engine http://HOST:PORT lets a server "
+                "sample"
             )
+        self._check_engine()
+
+    def _check_engine(self) -> None:
+        """Refuse an engine that does not exist, is not installed, or does not run such a model."""
+        check_engine_of(self.model or TINY, None, self.engine)
+        resolved_engine(self.engine)
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """The options of a training that say what samples."""
+        engine = self.engine if takes_engine(self.model or TINY) else "hf"
+        return {"engine": engine, "engine_memory": self.engine_memory}
 
     def env_options(self, **elsewhere: str) -> dict[str, Any]:
         user_options = super().env_options(
@@ -260,6 +280,7 @@ class Staged(Training):
             session=session,
             report_to=self.report_to,
             tell=tell,
+            **self.sampling,
         )
         training.run()
         return model
@@ -393,8 +414,7 @@ class WebEvolver(Baseline):
 
     method: ClassVar[str] = "webevolver"
     explained: ClassVar[str] = (
-        f"{Baseline.explained} rounds tasks_per_round start judged_by filters imagined_from depth "
-        "candidates"
+        f"{Baseline.explained} rounds tasks_per_round start judged_by filters depth"
     )
 
     world_model: Path | None = None
@@ -409,7 +429,10 @@ class PaW(Training):
     """
 
     method: ClassVar[str] = "paw"
-    rare: ClassVar[str] = "vllm_colocate"
+    replaced: ClassVar[Mapping[str, str]] = {
+        "--vllm-server": "--engine http://HOST:PORT",
+        "--vllm-colocate": "--engine vllm --engine-memory SHARE",
+    }
     explained: ClassVar[str] = (
         "algorithm paw groups members updates max_updates max_episode_steps concurrency seed weights "
         "learning_rate mini_batch_rows train_split evaluation_splits evaluation_tasks evaluation_every "
@@ -424,16 +447,10 @@ class PaW(Training):
     OUT/untrained and warmed up)."""
     env: str = ""
     """Id of the environment, or MODULE:ID (default: the preset's, or else comap/ALFWorld-v0)."""
-    vllm_server: str | None = None
-    """Address of a vLLM server that samples; its weights are kept up to date. It is started with vllm
-    serve; docs/trainers/paw.md has the whole command."""
-    vllm_colocate: float | None = None
-    """Share of the GPU's memory (such as 0.3) for a vLLM engine in this process that samples; untested
-    on GPUs."""
     simulator: str | None = None
-    """With --engine simulated (the presets zerosearch): language model that plays the search engine in
-    training: a folder, a name on the Hub, http://HOST:PORT/v1#NAME, or tiny (a new small model; the
-    default of tiny_zerosearch)."""
+    """With --search-engine simulated (the presets zerosearch): language model that plays the search
+    engine in training: a folder, a name on the Hub, http://HOST:PORT/v1#NAME, or tiny (a new small
+    model; the default of tiny_zerosearch)."""
 
     @classmethod
     def configured(cls, preset_name: str, env: str, settings: Mapping[str, Any]) -> Any:
@@ -458,7 +475,7 @@ class PaW(Training):
             settings = {**settings, "warmup": warmup}
 
         completed |= super().resolved(completed, settings)
-        if preset_name == "tiny_zerosearch" and completed["config"].engine == "simulated":
+        if preset_name == "tiny_zerosearch" and completed["config"].search_engine == "simulated":
             completed.setdefault("simulator", TINY)
         return completed
 
@@ -481,19 +498,8 @@ class PaW(Training):
         if ":" in self.config.reward:
             own_function(self.config.reward)
 
-        server = self.vllm_server
-        if server is not None and not server.startswith(("http://", "https://")):
-            raise OptionError(
-                f"expected a URL such as http://127.0.0.1:8000 as --vllm-server, found {server!r:.120}"
-            )
-        if self.vllm_colocate is not None and (server or not 0 < self.vllm_colocate < 1):
-            raise OptionError(
-                "expected --vllm-colocate to be a share of memory between 0 and 1, without --vllm-server, "
-                f"found {self.vllm_colocate:g}"
-            )
-
-        # The engine is simulated by a language model, which plays a search engine in training alone.
-        simulated = self.config.engine == "simulated"
+        # The search engine is simulated by a language model, which plays a search engine in training alone.
+        simulated = self.config.search_engine == "simulated"
         if simulated and self.simulator is None:
             raise OptionError(
                 "expected a model that plays the search engine, found none; add --simulator, such as "
@@ -501,8 +507,8 @@ class PaW(Training):
             )
         if self.simulator is not None and not simulated:
             raise OptionError(
-                "--simulator plays the search engine with --engine simulated, found "
-                f"{self.config.engine!r}; leave it out, or take the preset zerosearch"
+                "--simulator plays the search engine with --search-engine simulated, found "
+                f"{self.config.search_engine!r}; leave it out, or take the preset zerosearch"
             )
 
     def train(self, environments: Environments, progress: Any, tell: Tell) -> str | Path | None:
@@ -533,7 +539,7 @@ class PaW(Training):
             report_to=self.report_to,
             about=record,
             session=session,
-            vllm=self.vllm_server or self.vllm_colocate,
+            **self.sampling,
             simulator=self.simulator,
         )
         return self.out / "model" if config.warmup.warmup_tokens else model

@@ -35,8 +35,8 @@ SERVE = (
 )
 """What to do where no server answers."""
 SERVE_WEIGHTS = (
-    "start it with VLLM_SERVER_DEV_MODE=1 in its environment, on a machine that sees the same folders, or "
-    "train with weights='lora'"
+    "on a machine that sees the same folders start it with: VLLM_SERVER_DEV_MODE=1 vllm serve MODEL "
+    "--logprobs-mode raw_logprobs --generation-config vllm"
 )
 """What to do where a server takes no weights."""
 
@@ -459,6 +459,8 @@ class ServerTransport:
         model: Which of its models answers; None for the first that it serves.
         timeout: Seconds for a reply.
         concurrency: Requests that are there at the same time; the server batches them itself.
+        run_name: What is in the names of adapters that are loaded; None for a new one.
+        loads: Whether adapters and weights are sent; not where another process of a training does so.
         api_key_env: The variable that has the key, for a server that wants one.
     """
 
@@ -469,6 +471,8 @@ class ServerTransport:
         model: str | None = None,
         timeout: float = 600.0,
         concurrency: int = _CONCURRENCY,
+        run_name: str | None = None,
+        loads: bool = True,
         api_key_env: str = "OPENAI_API_KEY",
     ) -> None:
         self._address = address_of(url)
@@ -481,8 +485,9 @@ class ServerTransport:
         self._pending: dict[int, tuple[Future[None], _Abortable]] = {}
 
         # Trainings that share a server have names of their own for their adapters.
-        self._run_name = secrets.token_hex(4)
-        self._loads = itertools.count(1)
+        self._run_name = run_name or secrets.token_hex(4)
+        self._load_numbers = itertools.count(1)
+        self._loads = loads
         self._served_adapters: dict[str, str] = {}  # the server's name of each that was loaded here
 
         # By HTTP nobody can say that a prompt is to be scored from what the server has cached of it.
@@ -569,7 +574,10 @@ class ServerTransport:
     def load_adapter(self, name: str, folder: Path) -> None:
         # A new name for new weights: the server's cache of prompts knows adapters by their names.
         former_name = self._served_adapters.get(name)
-        served_name = f"{name}-{self._run_name}-{next(self._loads)}"
+        served_name = f"{name}-{self._run_name}-{next(self._load_numbers)}"
+        self._served_adapters[name] = served_name
+        if not self._loads:
+            return
         body = {"lora_name": served_name, "lora_path": str(folder)}
         try:
             self._send("/v1/load_lora_adapter", body)
@@ -578,7 +586,6 @@ class ServerTransport:
                 f"expected the vLLM server to load the adapter {name!r:.80} from a folder, found: {error}; "
                 f"it must see the same folders (TMPDIR names another for temporary ones); {SERVE}"
             ) from error
-        self._served_adapters[name] = served_name
         if former_name is not None:
             self._unload_adapter(former_name)
 
@@ -589,6 +596,8 @@ class ServerTransport:
 
     def load_weights(self, model: Any) -> None:
         """Write the weights into a temporary folder, and let the server read it."""
+        if not self._loads:
+            return
         with tempfile.TemporaryDirectory(prefix="comap-weights-") as folder:
             with without_bars():
                 model.save_pretrained(folder)
@@ -610,7 +619,7 @@ class ServerTransport:
 
     def close(self) -> None:
         """Unload the adapters that were loaded, and end the threads."""
-        for served_name in self._served_adapters.values():
+        for served_name in self._served_adapters.values() if self._loads else ():
             self._unload_adapter(served_name)
         self._served_adapters = {}
         self._executor.shutdown(wait=False, cancel_futures=True)

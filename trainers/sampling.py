@@ -7,20 +7,21 @@ server. `comap.trainers.roles` and `comap.trainers.paw.training` say which weigh
 from __future__ import annotations
 
 import itertools
+import secrets
 import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import LanguageModelError, OptionError
 from ..lm import Completion, EngineChoice, Generate, LanguageModel, Usage, answer, resolved_engine
 from ..lm.base import BaseLanguageModel, Encode, LMReply, LMRequest
 from ..lm.vllm import VLLMLanguageModel
 from ..lm.vllm_transports import EngineTransport, ServerTransport, Transport, is_url
-from .processes import gathered, world_size
+from .processes import gathered, is_first, wait, world_size
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -137,7 +138,12 @@ def open_engine(
     transport: Transport
     if sampler.server is not None:
         url, _, served_model = sampler.server.partition("#")
-        transport = ServerTransport(url, model=served_model or None)
+        transport = ServerTransport(
+            url,
+            model=served_model or None,
+            run_name=gathered([secrets.token_hex(4)])[0],
+            loads=is_first(),
+        )
     else:
         has_gpu = torch.cuda.is_available()
         transport = EngineTransport(
@@ -160,6 +166,10 @@ def open_engine(
     )
 
 
+LogprobsOf: TypeAlias = "Callable[[str | None, Sequence[int], Sequence[int]], Sequence[float]]"
+"""Returns log-probabilities of tokens: of an adapter's name, a prompt, and the tokens after it."""
+
+
 @dataclass(slots=True)
 class _Errors:
     """How far sampled log-probabilities were from the training's own: a sum over tokens."""
@@ -174,21 +184,23 @@ class EngineLanguageModel(BaseLanguageModel):
 
     Args:
         engine: Answers all requests but those for hidden states.
-        own: The model in training: answers these.
+        own: The model in training: answers these. None where nobody asks for any.
         logprobs_of: Returns the training's own log-probabilities of a completion's tokens, of the adapter's
-            name, the prompt and the completion.
+            name, the prompt and the completion; None for a training that computes them anyhow.
     """
 
     def __init__(
         self,
         engine: VLLMLanguageModel,
-        own: LanguageModel,
-        logprobs_of: Callable[[str | None, Sequence[int], Sequence[int]], Sequence[float]],
+        own: LanguageModel | None = None,
+        logprobs_of: LogprobsOf | None = None,
     ) -> None:
         self.engine = engine
         self.own = own
         self.name = engine.name
-        self.capabilities = engine.capabilities | own.capabilities
+        self.capabilities = engine.capabilities
+        if own is not None:
+            self.capabilities |= own.capabilities
         self.context = engine.context
         self.usage = Usage()
 
@@ -235,6 +247,7 @@ class EngineLanguageModel(BaseLanguageModel):
         folder = Path(self._folder.name) / f"{name}-{next(self._loads)}"
         write(folder)
         self.engine.load_adapter(name, folder)
+        wait()  # of several processes the first has loaded it at the server
         if name in self._folders:
             shutil.rmtree(self._folders[name])
         self._folders[name] = folder
@@ -246,6 +259,7 @@ class EngineLanguageModel(BaseLanguageModel):
         mark = weights_mark(model.parameters())
         if self._marks.get("") != mark:
             self.engine.transport.load_weights(model)
+            wait()
             self._marks[""] = mark
             self._errors.left.clear()
 
@@ -264,7 +278,7 @@ class EngineLanguageModel(BaseLanguageModel):
 
     def submit(self, request: LMRequest) -> int:
         """Hand a request over, and return the number under which `step` returns its reply."""
-        if isinstance(request, Encode):
+        if isinstance(request, Encode) and self.own is not None:
             number = next(self._own_numbers)
             self._own_requests[number] = request
         else:
@@ -275,7 +289,7 @@ class EngineLanguageModel(BaseLanguageModel):
     def step(self) -> list[tuple[int, LMReply | LanguageModelError]]:
         """Return the replies that are there, once there is one; an empty list if nothing is asked."""
         # All that came meanwhile is one batch: this process computes it at once.
-        if self._own_requests:
+        if self._own_requests and self.own is not None:
             waiting = self._own_requests
             self._own_requests = {}
             replies = list(zip(waiting, answer(self.own, list(waiting.values())), strict=True))
@@ -295,7 +309,7 @@ class EngineLanguageModel(BaseLanguageModel):
 
     def _answer(self, requests: Sequence[LMRequest]) -> list[Any]:
         # Requests of a batch are of one kind.
-        if requests and isinstance(requests[0], Encode):
+        if self.own is not None and requests and isinstance(requests[0], Encode):
             replies = answer(self.own, requests)
         else:
             replies = answer(self.engine, requests)
@@ -305,13 +319,16 @@ class EngineLanguageModel(BaseLanguageModel):
         return replies
 
     def _add_usage(self) -> None:
+        models = [model for model in (self.engine, self.own) if model is not None]
         for counted in fields(Usage):
-            amounts = (getattr(model.usage, counted.name) for model in (self.engine, self.own))
+            amounts = (getattr(model.usage, counted.name) for model in models)
             setattr(self.usage, counted.name, sum(amounts))
 
     def _check(self, request: LMRequest | None, reply: Any) -> None:
         """Compute the log-probabilities of the first few completions again."""
         if not isinstance(request, Generate) or not isinstance(reply, Completion):
+            return
+        if self._logprobs_of is None:
             return
         adapter = self.engine.adapter if request.adapter is None else request.adapter
         left = self._errors.left.setdefault(adapter, _CHECKED)

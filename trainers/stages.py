@@ -133,6 +133,7 @@ class StagedTraining(ABC):
         self.out = Path(out)
         model = {"name": roles.name, "kind": roles.kind, **roles.chat.describe()}
         self.about = identified(about, config, make_env, model)
+        self._engine_is_told = False
         self.sampling = self._chosen_sampler(engine, engine_memory)
         self.session = {"engine": str(self.sampling.choice), **(session or {})}
         self.tell = tell
@@ -261,6 +262,10 @@ class StagedTraining(ABC):
 
     def language_model(self) -> LanguageModel:
         """Return the language model of all roles, with their present weights."""
+        if not self._engine_is_told:
+            self._engine_is_told = True
+            choice = self.sampling.choice
+            self.tell({"event": "engine", "name": choice.name, "why": choice.why})
         return self.roles.language_model(exact=self.config.exact, sampler=self.sampling)
 
     @cached_property

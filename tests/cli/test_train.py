@@ -281,7 +281,7 @@ def test_a_paw_training_is_asked_for_and_shown(asked, tmp_path):
     out, model = tmp_path / "out", tmp_path / "policy-1"
     model.mkdir()
     words = ("--preset", "tiny", "--algorithm", "gigpo", "--seed", "3", "--max-updates", "2")
-    more = ("--model", str(model), "--vllm-server", "http://127.0.0.1:8000", "--live", "2")
+    more = ("--model", str(model), "--engine", "http://127.0.0.1:8000", "--live", "2")
     code, said, err = say("train", "paw", *words, *more, "--out", str(out))
     assert (code, err) == (0, "")
     (told,) = asked
@@ -293,7 +293,7 @@ def test_a_paw_training_is_asked_for_and_shown(asked, tmp_path):
         2,
     )
     assert (told["out"], told["model"]) == (out, model)
-    assert (told["vllm"], told["report_to"]) == ("http://127.0.0.1:8000", "none")
+    assert (told["engine"], told["report_to"]) == ("http://127.0.0.1:8000", "none")
     assert told["about"]["preset"] == "tiny" and told["about"]["row"] == "GiGPO+PaW"
     assert told["about"]["model"]["name"] == "policy-1"
     assert set(told["about"]["env"]["fingerprint"]) == {"train", "valid_seen", "valid_unseen"}

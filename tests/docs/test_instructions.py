@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from comap.cli import main
-from comap.trainers.paw.vllm import START
+from comap.lm.vllm_transports import SERVE_WEIGHTS
 
 ROOT = Path(__file__).parents[2]
 PLACES = ("docs/trainers/paw.md", "docs/guides/scaling.md")
@@ -26,11 +25,4 @@ def words_of(text: str) -> list[str]:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_vllm_server_is_started_as_the_error_says(place: str) -> None:
-    assert words_of((ROOT / place).read_text("utf-8")) == words_of(START)
-
-
-def test_the_help_leads_to_that_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "paw", "--help-all"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    option = shown.partition("--vllm-server")[2].partition("--vllm-colocate")[0]
-    assert PLACES[0] in option and "trl vllm-serve" not in option
+    assert words_of((ROOT / place).read_text("utf-8")) == words_of(SERVE_WEIGHTS)

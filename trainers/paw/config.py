@@ -180,7 +180,7 @@ class Warmup:
 
 @dataclass(frozen=True, kw_only=True)
 class ZeroSearch:
-    """The model that plays the search engine, with engine=simulated (ZeroSearch, section 3)."""
+    """The model that plays the search engine, with search_engine=simulated (ZeroSearch, section 3)."""
 
     noise_start: Share = 0.0
     """Probability of noisy documents at the first update (authors' code, for Qwen2.5-3B)."""
@@ -240,11 +240,11 @@ class PaWTraining:
     """What a reply in the wrong form costs its row."""
     concurrency: PositiveInt = 128
     """Episodes that run at the same time, in each process."""
-    engine: Literal["environment", "simulated"] = "environment"
+    search_engine: Literal["environment", "simulated"] = "environment"
     """What answers searches in training: the environment, or a model that plays a search engine and
     sometimes writes noisy documents (ZeroSearch). Evaluation always uses the environment."""
     zerosearch: ZeroSearch = field(default_factory=ZeroSearch)
-    """With engine=simulated: the simulator and its curriculum."""
+    """With search_engine=simulated: the simulator and its curriculum."""
 
     updates: PositiveInt | None = 150
     """Updates in all; None for one pass over the training split."""
@@ -315,7 +315,7 @@ class PaWTraining:
             title = changes if is_ablation else f"{title}+PaW {changes}".strip()
 
         setting = ""
-        if self.engine == "simulated":
+        if self.search_engine == "simulated":
             setting = "ZeroSearch"
         elif self.agent.context == "concat":
             setting = "Search-R1"

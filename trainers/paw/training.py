@@ -22,12 +22,20 @@ from ...errors import DataCorrupt, OptionError, needs_extra
 from ...lm import LanguageModel
 from ...lm.chat import ChatTokenizer
 from ...lm.load import without_bars
+from ...lm.vllm import VLLMLanguageModel
 from ...trajectory import Trajectory
 from ..config import changed_parts
 from ..entry import paw_conditions
 from ..processes import gathered, is_first, own_device, rank, wait, world_size
 from ..results import UpdateEvaluation, to_json
 from ..run_folder import RunFolder, last_checkpoint
+from ..sampling import (
+    EngineLanguageModel,
+    Sampler,
+    chosen_sampler,
+    open_engine,
+    warn_of_large_error,
+)
 from ..stages import MakeEnv, Tell, identified, play_share, telling_work
 from ..tracking import shown_settings, tracked
 from .config import PaWTraining
@@ -64,7 +72,8 @@ def train(  # noqa: PLR0913 what a training is made of
     report_to: str = "none",
     about: Mapping[str, Any] | None = None,
     session: Mapping[str, Any] | None = None,
-    vllm: str | float | None = None,
+    engine: str = "auto",
+    engine_memory: float | None = None,
     demos: str | Path | None = None,
     device: str = "auto",
     simulator: str | LanguageModel | None = None,
@@ -85,11 +94,11 @@ def train(  # noqa: PLR0913 what a training is made of
         report_to: A tracker: tensorboard, trackio or wandb.
         about: What else identifies the training: to resume another is refused.
         session: What to write down of this session: versions, hardware.
-        vllm: URL of a vLLM server that samples, or the share of this GPU's memory for an engine of vLLM
-            in this process; None to sample without vLLM.
+        engine: What samples: ``hf``, ``vllm``, ``auto`` or a server, as `resolved_engine` takes it.
+        engine_memory: The share of the GPU's memory for vLLM in this process; None for 0.3.
         demos: File of demonstrations for the warm-up; None for the environment's own expert.
         device: Where to train; auto takes a GPU where there is one.
-        simulator: With engine=simulated, the model that plays the search engine, or its name.
+        simulator: With search_engine=simulated, the model that plays the search engine, or its name.
         wm_loss: Another loss on observations: of (B, T) log-probabilities of the tokens after the prompt
             and the mask of the observation's, returns each row's, (B,), with gradients.
         advantage: Another advantage: of N rows in whole groups, returns each row's, (N,). PPO has a
@@ -118,19 +127,45 @@ def train(  # noqa: PLR0913 what a training is made of
     functions = {"wm_loss": wm_loss, "advantage": advantage, "select": select}
     usual_reward = reward_function(config)
     description = _description(config, model, make_env, about, {**functions, "reward": reward})
+    sampler = _chosen_sampler(config, engine, engine_memory, device)
 
+    session = {"engine": str(sampler.choice), **(session or {})}
     with (
-        RunFolder(out).open(description, session or {}) as folder,
+        RunFolder(out).open(description, session) as folder,
         tracked(tell, report_to, folder.path, shown_settings(description)) as tell,
     ):
         base = warmed_up(config, model, make_env, folder.path, tell, demos)
-        engine = open_simulator(simulator, config, make_env, folder.path, tell)
-        policy = Policy(config, base, vllm=vllm, device=device)
+        search = open_simulator(simulator, config, make_env, folder.path, tell)
+        policy = Policy(config, base, sampler=sampler, device=device)
         training = _Training(
-            config, policy, make_env, folder.path, tell, functions, reward or usual_reward, engine
+            config, policy, make_env, folder.path, tell, functions, reward or usual_reward, search
         )
         with closing(training):
             return training.run()
+
+
+def _chosen_sampler(
+    config: PaWTraining, engine: str, memory_share: float | None, device: str
+) -> Sampler:
+    """Return what samples: an engine, or the policy itself."""
+    from ...lm.load import device_of
+
+    torch_device = device_of(own_device() if device == "auto" else device)
+    dtype = "float64" if config.precision == "float64" else "float32"
+    if _computes_in_half(config, torch_device):
+        dtype = "bfloat16"
+    return chosen_sampler(
+        engine,
+        memory_share,
+        dtype=dtype,
+        context=config.agent.max_length,
+        device=str(torch_device),
+    )
+
+
+def _computes_in_half(config: PaWTraining, device: Any) -> bool:
+    is_auto_on_gpu = config.precision == "auto" and device.type == "cuda"
+    return config.precision == "bfloat16" or is_auto_on_gpu
 
 
 def _description(
@@ -217,6 +252,7 @@ class _Training:
 
     def close(self) -> None:
         """Close what was opened for the rollouts."""
+        self.policy.close()
         if self.plugin is not None:
             self.plugin.close()
 
@@ -232,6 +268,8 @@ class _Training:
         self._forget_after(updates_done)
 
         stop = self.updates if config.max_updates is None else min(config.max_updates, self.updates)
+        choice = self.policy.sampler.choice
+        self.tell({"event": "engine", "name": choice.name, "why": choice.why})
         if updates_done < stop:
             self._train(checkpoints, stop)
         elif checkpoint is not None:
@@ -274,7 +312,6 @@ class _Training:
         self._evaluation_seconds = time.perf_counter() - start
 
         # Every process draws all groups, and plays its own: an episode's number says whose it is.
-        self.policy.synchronize()
         groups = groups_of(self.tasks, config.groups, config.members, config.seed, update)
         own_groups = [group for group in groups if group.number % world_size() == rank()]
 
@@ -301,6 +338,7 @@ class _Training:
             on_done=self._episode_teller(update, len(own_groups) * config.members),
             on_work=telling_work(self.tell, update=update + 1),
         )
+        self.policy.sleep()
 
         self._store_metrics(update, groups, rollouts)
 
@@ -342,6 +380,8 @@ class _Training:
         # Evaluations come within the time of rollouts, and are no part of an update's cost.
         line = {**self._metrics, **metrics}
         line["seconds_rollout"] -= self._evaluation_seconds
+        if self.policy.sampler.is_vllm:
+            warn_of_large_error(line.get("sampling_error") or 0.0)
         if line["update"] == 1:
             conditions = paw_conditions(line, self.config.paw)
             self.tell({"event": "conditions", "of": to_json(conditions)})
@@ -369,8 +409,6 @@ class _Training:
             for split in config.evaluation_splits:
                 if not self.journal.evaluated(update, split):
                     splits.append(split)
-        if splits:
-            self.policy.synchronize()
 
         for split in splits:
             tasks = _tasks(self.make_env, split)
@@ -439,80 +477,102 @@ class Policy:
         config: PaWTraining,
         model: str | Path,
         *,
-        vllm: str | float | None = None,
+        sampler: Sampler | None = None,
         device: str = "auto",
     ) -> None:
         from ...lm.load import device_of, ends_of, load_model, load_tokenizer, source_of
 
         self.device = device
         self._config = config
-        self._vllm = vllm
+        self.sampler = sampler or _chosen_sampler(config, "hf", None, device)
         source = source_of(model)
+        self._source = source
         self.tokenizer = load_tokenizer(source, None)
 
         # What is trained has single precision at least: half is for the frozen weights under an adapter.
         torch_device = device_of(own_device() if device == "auto" else device)
-        is_auto_on_gpu = config.precision == "auto" and torch_device.type == "cuda"
-        computes_in_half = config.precision == "bfloat16" or is_auto_on_gpu
         dtype = "float64" if config.precision == "float64" else "float32"
-        if config.weights == "lora" and computes_in_half:
+        if config.weights == "lora" and _computes_in_half(config, torch_device):
             dtype = "bfloat16"
         self.model = load_model(source, None, torch_device, dtype)
         self.ends = ends_of(self.model)
 
-        self._accelerator: Any = None  # a trainer's, from `follow` on
         self._lm: LanguageModel | None = None  # made when it is asked for, and anew after `follow`
+        self._engine: EngineLanguageModel | None = None
 
     def agent(self, temperature: float | None = None) -> PaWAgent:
         """Return the agent that acts with this policy, as in rollouts or at another temperature."""
         return PaWAgent(self._config.acting(temperature))
 
     def language_model(self) -> LanguageModel:
-        """Return what answers the agent: the weights as they are now, or vLLM."""
+        """Return what answers the agent, with the weights as they are now: the policy itself, or vLLM."""
+        if self.sampler.is_vllm:
+            return self._in_engine()
         if self._lm is None:
             self._lm = self._make_language_model()
         return self._lm
 
+    def _in_engine(self) -> EngineLanguageModel:
+        """Return the engine, awake, with the weights as they are now."""
+        if self._engine is None:
+            self._engine = EngineLanguageModel(self._open_engine())
+        engine = self._engine
+        engine.wake()
+        if self._config.weights == "full":
+            engine.load_weights(self.model)
+        elif self._has_adapter:
+            engine.load_adapter(_ADAPTER, self._adapter_weights(), self._write_adapter)
+            engine.engine.adapter = _ADAPTER
+        return engine
+
+    def _open_engine(self) -> VLLMLanguageModel:
+        is_adapted = self._config.weights == "lora"
+        return open_engine(
+            self.sampler,
+            self._source,
+            self.tokenizer,
+            name="policy",
+            ends=self.ends,
+            template=self._config.chat_template_kwargs,
+            adapters=1 if is_adapted else 0,
+            adapter_rank=self._config.lora.r,
+        )
+
+    @property
+    def _has_adapter(self) -> bool:
+        return hasattr(self.model, "peft_config")
+
+    def _adapter_weights(self) -> list[Any]:
+        weights = self.model.named_parameters()
+        return [weight for name, weight in weights if f".{_ADAPTER}." in name]
+
+    def _write_adapter(self, folder: Path) -> None:
+        with without_bars():
+            self.model.save_pretrained(folder, selected_adapters=[_ADAPTER])
+
+    def sleep(self) -> None:
+        """Give the GPU memory of an engine in this process back while the policy is trained."""
+        if self._engine is not None:
+            self._engine.sleep()
+
+    def close(self) -> None:
+        """Let the engine go."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
     def _make_language_model(self) -> LanguageModel:
-        if isinstance(self._vllm, str):
-            from .vllm import ServerLanguageModel
-
-            return ServerLanguageModel(
-                self._vllm,
-                self.tokenizer,
-                ends=self.ends,
-                template=self._config.chat_template_kwargs,
-            )
-
-        if isinstance(self._vllm, float):
-            from .vllm import ColocatedLanguageModel
-
-            return ColocatedLanguageModel(
-                self.model,
-                self.tokenizer,
-                self._vllm,
-                ends=self.ends,
-                context=self._config.agent.max_length,
-                template=self._config.chat_template_kwargs,
-            )
-
         from ...lm.hf import HFLanguageModel
 
         return HFLanguageModel.from_model(
             self.model,
             self.tokenizer,
-            adapter=_ADAPTER if hasattr(self.model, "peft_config") else None,
+            adapter=_ADAPTER if self._has_adapter else None,
             batch_tokens=_BATCH_TOKENS,
             batch_rows=_BATCH_ROWS,
             name="policy",
             chat_template_kwargs=self._config.chat_template_kwargs,
         )
-
-    def synchronize(self) -> None:
-        """Send the weights as they are now to vLLM, where it samples."""
-        if self._vllm is not None:
-            lm: Any = self.language_model()
-            lm.synchronize(self.model, self._accelerator)
 
     def adapters(self) -> Any:
         """Return how adapters are made; None where all weights are trained."""
@@ -532,7 +592,6 @@ class Policy:
     def follow(self, trainer: Any) -> None:
         """Act with a trainer's model from now on: the same weights, or adapters on them."""
         # What answers is made anew when it is next asked for: it reads the trainer's weights from now on.
-        self._accelerator = trainer.accelerator
         self.model = trainer.accelerator.unwrap_model(trainer.model)
         self._lm = None
 

@@ -163,8 +163,16 @@ def test_baselines_of_search():
         r1, zero = preset(f"{prefix}search_r1"), preset(f"{prefix}zerosearch")
         assert (r1.title, zero.title) == ("Search-R1", "ZeroSearch")
         assert not r1.paw and not zero.paw  # plain algorithms
-        assert (r1.agent.context, r1.engine, r1.reward) == ("concat", "environment", "success")
-        assert (zero.agent.context, zero.engine, zero.reward) == ("concat", "simulated", "f1")
+        assert (r1.agent.context, r1.search_engine, r1.reward) == (
+            "concat",
+            "environment",
+            "success",
+        )
+        assert (zero.agent.context, zero.search_engine, zero.reward) == (
+            "concat",
+            "simulated",
+            "f1",
+        )
         for one in (r1, zero):  # an episode is one reply: no penalty for a step's form
             assert one.invalid_penalty == 0 and one.advantages.advantage_over == "trajectories"
             assert one.success_reward == 1.0

@@ -253,7 +253,7 @@ def test_an_answer_is_worth_its_f1():
 
 
 def test_other_environments_have_none_of_it():
-    changes = ({"reward": "f1"}, {"engine": "simulated"})
+    changes = ({"reward": "f1"}, {"search_engine": "simulated"})
     for change in changes:
         ((name, value),) = change.items()
         simulator = "tiny" if "engine" in change else None

@@ -153,8 +153,8 @@ class TwoModels(BaseLanguageModel):
 def check_search(config: PaWTraining, make_env: MakeEnv, simulator: object) -> None:
     """Refuse settings for search QA in other environments, and a simulated engine without a model."""
     settings = []
-    if config.engine == "simulated":
-        settings.append("engine='simulated'")
+    if config.search_engine == "simulated":
+        settings.append("search_engine='simulated'")
     if config.reward == "f1":
         settings.append("reward='f1'")
 
@@ -165,15 +165,15 @@ def check_search(config: PaWTraining, make_env: MakeEnv, simulator: object) -> N
                 f"{', '.join(settings)} is for search QA (comap/SearchQA-v0), found the environment "
                 f"{env_id!r}; use another preset, or add --env comap/SearchQA-v0"
             )
-    if (config.engine == "simulated") != (simulator is not None):
+    if (config.search_engine == "simulated") != (simulator is not None):
         raise OptionError(
-            "engine='simulated' and a simulator go together, found "
-            + ("no simulator" if simulator is None else f"engine={config.engine!r}")
+            "search_engine='simulated' and a simulator go together, found "
+            + ("no simulator" if simulator is None else f"search_engine={config.search_engine!r}")
             + "; add --simulator MODEL (a folder, a name on the hub, http://HOST:PORT/v1#NAME, or "
             "tiny) to the preset zerosearch, and leave it out elsewhere"
         )
     if settings and not isinstance(make_env, Environments):
-        raise OptionError("reward='f1' and engine='simulated' need Environments as make_env")
+        raise OptionError("reward='f1' and search_engine='simulated' need Environments as make_env")
 
 
 def _env_id_of(config: PaWTraining, make_env: MakeEnv) -> str:
