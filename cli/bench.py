@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..errors import OptionError, check_number
-from .models import SHIPPED_WORLD, ModelOptions, Models
+from .models import SHIPPED_WORLD, ModelOptions, Models, model_in
 from .options import SETTINGS, WORD, Command, Pairs, Texts
 from .run import check_out
 
@@ -72,6 +72,8 @@ class ScoreTools(Command):
     """Recorded verdicts instead of a judge: those of a reference evaluation, or a file of --out."""
     judge_option: Pairs = field(default_factory=dict)
     """Option of the judge's model, such as api_key_env=NAME or timeout=60. Repeatable."""
+    engine: str = "auto"
+    """What runs a judge of Hugging Face: hf, vllm, the address of a 'vllm serve', or auto."""
     temperature: float = 0.0
     """Temperature of the judge."""
     runs: int | None = None
@@ -141,13 +143,12 @@ class ScoreTools(Command):
         """Return the judge that is asked for; None where tasks have checkers of their own."""
         from ..benchmarks.answers import recorded_judge
         from ..envs.stabletoolbench.scoring import LMJudge
-        from ..lm.create import create_language_model
 
         if self.verdicts is not None:
             return recorded_judge(self.verdicts, answers)
         if self.judge is None:
             return None
-        return LMJudge(create_language_model(self.judge, **self.judge_option), self.temperature)
+        return LMJudge(model_in(self.engine, self.judge, self.judge_option), self.temperature)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -347,6 +347,13 @@ class Models:
         return model
 
 
+def model_in(engine: str, spec: str, options: Mapping[str, Any]) -> LanguageModel:
+    """Return a language model that an option names beside `ModelOptions`, and print what runs it."""
+    if takes_engine(spec):
+        print(f"engine: {resolved_engine(engine, options)}", flush=True)
+    return create_language_model(spec, engine=engine, **options)
+
+
 def _is_bare(spec: str) -> bool:
     """Return whether a text may be a name on the hub, or that of a server's model: no folder has it."""
     return (

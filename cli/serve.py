@@ -202,6 +202,8 @@ class Tools(Address):
     """Address of another /virtual server to ask."""
     simulator: str | None = None
     """Language model that simulates tools without an answer elsewhere."""
+    engine: str = "auto"
+    """What runs a simulator of Hugging Face: hf, vllm, the address of a 'vllm serve', or auto."""
     overlay: Path | None = None
     """File that keeps the answers of these two."""
     timeout: float = 30.0
@@ -216,6 +218,8 @@ class Tools(Address):
             open_chain,
             virtual_app,
         )
+        from ..lm.create import check_engine_of, takes_engine
+        from .models import model_in
 
         token = self.secret()
         check_number("--seed", self.seed, 0)
@@ -224,7 +228,12 @@ class Tools(Address):
             raise OptionError(
                 f"--data-dir must have a folder {CACHE_FOLDER}, found none in {folder}; name another"
             )
-        backends = open_chain(folder, self.live_url, self.simulator, self.overlay, self.timeout)
+        simulator: Any = self.simulator
+        if simulator is not None:
+            check_engine_of(simulator, None, self.engine)
+            if takes_engine(simulator):
+                simulator = model_in(self.engine, simulator, {})
+        backends = open_chain(folder, self.live_url, simulator, self.overlay, self.timeout)
         tools = VirtualTools(backends, self.seed if self.generated else None)
         return self.serve(virtual_app(tools, host=self.host, token=token), "/virtual")
 
