@@ -20,6 +20,7 @@ import copy
 import itertools
 import json
 import os
+import signal
 import string
 import subprocess
 import sys
@@ -650,7 +651,9 @@ class Process:
         self.log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 closed in `result`
         words = [sys.executable, __file__, model, "--job", name]
         words += ["--small"] if IS_SMALL else []
-        self.process = subprocess.Popen(words, stdout=self.log, stderr=subprocess.STDOUT)
+        self.process = subprocess.Popen(
+            words, stdout=self.log, stderr=subprocess.STDOUT, start_new_session=True
+        )
 
     def result(self) -> dict[str, Any]:
         """Wait for the process, at most until its limit, and return what it measured."""
@@ -660,7 +663,8 @@ class Process:
             status = self.process.wait(max(left, 0.1))
         except subprocess.TimeoutExpired:
             is_late = True
-            self.process.kill()
+            # Its own processes too: an engine that is left behind would keep the GPU's memory.
+            os.killpg(self.process.pid, signal.SIGKILL)
             status = self.process.wait()
 
         self.log.seek(0)
