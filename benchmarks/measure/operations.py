@@ -21,9 +21,9 @@ import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from comap.agents import ReActConfig, create_agent, run_episodes
 from comap.benchmarks.record import circumstances, commit, write_result
 from comap.lm import Completion, Generate, HFLanguageModel, Sampling, Usage
 from comap.lm.base import BaseLanguageModel
+from comap.trainers.paw.config import PolicyOptimization
 
 PROGRAM = "benchmarks/measure/operations.py (not in the package)"
 PACKAGES = ("torch", "transformers", "trl", "peft", "gymnasium")
@@ -421,14 +422,14 @@ def episode_rows(
     return rollouts.rows
 
 
-def paw_update(model: str, paw: bool) -> dict[str, Any]:
+def paw_update(model: str, paw: bool, **settings: Any) -> dict[str, Any]:
     """Do an update of GRPO, with PaW or without, on rows that scripted episodes make: twice."""
     rows = episode_rows(model, **FEW)
     counts = Counts()
     with counted(model, counts):
-        gradient_norm = updated(model, rows, paw)
+        gradient_norm = updated(model, rows, paw, settings)
     start = time.process_time()
-    updated(model, rows, paw)
+    updated(model, rows, paw, settings)
     cpu_seconds = time.process_time() - start
 
     tokens = {
@@ -445,15 +446,15 @@ def paw_update(model: str, paw: bool) -> dict[str, Any]:
     }
 
 
-def updated(model: str, rows: Sequence[Any], paw: bool) -> float:
+def updated(model: str, rows: Sequence[Any], paw: bool, settings: Mapping[str, Any]) -> float:
     """Do an update on rows, and return the norm of its gradient, which is the same for the same rows."""
     from transformers import AutoModelForCausalLM
 
     from comap.trainers import paw_preset
     from comap.trainers.paw.trainer import make_trainer
 
-    settings = {"groups": FEW["groups"], "members": FEW["members"], "save_updates": 0}
-    config = paw_preset("paper", paw=paw, precision="float32", **settings)
+    sizes = {"groups": FEW["groups"], "members": FEW["members"], "save_updates": 0}
+    config = paw_preset("paper", paw=paw, precision="float32", **sizes, **settings)
     loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     lines: list[Any] = []
     with tempfile.TemporaryDirectory() as out:
@@ -491,12 +492,14 @@ JOBS: dict[str, Callable[[str], dict[str, Any]]] = {
     "grpo": partial(paw_update, paw=False),
     "grpo+paw": partial(paw_update, paw=True),
 }
+if "trees" in (setting.name for setting in fields(PolicyOptimization)):
+    # On a CPU rows are read as trees; on a GPU each row by itself, which earlier checkouts could not.
+    JOBS["grpo/rows"] = partial(paw_update, paw=False, trees=False)
+    JOBS["grpo+paw/rows"] = partial(paw_update, paw=True, trees=False)
 
 
-def paw_share(jobs: dict[str, Any]) -> dict[str, float]:
+def paw_share(grpo: dict[str, Any], with_paw: dict[str, Any]) -> dict[str, float]:
     """Return what PaW adds to an update of GRPO, as shares of that."""
-    grpo = jobs["grpo"]
-    with_paw = jobs["grpo+paw"]
     names = ("passes", "positions", "operations", "synchronizations", "cpu_seconds")
     return {name: round(with_paw[name] / grpo[name] - 1, 3) for name in names}
 
@@ -519,9 +522,10 @@ def main() -> None:
             print(job, json.dumps(jobs[job]), flush=True)
             write_result(options.out, result)
 
-    if {"grpo", "grpo+paw"} <= jobs.keys():
-        result["paw_adds"] = paw_share(jobs)
-        write_result(options.out, result)
+    for name, way in (("paw_adds", ""), ("paw_adds_to_rows", "/rows")):
+        if {f"grpo{way}", f"grpo+paw{way}"} <= jobs.keys():
+            result[name] = paw_share(jobs[f"grpo{way}"], jobs[f"grpo+paw{way}"])
+    write_result(options.out, result)
 
 
 if __name__ == "__main__":
