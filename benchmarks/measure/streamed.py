@@ -9,6 +9,7 @@ engine: their number does not depend on how busy the machine is.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import time
 from collections.abc import Sequence
@@ -112,6 +113,7 @@ def main() -> None:
         "asks": ASKS,
         "blocking_divided_by_streamed": ratios,
         "measured": measured,
+        "load_average": round(os.getloadavg()[0], 2),
         **circumstances(("vllm", "torch", "transformers", "gymnasium")),
     }
     write_result(options.out, result)

@@ -393,7 +393,7 @@ def test_a_server_that_dies_in_the_middle_of_a_run(tmp_path: Path) -> None:
     told, _ = running.communicate(timeout=600)
     assert running.returncode == 0, told
     assert "engine: vllm (at a server)" in told and "--retry-failed" in told
-    assert b"expected a vLLM server at 127.0.0.1" in records.read_bytes()
+    assert b"expected a vLLM server at " in records.read_bytes()
 
     process, _ = start_server(small, tmp_path / "log2.txt", port)
     try:
@@ -404,4 +404,4 @@ def test_a_server_that_dies_in_the_middle_of_a_run(tmp_path: Path) -> None:
         stop(process)
     assert again.returncode == 0, again.stdout + again.stderr
     assert records.read_bytes().count(b"\n") == 40
-    assert b"expected a vLLM server" not in records.read_bytes()
+    assert b"expected a vLLM server at " not in records.read_bytes()
