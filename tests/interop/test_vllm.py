@@ -286,14 +286,14 @@ AGENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "react scored": ("react", {"decoding": "scored"}),
     "imagine-and-act": ("imagine-and-act", {}),
     "reflexion": ("reflexion", {"trials": 2}),
-    "redraft": ("redraft", {}),
+    "redraft": ("redraft", {"drafts": 2}),
     "comap verbal": ("comap", {"p_source": "verbal", "reflect_tokens": 8}),
     "comap verbalizer": (
         "comap",
         {"p_source": "verbalizer", "q_source": "token_geo_mean", "decoding": "masked"},
     ),
     "rap": ("rap", {"candidates": 2, "depth": 1, "rollouts": 2, "action_tokens": 8}),
-    "itp": ("itp", {"k_source": "lm"}),
+    "itp": ("itp", {"k_source": "lm", "k_max": 1, "k_tokens": 8, "reply_tokens": 8}),
     "wkm": ("wkm", {"task_tokens": 8, "state_tokens": 8}),
     "iwm": ("iwm", {}),
     "webevolver": ("webevolver", {"start_step": 1, "depth": 1}),
@@ -377,7 +377,8 @@ def test_a_server_that_dies_in_the_middle_of_a_run(tmp_path: Path) -> None:
     command = [
         *(sys.executable, "-m", "comap", "run", "--agent", "react", "--model", str(small)),
         *("--engine", url, "--agent-prompts", "brief", "--draft-tokens", "16", "--live", "2"),
-        *("--episodes", "40", "--env-option", "source=generated", "--out", "run"),
+        *("--episodes", "24", "--max-episode-steps", "10", "--env-option", "source=generated"),
+        *("--out", "run"),
     ]
     records = tmp_path / "run" / "trajectories.jsonl"
     running = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
@@ -403,5 +404,5 @@ def test_a_server_that_dies_in_the_middle_of_a_run(tmp_path: Path) -> None:
     finally:
         stop(process)
     assert again.returncode == 0, again.stdout + again.stderr
-    assert records.read_bytes().count(b"\n") == 40
+    assert records.read_bytes().count(b"\n") == 24
     assert b"expected a vLLM server at " not in records.read_bytes()
