@@ -586,10 +586,13 @@ def _for_env(
 
     # A batch is measured in rows or in tokens: the unit that is given replaces the preset's.
     optimization = dict(settings.get("optimization", {}))
-    for unit, other_unit in (("rows", "tokens"), ("tokens", "rows")):
-        for name in ("batch", "micro_batch"):
-            if optimization.get(f"{name}_{unit}") is not None:
-                optimization.setdefault(f"{name}_{other_unit}", None)
+    for name, other_unit in (
+        ("batch_rows", "batch_tokens"),
+        ("batch_tokens", "batch_rows"),
+        ("micro_batch_rows", "micro_batch_tokens"),
+    ):
+        if optimization.get(name) is not None:
+            optimization.setdefault(other_unit, None)
     if optimization:
         completed["optimization"] = optimization
 

@@ -64,23 +64,32 @@ class Optimization:
     clip: PositiveFloat = 1.0
     """Largest norm of a gradient."""
     batch_rows: PositiveInt | None = 1
-    """Rows of a micro-batch; None where batch_tokens counts."""
+    """Rows of a batch; None where batch_tokens counts."""
     batch_tokens: PositiveInt | None = None
-    """Most tokens of a micro-batch, rows of like lengths together; None where batch_rows counts."""
+    """Most tokens of a batch, rows of like lengths together; None where batch_rows counts."""
     accumulate: PositiveInt = 64
-    """Micro-batches of an update, over all processes: 16 on each of four GPUs (CoMap, Table 5 and
-    appendix C)."""
+    """Batches of an update, over all processes: 16 on each of four GPUs (CoMap, Table 5 and appendix
+    C)."""
+    micro_batch_tokens: PositiveInt | None = None
+    """Most tokens of a forward pass, padding included, where batch_rows counts; updates stay the same.
+    None: 2,048 on a CPU; on a GPU what half of its free memory has room for, a power of two to 32,768."""
     logging_steps: PositiveInt = 10
     """Updates between two lines of the log."""
     save_steps: NonNegativeInt = 100
     """Updates between two checkpoints; a multiple of logging_steps, 0 for none within a stage."""
-    gradient_checkpointing: bool = True
-    """Recompute activations in the backward pass, to save memory."""
+    gradient_checkpointing: bool | None = None
+    """Recompute activations in the backward pass: less memory, a third more arithmetic. None: on a GPU only
+    where those of the longest row do not fit into half of its free memory; on a CPU never."""
 
     def __post_init__(self) -> None:
         check_fields(self, "optimization.")
         if (self.batch_rows is None) == (self.batch_tokens is None):
             raise OptionError("give either batch_rows or batch_tokens, and None for the other")
+        if self.batch_tokens is not None and self.micro_batch_tokens is not None:
+            raise OptionError(
+                "expected micro_batch_tokens with batch_rows alone, found it beside batch_tokens, which is "
+                "the size of a micro-batch itself; leave one of them out"
+            )
         if self.save_steps % self.logging_steps:
             raise OptionError(
                 f"save_steps must be a multiple of logging_steps ({self.logging_steps}), not "

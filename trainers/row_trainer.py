@@ -1,7 +1,11 @@
 """The trainer that all of comap's trainers are: TRL's `SFTTrainer`, with few overrides.
 
-A role is trained on rows whose order and batches are given. Losses are computed inside the model's
-forward, from hidden states, so that logits exist only where a loss needs them, a chunk at a time.
+A role is trained on rows whose order and updates are given. A step of transformers' loop is a whole
+update; the loop over its micro-batches is here, which are cut by tokens. Losses are computed inside the
+model's forward, from hidden states, so that logits exist only where a loss needs them.
+
+A GPU waits for nothing within an update: what follows from the rows is computed from lists, and index
+tensors are copied from pinned memory. Metrics stay tensors until they are logged.
 """
 
 from __future__ import annotations
@@ -10,10 +14,13 @@ import functools
 import os
 import types
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+import numpy as np
 import torch
 from datasets import Dataset
 from torch import Tensor
@@ -24,13 +31,15 @@ from trl import SFTConfig, SFTTrainer
 from ..agents.run import writing
 from ..errors import OptionError
 from .config import Optimization
-from .processes import part_at_exit, world_size
+from .memory import kept_logits
+from .processes import part_at_exit
 from .roles import Roles
 from .run_folder import last_checkpoint, mark_complete, read_weights, write_weights
-from .samples import Example, MicroBatch, scored_positions
+from .samples import Example, MicroBatch, ScoredToken, Update, dealt, scored_positions
 
 _OWN_HEAD = "refinement_head"
-_CHUNK = 1024  # positions whose logits exist at a time
+_CHUNK = 1024  # positions whose logits are computed at a time
+_PADDING = "padding"  # the metric of all trainers
 
 # What some models do to their logits: the losses here read the head alone.
 _SCALES = (
@@ -42,10 +51,21 @@ _SCALES = (
 )
 
 
+@dataclass
+class RowConfig(SFTConfig):  # type: ignore[misc]
+    """TRL's settings, and how an update is cut."""
+
+    micro_batch_tokens: int | None = None
+    """Most tokens of a micro-batch, padding included; None where the plan has the micro-batches."""
+
+
 def trainer_arguments(
     folder: Path, optimization: Optimization, rate: float, **further: Any
-) -> SFTConfig:
-    """Return TRL's settings for one stage; further ones are TRL's own."""
+) -> RowConfig:
+    """Return TRL's settings for one stage; further ones are TRL's own.
+
+    What the settings of `optimization` leave to the memory is decided before: see `memory.fitted`.
+    """
     part_at_exit()
     sharding_variables = {
         "ACCELERATE_USE_FSDP": "FSDP",
@@ -57,26 +77,21 @@ def trainer_arguments(
                 f"expected processes of DDP, found {sharding}, which keeps the weights between stages "
                 "where agents cannot ask them; start with torchrun or accelerate launch --multi_gpu"
             )
-    if optimization.accumulate % world_size():
-        raise OptionError(
-            f"expected a number of processes that divides the {optimization.accumulate} micro-batches "
-            f"of an update, found {world_size()}; change accumulate or the number of processes"
-        )
-
     # Transformers before 5.21 has the second name.
     names = ("activation_checkpointing", "gradient_checkpointing")
     checkpointing = next(name for name in names if name in SFTConfig.__dataclass_fields__)
-    checkpoints = optimization.gradient_checkpointing
+    checkpoints = bool(optimization.gradient_checkpointing)
     checkpointing_settings = {
         checkpointing: checkpoints,
         f"{checkpointing}_kwargs": {"use_reentrant": False} if checkpoints else None,
     }
 
-    return SFTConfig(
+    return RowConfig(
         output_dir=str(folder),
         report_to="none",  # `tracking` has the curves of the whole training
-        per_device_train_batch_size=1,  # one micro-batch, whatever its number of rows
-        gradient_accumulation_steps=optimization.accumulate // world_size(),
+        per_device_train_batch_size=1,  # one update, whatever its number of rows
+        gradient_accumulation_steps=1,
+        micro_batch_tokens=optimization.micro_batch_tokens,
         num_train_epochs=1,  # the plan has all epochs
         learning_rate=rate,
         warmup_steps=0.0 if optimization.schedule == "constant" else optimization.warmup_ratio,
@@ -101,14 +116,17 @@ def trainer_arguments(
 
 
 class Metric(NamedTuple):
-    """The sum of a number that is logged, and of how many terms it is; the mean is logged."""
+    """The sum of a number that is logged, and of how many terms it is; the mean is logged.
+
+    A sum on a GPU stays there until then.
+    """
 
     sum: Any
     terms: float
 
 
 class LossSums(NamedTuple):
-    """The loss of a micro-batch, summed over what `RowTrainer.count` counts, and its metrics by name."""
+    """The loss of a micro-batch, summed over its rows or tokens, and its metrics by name."""
 
     loss: Any
     metrics: Mapping[str, Metric]
@@ -119,7 +137,7 @@ Losses: TypeAlias = Callable[[Any, Any], LossSums]
 
 
 class RowTrainer(SFTTrainer):  # type: ignore[misc]
-    """Trains one role on rows whose order and batches are given.
+    """Trains one role on rows whose order and updates are given.
 
     Subclasses compute a micro-batch's losses in `prepare`. What is trained besides the role's weights
     (a head) is a submodule of the base model while training lasts, so that it takes part in distributed
@@ -129,7 +147,7 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
         roles: The models.
         role: Which of them is trained.
         epochs: The rows of each epoch.
-        plan: The micro-batches of all epochs: see `comap.trainers.samples.plan_updates`.
+        plan: The updates of all epochs: see `comap.trainers.samples.plan_updates`.
         args: TRL's settings: see `trainer_arguments`.
         head: A module that is trained with the role, or None.
         head_rate: Its highest learning rate.
@@ -151,8 +169,8 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
         roles: Roles,
         role: str,
         epochs: Sequence[Sequence[Example]],
-        plan: Sequence[MicroBatch],
-        args: SFTConfig,
+        plan: Sequence[Update],
+        args: RowConfig,
         head: torch.nn.Module | None = None,
         head_rate: float = 1e-3,
         tell: Callable[[Mapping[str, float]], object] | None = None,
@@ -167,10 +185,11 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
         self.base = roles.base(role)
         self.role_weights = roles.parameters(role)
 
-        tokens_of_batches = [
-            sum(len(epochs[batch.epoch][row_index]) for row_index in batch.rows) for batch in plan
+        tokens_of_updates = [
+            sum(len(epochs[update.epoch][row_index]) for row_index in update.rows)
+            for update in plan
         ]
-        self._tokens_read = [0, *accumulate(tokens_of_batches)]
+        self._tokens_read = [0, *accumulate(tokens_of_updates)]
 
         modules = [*map(roles.module, roles.names), self.base]
         if head is not None:
@@ -182,7 +201,7 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
             self._restore()
             raise
 
-    def _start(self, args: SFTConfig, tell: Callable[[Mapping[str, float]], object] | None) -> None:
+    def _start(self, args: RowConfig, tell: Callable[[Mapping[str, float]], object] | None) -> None:
         """Construct TRL's trainer on the role, and change what rows need otherwise."""
         self.roles.train_only(self.role)
         if self.head is not None:
@@ -191,9 +210,10 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
         super().__init__(
             model=self.roles.module(self.role),
             args=args,
-            train_dataset=Dataset.from_dict({"index": list(range(len(self.plan)))}),
+            # An item for each process and update stands for the update; its number is the loop's.
+            train_dataset=Dataset.from_dict({"update": [0] * (len(self.plan) * args.world_size)}),
             processing_class=self.roles.tokenizer,
-            data_collator=_indices,
+            data_collator=lambda items: {"update": items},
             callbacks=[_Watch(self, tell)],
         )
 
@@ -205,21 +225,47 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
             self.head.requires_grad_(True)
 
         add_hidden_forward(self.base)
-        # one line for each of `metrics`: its sum and its terms since the last log
-        self._noted = torch.zeros(len(self.metrics), 2, dtype=torch.float64, device=args.device)
+        self._noted: dict[str, Metric] = {}  # since the last log
 
     def _send_telemetry(self) -> None:
         """Disable TRL's telemetry."""
 
-    def batch_of(self, inputs: Mapping[str, Any]) -> MicroBatch:
-        """Return the micro-batch that inputs stand for."""
-        return self.plan[int(inputs["index"][0])]
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
+        """Do a whole update, except for the optimizer's step, which transformers' loop does."""
+        update = self.plan[self.state.global_step]
+        micro_batches = self.micro_batches(update)
+        divisor = self.divisor(update)  # of all processes, which know it from the plan
+
+        total = torch.zeros((), dtype=torch.float64, device=self.args.device)
+        for number, batch in enumerate(micro_batches, 1):
+            is_last = number == len(micro_batches)  # processes share the last one's gradients
+            with nullcontext() if is_last else self.accelerator.no_sync(model):
+                total += super().training_step(model, {"batch": batch}, divisor)
+        return total
+
+    def micro_batches(self, update: Update) -> list[MicroBatch]:
+        """Return this process's micro-batches of an update, as many as those of every other process."""
+        max_tokens = self.args.micro_batch_tokens
+        tokens: dict[int, int] = {}
+        if max_tokens is not None:
+            for row_index in update.rows:
+                tokens[row_index] = self.tokens_of_row(update.epoch, row_index)
+        shares = dealt(update, tokens, max_tokens, self.args.world_size)
+        return shares[self.args.process_index]
+
+    def tokens_of_row(self, epoch: int, row_index: int) -> int:
+        """Return how many tokens the model reads for a row."""
+        return len(self.epochs[epoch][row_index])
+
+    def divisor(self, update: Update) -> int:
+        """Return what the sum of an update's losses is divided by: its rows."""
+        return len(update.rows)
 
     def rows_of(self, batch: MicroBatch) -> list[Any]:
         """Return the examples of a micro-batch."""
         return [self.epochs[batch.epoch][row_index] for row_index in batch.rows]
 
-    def prepare(self, batch: MicroBatch) -> tuple[dict[str, Tensor], Losses]:
+    def prepare(self, batch: MicroBatch) -> tuple[ModelInputs, Losses]:
         """Return the model's inputs for a micro-batch, and what computes its losses."""
         raise NotImplementedError
 
@@ -227,10 +273,10 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         """Return this micro-batch's part of the update's loss."""
-        model_inputs, losses = self.prepare(self.batch_of(inputs))
-        sums: LossSums = model(**model_inputs, then=losses)
-        if self.metrics:
-            self.note(sums.metrics)
+        model_inputs, losses = self.prepare(inputs["batch"])
+        self._note_padding(model_inputs)
+        sums: LossSums = model(**model_inputs.tensors, then=losses)
+        self.note(sums.metrics)
 
         # DDP averages gradients over processes; the loss is divided by all rows of the update.
         loss = sums.loss / num_items_in_batch * self.accelerator.num_processes
@@ -244,25 +290,14 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
                 zero = zero + weight.sum() * 0.0
         return zero
 
-    def count(self, batch: MicroBatch) -> int:
-        """Return a micro-batch's share of what an update's loss is divided by: its rows."""
-        return len(batch.rows)
-
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-        return torch.utils.data.SequentialSampler(range(len(self.plan)))
+        return torch.utils.data.SequentialSampler(train_dataset or self.train_dataset)
 
     def _set_signature_columns_if_needed(self) -> None:
-        self._signature_columns = ["index"]
+        self._signature_columns = ["update"]
 
-    def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any) -> Any:
-        """Return what the update's loss is divided by; all processes know it from the plan."""
-        size = self._batches_of_an_update()
-        start = int(batch_samples[0]["index"][0]) // size * size  # where the update begins
-        batches = self.plan[start : start + size]
-        return max(sum(self.count(batch) for batch in batches), 1)
-
-    def _batches_of_an_update(self) -> int:
-        return int(self.args.gradient_accumulation_steps * self.args.world_size)
+    def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any) -> None:
+        """Return nothing: `divisor` has what an update's loss is divided by."""
 
     def floating_point_ops(self, inputs: Any) -> int:
         """Return 0: the rows are not among the inputs."""
@@ -270,31 +305,41 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
 
     def note(self, metrics: Mapping[str, Metric]) -> None:
         """Add a micro-batch's metrics to the next log; those that are missing have no terms."""
-        device = self._noted.device
-        of_micro_batch = [metrics.get(name, Metric(0.0, 0)) for name in self.metrics]
-        sums = [
-            torch.as_tensor(metric.sum, device=device).detach().double()
-            for metric in of_micro_batch
-        ]
-        terms = [metric.terms for metric in of_micro_batch]
-        self._noted[:, 0] += torch.stack(sums)
-        self._noted[:, 1] += torch.tensor(terms, dtype=torch.float64, device=device)
+        for name, metric in metrics.items():
+            total = metric.sum
+            if isinstance(total, Tensor):
+                total = total.detach().double()
+            former = self._noted.get(name, Metric(0.0, 0))
+            self._noted[name] = Metric(former.sum + total, former.terms + metric.terms)
+
+    def _note_padding(self, inputs: ModelInputs) -> None:
+        """Add to the next log how many of the tokens that are read are padding."""
+        size = inputs.tensors["input_ids"].numel()
+        self.note({_PADDING: Metric(size - inputs.tokens, size)})
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log a line, with the metrics of all processes since the last one."""
         if "loss" in logs:
-            if self.metrics:
-                noted = self.accelerator.reduce(self._noted, "sum").tolist()
-                for name, (total, terms) in zip(self.metrics, noted, strict=True):
-                    if terms:
-                        logs[name] = total / terms
-                self._noted.zero_()
-
-            batches_read = self.state.global_step * self._batches_of_an_update()
-            tokens_read = self._tokens_read[batches_read]
-            if tokens_read:
+            logs |= self._means()
+            if tokens_read := self._tokens_read[self.state.global_step]:
                 logs["num_tokens"] = tokens_read
         super().log(logs, start_time)
+
+    def _means(self) -> dict[str, float]:
+        """Return the means of what all processes noted, and forget it."""
+        names = (*self.metrics, _PADDING)
+        of_process = [self._noted.get(name, Metric(0.0, 0)) for name in names]
+        self._noted.clear()
+
+        double = {"dtype": torch.float64, "device": self.args.device}
+        sums = torch.stack([torch.as_tensor(metric.sum, **double) for metric in of_process])
+        terms = torch.tensor([metric.terms for metric in of_process], **double)
+        totals, counts = self.accelerator.reduce(torch.stack([sums, terms]), "sum").tolist()
+        return {
+            name: total / count
+            for name, total, count in zip(names, totals, counts, strict=True)
+            if count
+        }
 
     def create_optimizer(self, model: Any = None) -> Any:
         """Return the optimizer of exactly the role's weights and, with its own rate, the head's."""
@@ -371,20 +416,23 @@ class WarmUpTrainer(RowTrainer):
     prompts too, which took half again as long.
     """
 
-    def count(self, batch: MicroBatch) -> int:
-        """Return a micro-batch's share of what an update's loss is divided by: its scored tokens."""
-        return sum(sum(row.scored) for row in self.rows_of(batch))
+    def divisor(self, update: Update) -> int:
+        """Return what the sum of an update's losses is divided by: its scored tokens."""
+        rows = [self.epochs[update.epoch][row_index] for row_index in update.rows]
+        return max(sum(sum(row.scored) for row in rows), 1)
 
-    def prepare(self, batch: MicroBatch) -> tuple[dict[str, Tensor], Losses]:
+    def prepare(self, batch: MicroBatch) -> tuple[ModelInputs, Losses]:
         """Return the model's inputs for a micro-batch, and what computes its losses."""
         rows = self.rows_of(batch)
-        ids, mask = padded([row.prompt + row.answer for row in rows], self.args.device)
+        sequences = [row.prompt + row.answer for row in rows]
+        inputs = ModelInputs.padded(sequences, self.base)
+        scored = columns(ScoredToken, scored_positions(rows), self.args.device)
 
         def losses(hidden: Any, head: Any) -> LossSums:
-            token_losses, _ = scored_nll(rows, hidden, head)
+            token_losses = scored_nll(scored, hidden, head)
             return LossSums(self.zero(hidden, head) + token_losses.sum(), {})
 
-        return {"input_ids": ids, "attention_mask": mask}, losses
+        return inputs, losses
 
 
 class _Watch(TrainerCallback):  # type: ignore[misc]
@@ -404,9 +452,9 @@ class _Watch(TrainerCallback):  # type: ignore[misc]
         self._trainer.after_update()
 
 
-def _check(role: str, plan: Sequence[MicroBatch], args: SFTConfig) -> None:
+def _check(role: str, plan: Sequence[Update], args: RowConfig) -> None:
     """Refuse a plan without rows, and several GPUs in one process."""
-    if not any(batch.rows for batch in plan):
+    if not any(update.rows for update in plan):
         raise OptionError(f"expected rows to train {role} on, found none")
     if args.n_gpu > 1:
         raise OptionError(
@@ -424,36 +472,61 @@ def _plain(logs: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _indices(items: Sequence[Mapping[str, int]]) -> dict[str, Tensor]:
-    """Return the index in the plan of one micro-batch, for the data loader."""
-    return {"index": torch.tensor([item["index"] for item in items])}
+Positions = TypeVar("Positions", bound=NamedTuple)
 
 
-def scored_nll(rows: Sequence[Any], hidden: Any, head: Any) -> tuple[Tensor, list[int]]:
-    """Return the negative log-likelihood of each scored token of some rows, and the index of its row."""
-    scored_tokens = scored_positions(rows)
-    row_indices = [token.row_index for token in scored_tokens]
-    positions = [token.position for token in scored_tokens]
-    token_ids = [token.token_id for token in scored_tokens]
+def columns(kind: type[Positions], positions: Sequence[Positions], device: Any) -> Positions:
+    """Return positions as one whose fields are tensors (N,) on a device: one copy for all."""
+    table = np.array(positions, np.int64).reshape(-1, len(kind._fields))
+    return kind._make(on_device(np.ascontiguousarray(table.T), device))
 
-    targets = torch.tensor(token_ids, dtype=torch.long, device=hidden.device)
-    return chunked_nll(hidden[row_indices, positions], head, targets), row_indices
+
+def on_device(values: Any, device: Any) -> Tensor:
+    """Return numbers as a tensor on a device; nothing waits for the copy to a GPU."""
+    tensor = torch.as_tensor(values)
+    if torch.device(device).type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+def scored_nll(scored: ScoredToken, hidden: Any, head: Any) -> Tensor:
+    """Return the negative log-likelihood of scored tokens, whose fields are tensors: see `columns`."""
+    return chunked_nll(hidden[scored.row_index, scored.position], head, scored.token_id)
 
 
 def chunked_nll(
-    hidden: Tensor, head: Callable[[Tensor], Tensor], targets: Tensor, *, chunk: int = _CHUNK
+    hidden: Tensor,
+    head: Any,
+    targets: Tensor,
+    *,
+    chunk: int = _CHUNK,
+    kept: int | None = None,
 ) -> Tensor:
-    """Return the negative log-likelihood of each target token, with one chunk of logits at a time."""
+    """Return the negative log-likelihood of each target token, (N,); see `in_chunks`."""
 
     def nll_of_chunk(states: Tensor, chunk_targets: Tensor) -> Tensor:
         logits = precise(head(states))[0]
         return torch.nn.functional.cross_entropy(logits, chunk_targets, reduction="none")
 
-    nll_of_chunks = [
-        recomputed(nll_of_chunk, hidden[start : start + chunk], targets[start : start + chunk])
-        for start in range(0, len(hidden), chunk)
-    ]
-    return torch.cat(nll_of_chunks) if nll_of_chunks else precise(hidden)[0].sum(-1)
+    if kept is None:
+        kept = kept_logits(hidden.device) // len(head.weight)
+    return in_chunks(nll_of_chunk, hidden, targets, chunk=chunk, kept=kept)
+
+
+def in_chunks(
+    function: Callable[..., Tensor], hidden: Tensor, other: Tensor, *, chunk: int, kept: int
+) -> Tensor:
+    """Return a function's number for each of N hidden states, with something else of each.
+
+    It is called with a chunk of positions at a time. The first `kept` positions keep what it computes for
+    the backward pass; those behind them compute it again, so that memory is bounded.
+    """
+    numbers = []
+    for start in range(0, len(hidden), chunk):
+        end = min(start + chunk, len(hidden))
+        inputs = (hidden[start:end], other[start:end])
+        numbers.append(function(*inputs) if end <= kept else recomputed(function, *inputs))
+    return torch.cat(numbers) if numbers else precise(hidden)[0].sum(-1)
 
 
 def read_head(layer: Any, hidden: Any) -> Any:
@@ -497,13 +570,65 @@ def precise(*tensors: Tensor) -> list[Tensor]:
     return [tensor.to(dtype) for tensor in tensors]
 
 
-def padded(rows: Sequence[Sequence[int]], device: Any = None) -> tuple[Tensor, Tensor]:
-    """Return the tokens of rows as one tensor, padded on the right, and its attention mask."""
-    rows = rows or [(0,)]
-    width = max(len(row) for row in rows)
-    ids = [[*row, *[0] * (width - len(row))] for row in rows]
-    mask = [[1] * len(row) + [0] * (width - len(row)) for row in rows]
-    return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
+class ModelInputs(NamedTuple):
+    """What a model reads of a micro-batch.
+
+    Attributes:
+        tensors: The arguments of its forward.
+        tokens: How many of the tokens are no padding.
+    """
+
+    tensors: dict[str, Tensor]
+    tokens: int
+
+    @staticmethod
+    def padded(sequences: Sequence[Sequence[int]], model: Any) -> ModelInputs:
+        """Return the inputs of sequences that are padded on the right, where the model is.
+
+        No token sees what is behind it, padding included, so that no mask of padding is needed.
+        """
+        lengths = [len(sequence) for sequence in sequences] or [1]
+        ids = np.zeros((len(lengths), max(lengths)), np.int64)
+        for row, sequence in zip(ids, sequences, strict=False):
+            row[: len(sequence)] = sequence
+        tensors = {"input_ids": on_device(ids, model.device)}
+
+        if _is_causal_by_itself(model):
+            tensors["attention_mask"] = CausalMask.of(*ids.shape, model.device)
+            tensors["position_ids"] = torch.arange(ids.shape[1], device=model.device)[None]
+        return ModelInputs(tensors, sum(map(len, sequences)))
+
+
+class CausalMask(torch.Tensor):  # type: ignore[misc]
+    """A causal mask ``(rows, 1, width, width)`` without memory: torch's kernels are causal by themselves.
+
+    Without any mask transformers looks for packed sequences among the positions: a GPU waits for that in
+    each pass. So it does for models with windows, whose masks transformers makes.
+    """
+
+    @classmethod
+    def of(cls, rows: int, width: int, device: Any) -> CausalMask:
+        """Return the mask of so many rows."""
+        mask: CausalMask = (
+            torch.zeros(1, device=device).expand(rows, 1, width, width).as_subclass(cls)
+        )
+        return mask
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.nn.functional.scaled_dot_product_attention:
+            options = {**(kwargs or {}), "attn_mask": None, "is_causal": True}
+            return func(*args[:3], **options)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def _is_causal_by_itself(model: Any) -> bool:
+    """Return whether a model's layers all attend to everything before, by torch's own attention."""
+    config = model.config.get_text_config()
+    layer_types = getattr(config, "layer_types", None) or ["full_attention"]
+    has_window = getattr(config, "sliding_window", None) is not None
+    is_full = set(layer_types) == {"full_attention"} and not has_window
+    return is_full and model.config._attn_implementation == "sdpa"
 
 
 def add_hidden_forward(base: Any) -> None:

@@ -1,16 +1,17 @@
 """What is learned: samples, the same in tokens, and in which order and batches they pass.
 
 A sample is a conversation and the reply that a model shall give, in segments of which some carry loss.
-Its rows in tokens are built once; masks come from the tokens' ids. The order and the micro-batches of
-a whole stage are fixed before training begins, so that a killed stage resumes to the bit.
+Its rows in tokens are built once; masks come from the tokens' ids. The order and the updates of a whole
+stage are fixed before training begins, so that a killed stage resumes to the bit.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 from ..errors import LanguageModelError, OptionError
@@ -205,8 +206,26 @@ def scored_positions(rows: Sequence[Any]) -> list[ScoredToken]:
 
 
 @dataclass(frozen=True, slots=True)
+class Update:
+    """The rows of one step of the optimizer, over all processes.
+
+    Attributes:
+        epoch: Whose rows they are.
+        batches: The rows in micro-batches of `batch_tokens`; else all in one, which `dealt` cuts.
+    """
+
+    epoch: int
+    batches: tuple[tuple[int, ...], ...]
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """All rows, by their indices in the epoch."""
+        return tuple(chain.from_iterable(self.batches))
+
+
+@dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Rows that pass through the model together."""
+    """Rows of an update that pass through the model together, in one process."""
 
     epoch: int
     rows: tuple[int, ...]
@@ -214,52 +233,81 @@ class MicroBatch:
 
 def plan_updates(
     lengths: Sequence[Sequence[int]], optimization: Optimization, seed: int = 0
-) -> list[MicroBatch]:
-    """Return all micro-batches of a training in their order, those of whole updates."""
+) -> list[Update]:
+    """Return all updates of a training in their order; none mixes epochs, whose rows may differ."""
     plan = []
     for epoch, lengths_of_epoch in enumerate(lengths):
         # Each epoch has a generator of its own: its order does not depend on those before it.
         rng = random.Random(f"{seed}\n{epoch}".encode())
-        batches = _batches(lengths_of_epoch, optimization, rng)
+        row_indices = list(range(len(lengths_of_epoch)))
+        rng.shuffle(row_indices)
 
-        # An epoch's last update is filled up with empty micro-batches, which add nothing to it: no
-        # update mixes two epochs, whose rows may differ.
-        missing = -len(batches) % optimization.accumulate
-        batches += [()] * missing
-        plan += [MicroBatch(epoch, batch) for batch in batches]
+        updates: list[tuple[tuple[int, ...], ...]] = []
+        accumulate = optimization.accumulate
+        if optimization.batch_rows is not None:
+            size = optimization.batch_rows * accumulate
+            for start in range(0, len(row_indices), size):
+                updates.append((tuple(row_indices[start : start + size]),))
+        else:
+            assert optimization.batch_tokens is not None
+            batches = _batches(row_indices, lengths_of_epoch, optimization.batch_tokens)
+            rng.shuffle(batches)  # else short rows would always be learned before long ones
+            for start in range(0, len(batches), accumulate):
+                updates.append(tuple(batches[start : start + accumulate]))
+
+        # An epoch's last update has what is left.
+        plan += [Update(epoch, batches_of_update) for batches_of_update in updates]
     return plan
 
 
 def _batches(
-    lengths: Sequence[int], optimization: Optimization, rng: random.Random
+    row_indices: Sequence[int], lengths: Sequence[int] | Mapping[int, int], max_tokens: int
 ) -> list[tuple[int, ...]]:
-    """Return the indices of an epoch's rows, given their lengths, in batches in random order.
+    """Return rows, given their lengths, in batches of at most so many tokens, padding included.
 
-    A batch has `batch_rows` rows, or at most `batch_tokens` tokens, padding included; a longer row is a
-    batch by itself.
+    Rows of like lengths share a batch, so that little is padding; a longer row is a batch by itself.
     """
-    row_indices = list(range(len(lengths)))
-    rng.shuffle(row_indices)
-    size = optimization.batch_rows
-    if size is not None:
-        starts = range(0, len(row_indices), size)
-        return [tuple(row_indices[start : start + size]) for start in starts]
-
-    # By tokens, rows of like lengths share a batch, so that little is padding.
-    assert optimization.batch_tokens is not None
-    row_indices.sort(key=lambda index: lengths[index])  # keeps the random order of equal lengths
+    by_length = sorted(row_indices, key=lambda index: lengths[index])  # equal lengths stay in order
     batches: list[tuple[int, ...]] = []
     batch: list[int] = []
-    for row_index in row_indices:
+    for row_index in by_length:
         # The row is the longest so far: all others are padded to its length.
         padded_tokens = lengths[row_index] * (len(batch) + 1)
-        if batch and padded_tokens > optimization.batch_tokens:
+        if batch and padded_tokens > max_tokens:
             batches.append(tuple(batch))
             batch = []
         batch.append(row_index)
     if batch:
         batches.append(tuple(batch))
-
-    # Else short rows would always be learned before long ones.
-    rng.shuffle(batches)
     return batches
+
+
+def dealt(
+    update: Update, lengths: Mapping[int, int], max_tokens: int | None, processes: int = 1
+) -> list[list[MicroBatch]]:
+    """Return an update's micro-batches for each process.
+
+    Args:
+        update: The rows.
+        lengths: Of each row, the tokens that are read for it; not needed without `max_tokens`.
+        max_tokens: Most tokens of a micro-batch, padding included; None where the update has them already.
+        processes: How many share the update. Only where one has fewer micro-batches than another it has
+            empty ones: they exchange gradients.
+    """
+    shares: list[list[tuple[int, ...]]]
+    if max_tokens is None:
+        shares = [list(update.batches[rank::processes]) for rank in range(processes)]
+    else:
+        # In turns by length, so that each process has rows of all lengths. What needs most memory is first.
+        by_length = sorted(update.rows, key=lambda row_index: lengths[row_index])
+        shares = [
+            _batches(by_length[rank::processes], lengths, max_tokens)[::-1]
+            for rank in range(processes)
+        ]
+
+    count = max(1, *map(len, shares))
+    micro_batches = []
+    for batches in shares:
+        batches += [()] * (count - len(batches))
+        micro_batches.append([MicroBatch(update.epoch, batch) for batch in batches])
+    return micro_batches

@@ -450,7 +450,7 @@ class StagedTraining(ABC):
             role=role,
             rows=sum(map(len, lengths)),
             tokens=sum(map(sum, lengths)),
-            updates=len(plan) // self.config.optimization.accumulate,
+            updates=len(plan),
             log=tuple(log),
             training_seconds=round(time.monotonic() - start, 3),
         )
@@ -475,18 +475,30 @@ class StagedTraining(ABC):
         self, stage: StageFolder, role: str, rate: float, **changed: Any
     ) -> dict[str, Any]:
         """Return the arguments that all trainers of a stage share, perhaps with another optimization."""
+        from .memory import fitted
         from .row_trainer import trainer_arguments
 
         # Weights stay in single precision; bfloat16 is what the passes compute with.
+        is_mixed = self._trains_in_half(role)
+
+        # What an engine that samples has left is free then.
+        self.roles.sleep()
+        base = self.roles.base(role)
+        optimization = fitted(
+            replace(self.config.optimization, **changed),
+            base,
+            self.roles.parameters(role).values(),
+            longest=self.agent.max_length,
+            mixed=is_mixed,
+        )
         args = trainer_arguments(
             stage.checkpoints,
-            replace(self.config.optimization, **changed),
+            optimization,
             rate,
             seed=self.seed(stage.name, "dropout"),
-            bf16=self._trains_in_half(role),
-            use_cpu=self.roles.base(role).device.type == "cpu",
+            bf16=is_mixed,
+            use_cpu=base.device.type == "cpu",
         )
-        self.roles.sleep()
 
         def tell(logs: Mapping[str, float]) -> None:
             self.tell({"event": "update", "stage": stage.name, **logs})

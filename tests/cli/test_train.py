@@ -59,6 +59,8 @@ def test_every_setting_of_comap_is_an_option(tmp_path):
     assert comap("--no-wmsd", "--no-expert-sft").ablations() == ("w/o Expert SFT", "w/o WMSD")
     assert comap("--batch-tokens", "512").optimization.batch_rows is None
     assert comap("--preset", "tiny", "--batch-rows", "2").optimization.batch_tokens is None
+    assert comap("--micro-batch-tokens", "4096").optimization.micro_batch_tokens == 4096
+    assert comap("--gradient-checkpointing", "false").optimization.gradient_checkpointing is False
     assert comap("--preset", "tiny", "--evaluation-tasks", "none").evaluation_tasks is None
     assert comap("--form-loss", "true").form_loss is True
     assert comap("--topk", "20", "--topk", "none").distillation.topk is None

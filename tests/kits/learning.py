@@ -23,6 +23,7 @@ from comap.lm.chat import ChatTokenizer
 from comap.lm.tiny import build_tiny
 from comap.trainers.comap.samples import StudentRollouts
 from comap.trainers.config import LoRA, Optimization
+from comap.trainers.memory import fitted
 from comap.trainers.roles import Roles
 from comap.trainers.row_trainer import trainer_arguments
 from comap.trainers.samples import Sample, encode_samples, plan_updates
@@ -88,6 +89,7 @@ def settings(  # noqa: PLR0913 one training, whose parts tests vary
     role: str = "wm",
     rows: int = 2,
     accumulate: int = 2,
+    tokens: int | None = None,
     epochs: int = 2,
     rate: float = 1e-2,
     save: int = 0,
@@ -103,6 +105,7 @@ def settings(  # noqa: PLR0913 one training, whose parts tests vary
         weight_decay=0.01,
         batch_rows=rows,
         accumulate=accumulate,
+        micro_batch_tokens=tokens,
         logging_steps=1,
         save_steps=save,
         gradient_checkpointing=checkpointing,
@@ -114,7 +117,7 @@ def settings(  # noqa: PLR0913 one training, whose parts tests vary
         "plan": plan_updates(lengths, optimization, 3),
         "args": trainer_arguments(
             out / "checkpoints",
-            optimization,
+            fitted(optimization, roles.base(role), (), longest=256),
             rate,
             seed=5,
             use_cpu=True,
@@ -158,6 +161,15 @@ def make(what: str, roles: Roles, out: Path, **told: Any) -> Any:
         head_rate=0.05,
         **settings(roles, out, policy_samples(), role="agent", **told),
     )
+
+
+def gradient_of(trainer: Any) -> tuple[float, Any]:
+    """Return the loss of the first update and its gradient by all that is trained."""
+    import torch
+
+    loss = float(trainer.training_step(trainer.model, {}))
+    weights = [weight for weight in trainer.model.parameters() if weight.requires_grad]
+    return loss, torch.cat([weight.grad.reshape(-1) for weight in weights])
 
 
 def result(roles: Roles, trainer: Any, log: Any) -> dict[str, Any]:

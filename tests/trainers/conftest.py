@@ -17,3 +17,15 @@ def model(tmp_path_factory):
 def player(tmp_path_factory):
     """A model that knows the words of ALFWorld, for whole trainings."""
     return trainings.model_at(tmp_path_factory.mktemp("b") / "model")
+
+
+@pytest.fixture
+def double(monkeypatch):
+    """The norms of small models in double precision too, as all else: gradients are then comparable."""
+    from transformers.models.qwen3 import modeling_qwen3
+
+    def forward(norm, hidden):
+        variance = hidden.pow(2).mean(-1, keepdim=True)
+        return norm.weight * hidden * (variance + norm.variance_epsilon).rsqrt()
+
+    monkeypatch.setattr(modeling_qwen3.Qwen3RMSNorm, "forward", forward)

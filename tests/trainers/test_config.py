@@ -25,6 +25,11 @@ from comap.trainers.comap.config import ABLATIONS, PRESETS, Distillation
         (CoMapTraining, {"agent": LoRA()}, "agent must be a CoMapConfig"),
         (CoMapTraining, {"wmsd": False, "real_ce": False}, "world_model_evolution=False"),
         (Optimization, {"batch_tokens": 64}, "batch_rows or batch_tokens"),
+        (
+            Optimization,
+            {"batch_rows": None, "batch_tokens": 64, "micro_batch_tokens": 32},
+            "expected micro_batch_tokens with batch_rows alone",
+        ),
         (Optimization, {"save_steps": 15}, "save_steps must be a multiple of logging_steps"),
         (Optimization, {"beta2": 1.0}, "optimization.beta2 must be"),
         (Distillation, {"topk": 0}, "distillation.topk must be"),
@@ -74,6 +79,7 @@ def test_table_5():
     assert (told.policy_rate, told.world_model_rate) == (2e-5, 2e-5)
     assert (told.warmup_epochs, told.policy_epochs, told.world_model_epochs) == (3, 3, 3)
     assert (optimization.batch_rows, optimization.accumulate, optimization.clip) == (1, 64, 1.0)
+    assert optimization.gradient_checkpointing is None, "where memory asks for it"
     assert (told.rounds, told.distillation.eta, told.distillation.mu) == (3, 0.5, 0.99)
     assert (told.alpha, told.beta, agent.tau_p, agent.tau_q) == (1.0, 0.01, 0.5, 0.6)
     assert (agent.draft_tokens, agent.reflect_tokens, agent.final_tokens) == (64, 128, 16)

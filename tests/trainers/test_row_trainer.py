@@ -10,13 +10,16 @@ import pytest
 from comap.errors import DataCorrupt, OptionError
 from comap.lm import Generate, Sampling
 from comap.trainers.config import Optimization
-from comap.trainers.row_trainer import trainer_arguments
+from comap.trainers.row_trainer import CausalMask, ModelInputs, trainer_arguments
 from comap.trainers.run_folder import last_checkpoint
-from comap.trainers.samples import MicroBatch
-from kits.learning import asked, make, opened, result, settings, world_samples
+from comap.trainers.samples import Update
+from kits.learning import asked, gradient_of, make, opened, result, settings, world_samples
 
 torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
 pytest.importorskip("trl")
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
 torch.set_num_threads(1)
 
 
@@ -43,32 +46,35 @@ def same(one, other):
 @KINDS
 def test_the_loss_is_the_mean_over_the_scored_tokens_of_an_update(model, tmp_path, kind):
     roles = opened(model, kind)
-    trainer = make("warm_up", roles, tmp_path, rows=2, accumulate=2)
-    total = torch.zeros((), dtype=torch.float64)
-    items = [{"index": torch.tensor([place])} for place in (0, 1)]
-    tokens = trainer._get_num_items_in_batch(items, "cpu")
-    rows = [row for item in items for row in trainer.rows_of(trainer.batch_of(item))]
-    assert len(rows) == 4 and tokens == sum(sum(row.scored) for row in rows)
-    for item in items:
-        total += trainer.compute_loss(trainer.model, item, num_items_in_batch=tokens).detach()
-    assert float(total) == pytest.approx(float(nll_sum(roles, "wm", rows) / tokens), abs=1e-12)
+    trainer = make("warm_up", roles, tmp_path, rows=2, accumulate=2, tokens=80)
+    (update, _, *_) = trainer.plan
+    batches = trainer.micro_batches(update)
+    rows = [row for batch in batches for row in trainer.rows_of(batch)]
+    scored = sum(sum(row.scored) for row in rows)
+    assert 1 < len(batches) < 4 and len(rows) == 4 and trainer.divisor(update) == scored
+    total = trainer.training_step(trainer.model, {})
+    assert float(total) == pytest.approx(float(nll_sum(roles, "wm", rows) / scored), abs=1e-12)
     trainer.close()
 
 
 def test_each_line_of_the_log_tells_the_update_s_own_loss(model, tmp_path):
     roles = opened(model, "full")
     told = []
-    trainer = make("warm_up", roles, tmp_path, rate=0.0, epochs=1, tell=told.append)
+    trainer = make("warm_up", roles, tmp_path, rate=0.0, epochs=1, tokens=80, tell=told.append)
     expected = []
-    for at in (0, 2):
-        rows = [trainer.epochs[0][row] for batch in trainer.plan[at : at + 2] for row in batch.rows]
-        tokens = sum(sum(row.scored) for row in rows)
-        expected.append(float(nll_sum(roles, "wm", rows) / tokens))
+    for update in trainer.plan:
+        rows = [trainer.epochs[0][row] for row in update.rows]
+        scored = sum(sum(row.scored) for row in rows)
+        expected.append(float(nll_sum(roles, "wm", rows) / scored))
+    sizes = [[trainer.tokens_of_row(0, row) for row in update.rows] for update in trainer.plan]
+    cut = [trainer.micro_batches(update) for update in trainer.plan]
     log = trainer.fit()
     assert [line["loss"] for line in log] == pytest.approx(expected, rel=1e-6)
-    assert [line["num_tokens"] for line in log] == [
-        sum(len(trainer.epochs[0][r]) for b in trainer.plan[:end] for r in b.rows) for end in (2, 4)
-    ]
+    assert [line["num_tokens"] for line in log] == [sum(sizes[0]), sum(map(sum, sizes))]
+    for line, batches, lengths in zip(log, cut, sizes, strict=True):
+        by_row = dict(zip(trainer.plan[cut.index(batches)].rows, lengths, strict=True))
+        read = sum(len(batch.rows) * max(by_row[row] for row in batch.rows) for batch in batches)
+        assert line.get("padding", 0.0) == pytest.approx(1 - sum(lengths) / read)
     assert [line["steps"] for line in told] == [2, 2]
     assert [{**line, "steps": 2} for line in log] == told
 
@@ -77,7 +83,8 @@ def test_it_is_trl_s_own_loss(model, tmp_path):
     """TRL's fused head on the same labels, masks included, gives the same loss."""
     roles = opened(model, "full", dtype="float32")
     trainer = make("warm_up", roles, tmp_path, rows=4)
-    rows = trainer.rows_of(trainer.plan[0])
+    (batch,) = trainer.micro_batches(trainer.plan[0])
+    rows = trainer.rows_of(batch)
     width = max(map(len, rows))
     ids, mask = torch.zeros(len(rows), width, dtype=torch.long), torch.zeros(len(rows), width)
     labels = torch.full_like(ids, -100)
@@ -87,7 +94,7 @@ def test_it_is_trl_s_own_loss(model, tmp_path):
         labels[number, len(row.prompt) : len(row)] = torch.tensor(row.answer)
     told = trainer.base(input_ids=ids, attention_mask=mask, labels=labels, fused_lm_head=True)
     ours = trainer.compute_loss(
-        trainer.model, {"index": torch.tensor([0])}, num_items_in_batch=told.label_mask.sum()
+        trainer.model, {"batch": batch}, num_items_in_batch=told.label_mask.sum()
     )
     assert float(ours.detach()) == pytest.approx(float(told.loss.detach()), rel=1e-6)
     trainer.close()
@@ -96,14 +103,105 @@ def test_it_is_trl_s_own_loss(model, tmp_path):
 @KINDS
 def test_an_update_does_not_depend_on_how_it_is_split(model, tmp_path, kind):
     found = []
-    for rows, accumulate in ((1, 4), (4, 1), (2, 2)):
+    for rows, accumulate, tokens in ((1, 4, 1), (4, 1, 1000), (2, 2, 80)):
         roles = opened(model, kind)
         out = tmp_path / f"{rows}"
-        make("warm_up", roles, out, rows=rows, accumulate=accumulate).fit()
+        make("warm_up", roles, out, rows=rows, accumulate=accumulate, tokens=tokens).fit()
         found.append(roles.state("wm"))
     for other in found[1:]:
         for name, weight in found[0].items():
             assert (weight - other[name]).abs().max() < 1e-9, name
+
+
+@KINDS
+def test_the_gradient_is_that_of_each_row_by_itself(model, tmp_path, kind, double):
+    """As of plain passes, one row at a time, in double precision."""
+    found = []
+    for tokens in (80, 10_000):
+        roles = opened(model, kind)
+        trainer = make("warm_up", roles, tmp_path, rows=5, accumulate=1, tokens=tokens)
+        rows = [trainer.epochs[0][row] for row in trainer.plan[0].rows]
+        found.append(gradient_of(trainer))
+        trainer.model.zero_grad()
+
+        expected = torch.zeros((), dtype=torch.float64)
+        for row in rows:
+            logits = trainer.model(input_ids=torch.tensor([row.prompt + row.answer])).logits[0]
+            lines = logits[len(row.prompt) - 1 : -1]
+            losses = torch.nn.functional.cross_entropy(
+                lines, torch.tensor(row.answer), reduction="none"
+            )
+            expected = expected + losses[torch.tensor(row.scored)].sum()
+        expected = expected / sum(sum(row.scored) for row in rows)
+        expected.backward()
+        weights = [weight for weight in trainer.model.parameters() if weight.requires_grad]
+        gradient = torch.cat([weight.grad.reshape(-1) for weight in weights])
+        trainer.close()
+
+        loss, own_gradient = found[-1]
+        assert loss == pytest.approx(float(expected.detach()), rel=1e-9)
+        difference = (own_gradient - gradient).abs().max()
+        assert float(difference) < 1e-9 * float(gradient.abs().max())
+
+
+class Waits(TorchDispatchMode):
+    """Counts where a GPU's results would be waited for."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        packet = func._overloadpacket
+        self.count += packet in (torch.ops.aten._local_scalar_dense, torch.ops.aten.nonzero)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("what", ["warm_up", "evolve", "policy"])
+def test_nothing_is_waited_for_in_an_update(model, tmp_path, what):
+    roles = opened(model, "lora", dropout=0.1)
+    trainer = make(what, roles, tmp_path, tokens=80)
+    trainer.create_optimizer_and_scheduler(4)
+    trainer.micro_batches(trainer.plan[0])  # the student's texts are written before
+    with Waits() as waits:
+        trainer.training_step(trainer.model, {})
+    assert waits.count == 0
+    trainer.close()
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("window", [None, 3])
+def test_padded_rows_are_what_they_are_by_themselves(attention, window):
+    """Without a mask of padding: with windows it even gives no numbers in transformers' own attention."""
+    sizes = {"vocab_size": 20, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2}
+    config = transformers.MistralConfig(
+        **sizes,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        sliding_window=window,
+        attn_implementation=attention,
+    )
+    torch.manual_seed(0)
+    reader = transformers.MistralForCausalLM(config).double()
+    sequences = [(1, 2, 3, 4, 5, 6, 7), (8, 9), (3, 4, 5, 6, 2)]
+    inputs = ModelInputs.padded(sequences, reader)
+    assert inputs.tokens == 14
+    is_plain = attention == "sdpa" and window is None
+    assert isinstance(inputs.tensors.get("attention_mask"), CausalMask) == is_plain
+
+    found = []
+    together = reader.base_model(**inputs.tensors, use_cache=False).last_hidden_state
+    alone = [reader.base_model(torch.tensor([tokens]), use_cache=False) for tokens in sequences]
+    for states in (
+        [row[: len(tokens)] for row, tokens in zip(together, sequences, strict=True)],
+        [output.last_hidden_state[0] for output in alone],
+    ):
+        hidden = torch.cat(states)
+        reader.zero_grad()
+        (hidden**3).sum().backward()
+        weights = [weight.grad.reshape(-1) for weight in reader.base_model.parameters()]
+        found.append((hidden.detach(), torch.cat(weights)))
+    for one, other in zip(*found, strict=True):
+        difference = float((one - other).abs().max())
+        assert difference < 1e-6 * float(one.abs().max()), "norms are single precision"
 
 
 def picture(roles):
@@ -233,11 +331,7 @@ def arguments(tmp_path, **options):
     return trainer_arguments(tmp_path, optimization, 1e-3, seed=0, use_cpu=True, **options)
 
 
-def test_processes_must_divide_an_update_and_hold_whole_models(tmp_path, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(OptionError, match="divides the 2 micro-batches of an update, found 3"):
-        arguments(tmp_path)
-    monkeypatch.delenv("WORLD_SIZE")
+def test_processes_hold_whole_models(tmp_path, monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     with pytest.raises(OptionError, match="found FSDP"):
         arguments(tmp_path)
@@ -251,7 +345,7 @@ def test_who_cannot_be_trained(model, tmp_path):
     for changed, message in (
         ({"role": "wm_ema"}, "wm_ema is a teacher"),
         ({"role": "nobody"}, "no role 'nobody'"),
-        ({"plan": [MicroBatch(0, ())]}, "expected rows to train wm on, found none"),
+        ({"plan": [Update(0, ((),))]}, "expected rows to train wm on, found none"),
     ):
         with pytest.raises(OptionError, match=message):
             WarmUpTrainer(**{**told, **changed})

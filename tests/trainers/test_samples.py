@@ -14,7 +14,14 @@ from comap.lm import Generate, Message, Sampling
 from comap.lm.hf import HFLanguageModel
 from comap.lm.tiny import Row, encode_rows
 from comap.trainers.config import Optimization
-from comap.trainers.samples import Sample, count_samples, encode_samples, plan_updates
+from comap.trainers.samples import (
+    Sample,
+    Update,
+    count_samples,
+    dealt,
+    encode_samples,
+    plan_updates,
+)
 from kits.handwritten_templates import MISTRAL, TEMPLATES, made
 
 torch = pytest.importorskip("torch")
@@ -177,17 +184,55 @@ def test_each_row_passes_once_an_epoch(batch, accumulate):
     lengths = [[rng.randint(1, 30) for _ in range(17)] for _ in range(2)]
     optimization = Optimization(accumulate=accumulate, **batch)
     plan = plan_updates(lengths, optimization, seed=5)
-    assert len(plan) % accumulate == 0 and plan == plan_updates(lengths, optimization, seed=5)
+    assert plan == plan_updates(lengths, optimization, seed=5)
     assert plan != plan_updates(lengths, optimization, seed=6)
     for epoch in (0, 1):
-        rows = [row for one in plan if one.epoch == epoch for row in one.rows]
-        assert sorted(rows) == list(range(17))
-    for one in plan:
-        longest = max((lengths[one.epoch][row] for row in one.rows), default=0)
+        updates = [update for update in plan if update.epoch == epoch]
+        assert sorted(row for update in updates for row in update.rows) == list(range(17))
         if "batch_tokens" in batch:
-            assert len(one.rows) <= 1 or longest * len(one.rows) <= 40
+            sizes = [len(update.batches) for update in updates]
         else:
-            assert len(one.rows) <= 3
+            sizes = [-(-len(update.rows) // 3) for update in updates]
+        assert sizes[:-1] == [accumulate] * (len(sizes) - 1), "only the last update may be smaller"
+    for update in plan:
+        for rows in update.batches:
+            longest = max(lengths[update.epoch][row] for row in rows)
+            if "batch_tokens" in batch:
+                assert len(rows) == 1 or longest * len(rows) <= 40
+            else:
+                assert len(rows) <= 3 * accumulate
+
+
+LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=40)
+
+
+@given(LENGTHS, st.integers(1, 100), st.integers(1, 4))
+def test_an_update_is_cut_by_tokens(lengths, max_tokens, processes):
+    update = Update(3, (tuple(range(len(lengths))),))
+    shares = dealt(update, dict(enumerate(lengths)), max_tokens, processes)
+    assert len(shares) == processes
+    assert len({len(batches) for batches in shares}) == 1, "processes exchange gradients"
+    assert sorted(row for batches in shares for one in batches for row in one.rows) == [
+        *range(len(lengths))
+    ]
+    for batches in shares:
+        assert all(batch.epoch == 3 for batch in batches)
+        for batch in batches:
+            widths = [lengths[row] for row in batch.rows]
+            assert len(widths) <= 1 or max(widths) * len(widths) <= max_tokens
+        widest = [max((lengths[row] for row in batch.rows), default=0) for batch in batches]
+        assert widest == sorted(widest, reverse=True), "what needs most memory is first"
+    if processes == 1:
+        assert all(batch.rows for batch in shares[0]), "no pass is empty"
+    assert any(shares[rank][-1].rows for rank in range(processes)), "no more empty ones than needed"
+
+
+def test_an_update_of_planned_micro_batches_is_not_cut_again():
+    update = Update(0, ((3, 1), (0,), (2,)))
+    (alone,) = dealt(update, {}, None)
+    assert [batch.rows for batch in alone] == [(3, 1), (0,), (2,)]
+    two = dealt(update, {}, None, 2)
+    assert [[batch.rows for batch in batches] for batches in two] == [[(3, 1), (2,)], [(0,), ()]]
 
 
 def test_samples():

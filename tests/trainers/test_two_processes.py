@@ -35,6 +35,7 @@ def test_two_processes_end_as_one_does(what, model, together, tmp_path):
     one, two = (json.loads((out / "log.json").read_text()) for out in (tmp_path, together / what))
     assert len(one) == len(two) >= 4
     for line, other in zip(one, two, strict=True):
+        line.pop("padding", None), other.pop("padding", None)  # each process pads its own rows
         assert line == pytest.approx(other, rel=1e-6, abs=1e-6)
     weights, others = (
         torch.load(out / "result.pt", weights_only=True) for out in (tmp_path, together / what)

@@ -221,7 +221,7 @@ class ITPRun(BaselineRun):
         return {
             "role": "agent",
             "rows": sum(map(len, lengths)),
-            "updates": len(trainer.plan) // config.optimization.accumulate,
+            "updates": len(trainer.plan),
             "log": log,
             "steps": len(moments),
             "weights": self.save_weights(stage, "agent"),
@@ -250,7 +250,6 @@ class ITPRun(BaselineRun):
 
         updates = -(-config.episodes // config.episodes_per_update)  # rounded up
         optimization = {
-            "accumulate": config.micro_batches,
             "schedule": "constant",
             "logging_steps": 1,
             "save_steps": min(config.optimization.save_steps, 1),

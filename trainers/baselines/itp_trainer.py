@@ -6,9 +6,11 @@ ITP (arXiv 2601.08955), stages 2 and 3.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,30 +19,81 @@ from ..row_trainer import (
     Losses,
     LossSums,
     Metric,
+    ModelInputs,
     RowTrainer,
     arrays_of,
+    columns,
     layer_of,
-    padded,
+    on_device,
     read_head,
     scored_nll,
 )
-from ..samples import Example, MicroBatch
+from ..samples import Example, MicroBatch, ScoredToken, Update, scored_positions
 
 _PLAYED = ("k", "return", "success", "errors")
+
+
+class ControlEnd(NamedTuple):
+    """Where a row's control prompt ends, and the depth that is read there."""
+
+    sequence_index: int
+    position: int
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowTargets:
+    """What the losses of rows are computed with, as tensors on a device."""
+
+    scored: ScoredToken  # its fields are (tokens,)
+    scored_counts: Tensor  # (rows,), of each row's tokens, at least 1
+    weights: Tensor  # (rows,)
+    controls: ControlEnd  # its fields are (control prompts,)
+    advantages: Tensor  # (rows,)
+    targets: Tensor  # (rows,)
+
+    @staticmethod
+    def of(rows: Sequence[Any], device: Any) -> RowTargets:
+        """Return the tensors of rows, whose control prompts are the sequences after all answers."""
+        labeled = [row for row in rows if row.control]
+        controls = [
+            ControlEnd(sequence_index, len(row.control) - 1, row.depth)
+            for sequence_index, row in enumerate(labeled, len(rows))
+        ]
+
+        def of_rows(numbers: Sequence[float]) -> Tensor:
+            return on_device(np.array(numbers, np.float64), device)
+
+        return RowTargets(
+            scored=columns(ScoredToken, scored_positions(rows), device),
+            scored_counts=of_rows([max(sum(row.scored), 1) for row in rows]),
+            weights=of_rows([row.weight for row in rows]),
+            controls=columns(ControlEnd, controls, device),
+            advantages=of_rows([row.advantage for row in rows]),
+            targets=of_rows([row.target for row in rows]),
+        )
 
 
 class _HeadTrainer(RowTrainer):
     """Trains a role with a head that reads hidden states at the ends of control prompts."""
 
-    def prepare(self, batch: MicroBatch) -> tuple[dict[str, Tensor], Losses]:
+    def prepare(self, batch: MicroBatch) -> tuple[ModelInputs, Losses]:
         """Return each row's prompt and answer, after these the control prompts, and the losses."""
         rows = self.rows_of(batch)
         sequences = [row.prompt + row.answer for row in rows]
         sequences += [row.control for row in rows if row.control]
-        ids, mask = padded(sequences, self.args.device)
-        return {"input_ids": ids, "attention_mask": mask}, partial(self._losses, rows)
+        inputs = ModelInputs.padded(sequences, self.base)
+        targets = RowTargets.of(rows, self.args.device)
+        return inputs, partial(self._losses, rows, targets)
 
-    def _losses(self, rows: Sequence[Any], hidden: Any, head: Any) -> LossSums:
+    def tokens_of_row(self, epoch: int, row_index: int) -> int:
+        """Return how many tokens the model reads for a row, both its sequences as long as the longer."""
+        row = self.epochs[epoch][row_index]
+        control = getattr(row, "control", ())
+        reply_length = len(row) - len(control)
+        return 2 * max(reply_length, len(control)) if control else reply_length
+
+    def _losses(self, rows: Sequence[Any], targets: RowTargets, hidden: Any, head: Any) -> LossSums:
         """Return the losses of rows, from the hidden states of what `prepare` lays out."""
         raise NotImplementedError
 
@@ -58,27 +111,27 @@ class DepthTrainer(_HeadTrainer):
         self.depth_weight = depth_weight
         super().__init__(**named)
 
-    def _losses(self, rows: Sequence[Any], hidden: Any, head: Any) -> LossSums:
+    def _losses(self, rows: Sequence[Any], targets: RowTargets, hidden: Any, head: Any) -> LossSums:
         zero = self.zero(hidden, head)
-        labeled = [row for row in rows if row.control]  # rows of drafts have no depth
+        label_count = sum(bool(row.control) for row in rows)  # rows of drafts have no depth
 
         # ITP's second stage: the action's NLL, and half of the depth's cross-entropy.
-        row_nll, _ = _row_nll(rows, hidden, head)
-        nll = (row_nll * row_nll.new_tensor([row.weight for row in rows])).sum()
+        row_nll, _ = _row_nll(targets, hidden, head)
+        nll = (row_nll * targets.weights.to(row_nll)).sum()
 
         depth_ce = zero
         correct = zero
-        if labeled:
-            logits = read_head(self.head, _prompt_ends(hidden, len(rows), labeled))
-            depths = torch.tensor([row.depth for row in labeled], device=logits.device)
+        if label_count:
+            logits = read_head(self.head, _prompt_ends(targets, hidden))
+            depths = targets.controls.depth
             depth_ce = torch.nn.functional.cross_entropy(logits, depths, reduction="sum")
             correct = (logits.argmax(-1) == depths).sum()
 
         loss = zero + nll + self.depth_weight * depth_ce
         metrics = {
             "nll": Metric(nll, len(rows)),
-            "depth_ce": Metric(depth_ce, len(labeled)),
-            "depth_accuracy": Metric(correct, len(labeled)),
+            "depth_ce": Metric(depth_ce, label_count),
+            "depth_accuracy": Metric(correct, label_count),
         }
         return LossSums(loss, metrics)
 
@@ -113,9 +166,8 @@ class OnlineTrainer(_HeadTrainer):
 
         # Rows are known once they are played; until then the plan has an empty one for each part.
         empty_row = Example((), (), ())
-        plan = []
-        for update in range(updates):
-            plan += [MicroBatch(update, (part,)) for part in range(parts)]
+        parts_of_update = tuple((part,) for part in range(parts))
+        plan = [Update(update, parts_of_update) for update in range(updates)]
         super().__init__(epochs=[[empty_row] * parts] * updates, plan=plan, **named)
 
     def played(self, update: int) -> Any:
@@ -137,29 +189,35 @@ class OnlineTrainer(_HeadTrainer):
             )
         return self._played[1]
 
-    def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any) -> Any:
-        """Return how many steps the update has; this is where they are played."""
-        return max(len(self.played(self.batch_of(batch_samples[0]).epoch).rows), 1)
+    def micro_batches(self, update: Update) -> list[MicroBatch]:
+        """Return the parts of an update's steps, none of them empty; this is where they are played."""
+        row_count = len(self.played(update.epoch).rows)
+        part_count = max(min(self.parts, row_count), 1)
+        return [MicroBatch(update.epoch, (part,)) for part in range(part_count)]
+
+    def divisor(self, update: Update) -> int:
+        """Return how many steps the update has."""
+        return max(len(self.played(update.epoch).rows), 1)
 
     def rows_of(self, batch: MicroBatch) -> list[Any]:
         """Return this part of the steps that were played."""
         return list(self.played(batch.epoch).rows[batch.rows[0] :: self.parts])
 
-    def _losses(self, rows: Sequence[Any], hidden: Any, head: Any) -> LossSums:
+    def _losses(self, rows: Sequence[Any], targets: RowTargets, hidden: Any, head: Any) -> LossSums:
         zero = self.zero(hidden, head)
         if not rows:
             return LossSums(zero, {})
 
         assert self.head is not None
-        _, nll = _row_nll(rows, hidden, head)
-        states = _prompt_ends(hidden, len(rows), rows)
+        _, nll = _row_nll(targets, hidden, head)
+        states = _prompt_ends(targets, hidden)
         depth_logps = read_head(self.head.get_submodule("depth"), states).log_softmax(-1)
         values = read_head(self.head.get_submodule("value"), states).reshape(-1)
 
         # Numbers from when the steps were played, so that no gradient flows through them.
-        advantage = values.new_tensor([row.advantage for row in rows])
-        target = values.new_tensor([row.target for row in rows])
-        depths = torch.tensor([row.depth for row in rows], device=values.device)
+        advantage = targets.advantages.to(values)
+        target = targets.targets.to(values)
+        depths: Any = targets.controls.depth
         action_loss = (advantage * nll).sum()  # - A log pi(a)
         depth_loss = -(advantage * depth_logps.gather(-1, depths[:, None]).reshape(-1)).sum()
         td_error = (0.5 * (target - values) ** 2).sum()
@@ -175,20 +233,17 @@ class OnlineTrainer(_HeadTrainer):
         return LossSums(zero + loss - self.entropy_weight * entropy, metrics)
 
 
-def _prompt_ends(hidden: Any, start: int, rows: Sequence[Any]) -> Any:
-    """Return the hidden state at the last token of each control prompt: sequences from `start` on."""
-    sequence_indices = list(range(start, start + len(rows)))
-    positions = [len(row.control) - 1 for row in rows]
-    return hidden[sequence_indices, positions]
+def _prompt_ends(targets: RowTargets, hidden: Any) -> Any:
+    """Return the hidden state at the last token of each control prompt."""
+    return hidden[targets.controls.sequence_index, targets.controls.position]
 
 
-def _row_nll(rows: Sequence[Any], hidden: Any, head: Any) -> tuple[Any, Any]:
+def _row_nll(targets: RowTargets, hidden: Any, head: Any) -> tuple[Any, Any]:
     """Return each row's negative log-likelihood: the mean, and the sum, over its scored tokens."""
-    token_nll, row_index_of_tokens = scored_nll(rows, hidden, head)
-    row_indices = torch.tensor(row_index_of_tokens, dtype=torch.long, device=hidden.device)
-    totals = token_nll.new_zeros(len(rows)).index_add(0, row_indices, token_nll)
-    counts = token_nll.new_tensor([max(sum(row.scored), 1) for row in rows])
-    return totals / counts, totals
+    token_nll = scored_nll(targets.scored, hidden, head)
+    totals = token_nll.new_zeros(len(targets.weights))
+    totals = totals.index_add(0, targets.scored.row_index, token_nll)
+    return totals / targets.scored_counts.to(token_nll), totals
 
 
 def layer_of_head(head: KHead) -> torch.nn.Linear:

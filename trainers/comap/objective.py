@@ -4,7 +4,7 @@
 which is the only place where terms are added.
 
 With a vocabulary of 150,000 tokens the logits of a few thousand positions do not fit into memory, so
-divergences are computed in chunks of positions, whose logits the backward pass computes again.
+divergences are computed in chunks of positions; the backward pass computes most of them again.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from ...errors import OptionError
-from ..row_trainer import precise, recomputed
+from ..memory import kept_logits
+from ..row_trainer import in_chunks, precise
 from .config import Distillation
 
 Divergence: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -127,6 +128,8 @@ LEAST = -1e4
 """The smallest log-probability that is distinguished: a token that a model rules out has this one, so
 that the divergence from a model which does not rule it out is large, but a number."""
 
+_TABLES = 8  # of the size of the logits are kept for the gradient of a divergence
+
 _ROUNDING = 1e-6  # p is at least so far from 0 and 1, where its logarithms are computed
 
 
@@ -189,15 +192,18 @@ def divergence(
 def chunked_divergences(
     student_hidden: Tensor,
     teacher_hidden: Tensor,
-    student_head: Callable[[Tensor], Tensor],
-    teacher_head: Callable[[Tensor], Tensor],
+    student_head: Any,
+    teacher_head: Any,
     compare: Divergence,
     chunk: int,
+    kept: int | None = None,
 ) -> Tensor:
     """Return the divergence at each position, (N,), with the logits of one chunk in memory at a time.
 
-    Value and gradients are those of the whole computed at once. Heads make logits of the hidden
-    states of each position by itself; no gradient reaches the teacher's.
+    Only the first `kept` positions, as many as `kept_logits` has room for, keep what the backward pass
+    needs; it computes the others' logits again. Value and gradients are those of the whole computed at
+    once. Heads make logits of the hidden states of each position by itself; no gradient reaches the
+    teacher's.
     """
 
     def divergences_of_chunk(student: Tensor, teacher: Tensor) -> Tensor:
@@ -205,17 +211,11 @@ def chunked_divergences(
             teacher_logits = teacher_head(teacher)
         return compare(student_head(student), teacher_logits)
 
-    # The logits of a vocabulary of 150,000 are the largest tensors of all: each chunk's are computed anew
-    # in the backward pass.
-    divergences = [
-        recomputed(
-            divergences_of_chunk,
-            student_hidden[start : start + chunk],
-            teacher_hidden[start : start + chunk].detach(),
-        )
-        for start in range(0, len(student_hidden), chunk)
-    ]
-    return torch.cat(divergences) if divergences else precise(student_hidden)[0].sum(-1)
+    if kept is None:
+        kept = kept_logits(student_hidden.device) // (_TABLES * len(student_head.weight))
+    return in_chunks(
+        divergences_of_chunk, student_hidden, teacher_hidden.detach(), chunk=chunk, kept=kept
+    )
 
 
 def ema_update(teacher: Sequence[Tensor], student: Sequence[Tensor], mu: float) -> None:

@@ -21,9 +21,11 @@ from ..row_trainer import (
     Losses,
     LossSums,
     Metric,
+    ModelInputs,
     RowTrainer,
     chunked_nll,
-    padded,
+    columns,
+    on_device,
     precise,
     read_head,
 )
@@ -90,27 +92,43 @@ class CoMapTrainer(RowTrainer):
         _check_rows(all_rows, teacher, named.get("head"))
         super().__init__(**named)
 
-    def prepare(self, batch: MicroBatch) -> tuple[dict[str, Tensor], Losses]:
+    def prepare(self, batch: MicroBatch) -> tuple[ModelInputs, Losses]:
         """Return the model's inputs for a micro-batch, and what computes its losses."""
+        positions = self._positions(batch)
+        targets = Targets.of(positions, self.args.device)
+        teacher_hidden = self._teacher_hidden(positions, targets) if positions.distilled else None
+
+        inputs = branched(positions.sequences, positions.branches, self.base)
+        return inputs, partial(self._losses, positions, targets, teacher_hidden)
+
+    def tokens_of_row(self, epoch: int, row_index: int) -> int:
+        """Return how many tokens the student reads for a row, both its sequences as long as the longer."""
+        sequences = self._positions(MicroBatch(epoch, (row_index,))).sequences
+        return len(sequences) * max(map(len, sequences), default=0)
+
+    def _positions(self, batch: MicroBatch) -> TokenPositions:
+        """Return the sequences of rows, and where their losses are."""
         positions = TokenPositions(self.head is not None, _takes_masks(self.base))
         continuations = self._continuations(batch.epoch)
         for row_index, row in zip(batch.rows, self.rows_of(batch), strict=True):
             continuation = row.answer if continuations is None else continuations[row_index]
             positions.add(row, continuation)
-
-        teacher_hidden = self._teacher_hidden(positions) if positions.distilled else None
-        inputs = branched(positions.sequences, positions.branches, self.args.device)
-        return inputs, partial(self._losses, positions, teacher_hidden)
+        return positions
 
     def _losses(
-        self, positions: TokenPositions, teacher_hidden: Any, hidden: Any, head: Any
+        self,
+        positions: TokenPositions,
+        targets: Targets,
+        teacher_hidden: Any,
+        hidden: Any,
+        head: Any,
     ) -> LossSums:
         """Return the objective of a micro-batch's rows, and what is logged beside it."""
-        rows = self._row_tensors(positions, teacher_hidden, hidden, head)
+        rows = self._row_tensors(positions, targets, teacher_hidden, hidden, head)
         loss = self.zero(hidden, head) + self.objective(rows)
 
-        learned = int(rows.mask.any(-1).sum())
-        labeled = int(rows.labeled.sum())
+        learned = len({position.row_index for position in positions.answers})
+        labeled = len(positions.labels)
         correct = ((rows.p > 0.5) == (rows.y > 0.5)) & rows.labeled
         metrics = {
             "nll": Metric(rows.nll.sum(), learned),
@@ -122,30 +140,39 @@ class CoMapTrainer(RowTrainer):
         return LossSums(loss, metrics)
 
     def _row_tensors(
-        self, positions: TokenPositions, teacher_hidden: Any, hidden: Any, head: Any
+        self,
+        positions: TokenPositions,
+        targets: Targets,
+        teacher_hidden: Any,
+        hidden: Any,
+        head: Any,
     ) -> RowTensors:
         """Compute the tensors of the micro-batch's loss, only where a token or label needs them."""
-        rows = positions.rows
-        device = hidden.device
-        logps = self._answer_logps(positions, hidden, head)
+        answers = targets.answers
+        states = hidden[answers.sequence_index, answers.position]
+        logps = -chunked_nll(states, head, answers.token_id)
 
         # p is one half where a row has no label; its cross-entropy is masked there.
-        p = logps.new_full((len(rows),), 0.5)
-        y = logps.new_zeros(len(rows))
-        labeled = logps.new_zeros(len(rows))
+        row_count = len(positions.rows)
+        p = logps.new_full((row_count,), 0.5)
+        y = logps.new_zeros(row_count)
+        labeled = logps.new_zeros(row_count)
         if positions.labels:
-            labeled_rows = [position.row_index for position in positions.labels]
-            labels = [position.label for position in positions.labels]
-            p[labeled_rows] = self._label_logits(positions, hidden, head).sigmoid().to(p)
-            y[labeled_rows] = p.new_tensor(labels)
+            labeled_rows = targets.labels.row_index
+            p[labeled_rows] = self._label_logits(targets.labels, hidden, head).sigmoid().to(p)
+            y[labeled_rows] = targets.label_values.to(y)
             labeled[labeled_rows] = 1.0
 
         divergences = logps.new_zeros(0)
         if self.teacher is not None and positions.distilled:
-            divergences = self._divergences(self.teacher, positions, teacher_hidden, hidden, head)
+            divergences = self._divergences(
+                self.teacher, targets.distilled, teacher_hidden, hidden, head
+            )
 
-        logps_of_rows, mask = in_rows(logps, positions.answers, len(rows))
-        divergences_of_rows, rollout_mask = in_rows(divergences, positions.distilled, len(rows))
+        logps_of_rows, mask = in_rows(logps, answers, row_count, _width(positions.answers))
+        divergences_of_rows, rollout_mask = in_rows(
+            divergences, targets.distilled, row_count, _width(positions.distilled)
+        )
         return RowTensors(
             logps=logps_of_rows,
             mask=mask,
@@ -154,47 +181,32 @@ class CoMapTrainer(RowTrainer):
             p=p,
             y=y,
             labeled=labeled.bool(),
-            expert=torch.tensor([row.expert for row in rows], dtype=torch.bool).to(device),
-            weights=logps.new_tensor([row.weight for row in rows]),
+            expert=targets.experts,
+            weights=targets.weights.to(logps),
         )
 
-    def _answer_logps(self, positions: TokenPositions, hidden: Any, head: Any) -> Tensor:
-        """Return the log-probability of each scored token of the replies, (N,)."""
-        sequence_indices = [position.sequence_index for position in positions.answers]
-        token_positions = [position.position for position in positions.answers]
-        token_ids = [position.token_id for position in positions.answers]
-
-        targets = torch.tensor(token_ids, dtype=torch.long, device=hidden.device)
-        return -chunked_nll(hidden[sequence_indices, token_positions], head, targets)
-
-    def _label_logits(self, positions: TokenPositions, hidden: Any, head: Any) -> Any:
+    def _label_logits(self, labels: LabelPosition, hidden: Any, head: Any) -> Any:
         """Return the logits of p: the head's, or REVISE's logit minus KEEP's."""
-        sequence_indices = [position.sequence_index for position in positions.labels]
-        token_positions = [position.position for position in positions.labels]
-        states = hidden[sequence_indices, token_positions]
+        states = hidden[labels.sequence_index, labels.position]
         if self.head is not None:
             return read_head(self.head, states).reshape(-1)
 
         logits = head(states)
         label_indices = torch.arange(len(states), device=states.device)
-        revise_ids = [position.revise_id for position in positions.labels]
-        keep_ids = [position.keep_id for position in positions.labels]
-        difference = logits[label_indices, revise_ids] - logits[label_indices, keep_ids]
-        return precise(difference)[0]
+        revise_logits = logits[label_indices, labels.revise_id]
+        return precise(revise_logits - logits[label_indices, labels.keep_id])[0]
 
     def _divergences(
         self,
         teacher: Teacher,
-        positions: TokenPositions,
+        distilled: DistilledPosition,
         teacher_hidden: Any,
         hidden: Any,
         head: Any,
     ) -> Tensor:
         """Return how far the student is from the teacher at each distilled token, (N,)."""
-        sequence_indices = [position.sequence_index for position in positions.distilled]
-        token_positions = [position.position for position in positions.distilled]
         return chunked_divergences(
-            hidden[sequence_indices, token_positions],
+            hidden[distilled.sequence_index, distilled.position],
             teacher_hidden,
             head,
             self.roles.base(teacher.role).get_output_embeddings(),
@@ -202,18 +214,15 @@ class CoMapTrainer(RowTrainer):
             teacher.config.chunk,
         )
 
-    def _teacher_hidden(self, positions: TokenPositions) -> Any:
+    def _teacher_hidden(self, positions: TokenPositions, targets: Targets) -> Any:
         """Return the teacher's hidden states where it is compared: no gradients, no dropout."""
         assert self.teacher is not None
         role = self.teacher.role
-        ids, mask = padded(positions.teacher_sequences, self.args.device)
+        base = self.roles.base(role)
+        inputs = ModelInputs.padded(positions.teacher_sequences, base)
         with torch.no_grad(), self.roles.using(role, training=False), self.accelerator.autocast():
-            base = self.roles.base(role).base_model
-            hidden = base(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
-
-        sequence_indices = [position.sequence_index for position in positions.teacher]
-        token_positions = [position.position for position in positions.teacher]
-        return hidden[sequence_indices, token_positions]
+            hidden = base.base_model(**inputs.tensors, use_cache=False).last_hidden_state
+        return hidden[targets.teacher.sequence_index, targets.teacher.position]
 
     def _continuations(self, epoch: int) -> Sequence[tuple[int, ...]] | None:
         """Return on which tokens each row of an epoch is distilled; None for its own reply."""
@@ -249,12 +258,11 @@ class AnswerPosition(NamedTuple):
 
 
 class LabelPosition(NamedTuple):
-    """Where a row's p is read, and its label."""
+    """Where a row's p is read; its label is the row's."""
 
     row_index: int
     sequence_index: int
     position: int
-    label: float
     revise_id: int  # both ids are 0 where a head is read
     keep_id: int
 
@@ -321,14 +329,12 @@ class TokenPositions:
         if row.label is None:
             return
         if self.has_head:
-            self.labels.append(
-                LabelPosition(row_index, sequence_index, prompt_end, row.label, 0, 0)
-            )
+            self.labels.append(LabelPosition(row_index, sequence_index, prompt_end, 0, 0))
         elif row.decision is not None:
             token_index, revise_id, keep_id = row.decision
             position = prompt_end + token_index
             self.labels.append(
-                LabelPosition(row_index, sequence_index, position, row.label, revise_id, keep_id)
+                LabelPosition(row_index, sequence_index, position, revise_id, keep_id)
             )
 
     def _add_rollout(
@@ -367,24 +373,58 @@ class TokenPositions:
             self.teacher.append(TeacherPosition(teacher_index, teacher_prompt_end + token_index))
 
 
-def in_rows(
-    values: Tensor, positions: Sequence[AnswerPosition | DistilledPosition], row_count: int
-) -> tuple[Tensor, Tensor]:
-    """Return values (N,) at their tokens of their rows, (row_count, T), and a mask of where they are."""
-    row_indices = [position.row_index for position in positions]
-    token_indices = [position.token_index for position in positions]
-    width = max(token_indices, default=-1) + 1
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """The numbers of `TokenPositions` as tensors on a device: of each kind one with tensors (N,) as fields.
 
+    They are copied before the pass, so that nothing in it waits for them.
+    """
+
+    answers: AnswerPosition
+    labels: LabelPosition
+    distilled: DistilledPosition
+    teacher: TeacherPosition
+    label_values: Tensor  # (N,), of the labels
+    experts: Tensor  # (rows,)
+    weights: Tensor  # (rows,)
+
+    @staticmethod
+    def of(positions: TokenPositions, device: Any) -> Targets:
+        """Return the tensors of a micro-batch."""
+        rows = positions.rows
+        label_values = [rows[position.row_index].label for position in positions.labels]
+        return Targets(
+            answers=columns(AnswerPosition, positions.answers, device),
+            labels=columns(LabelPosition, positions.labels, device),
+            distilled=columns(DistilledPosition, positions.distilled, device),
+            teacher=columns(TeacherPosition, positions.teacher, device),
+            label_values=on_device(np.array(label_values, np.float64), device),
+            experts=on_device(np.array([row.expert for row in rows], np.bool_), device),
+            weights=on_device(np.array([row.weight for row in rows], np.float64), device),
+        )
+
+
+def _width(positions: Sequence[AnswerPosition] | Sequence[DistilledPosition]) -> int:
+    """Return how many tokens of a row there are at most."""
+    return max((position.token_index for position in positions), default=-1) + 1
+
+
+def in_rows(
+    values: Tensor, positions: AnswerPosition | DistilledPosition, row_count: int, width: int
+) -> tuple[Tensor, Tensor]:
+    """Return values (N,) at their tokens of their rows, (row_count, width), and a mask of these places."""
     values_of_rows = values.new_zeros(row_count, width)
     mask = values.new_zeros(row_count, width)
-    values_of_rows[row_indices, token_indices] = values
-    mask[row_indices, token_indices] = 1.0
+    values_of_rows[positions.row_index, positions.token_index] = values
+    mask[positions.row_index, positions.token_index] = 1.0
     return values_of_rows, mask
 
 
 def branched(
-    sequences: Sequence[Sequence[int]], branches: Sequence[tuple[int, int]], device: Any = None
-) -> dict[str, Tensor]:
+    sequences: Sequence[Sequence[int]],
+    branches: Sequence[tuple[int, int]],
+    model: Any,
+) -> ModelInputs:
     """Return a model's inputs for sequences with two branches, of which the second does not see the first.
 
     The prompt is read once for the real answer and for the student's own prediction.
@@ -392,22 +432,53 @@ def branched(
     Args:
         sequences: Of each row, the tokens of the prompt and of one or two replies.
         branches: Of each row, how many tokens the prompt and the first reply have.
-        device: Where the tensors are.
+        model: The model that reads them, where it is.
     """
-    ids, attention_mask = padded(sequences, device)
+    inputs = ModelInputs.padded(sequences, model)
     has_second_branch = any(
         len(sequence) > prompt_length + reply_length
         for sequence, (prompt_length, reply_length) in zip(sequences, branches, strict=True)
     )
     if not has_second_branch:
-        return {"input_ids": ids, "attention_mask": attention_mask}  # the plain form, the fastest
+        return inputs  # the plain form, the fastest
 
     # The second reply has the positions that it would have behind the prompt.
-    indices = torch.arange(ids.shape[1], device=ids.device)
-    prompt_lengths, reply_lengths = torch.tensor([*branches], device=ids.device).T[:, :, None]
+    ids = inputs.tensors["input_ids"]
+    width = ids.shape[1]
+    prompt_lengths, reply_lengths = np.array(branches, np.int64).T[:, :, None]
+    indices = np.arange(width)[None]
     is_second = indices >= prompt_lengths + reply_lengths
-    position_ids = torch.where(is_second, indices - reply_lengths, indices.expand_as(is_second))
+    position_ids = np.where(is_second, indices - reply_lengths, indices)
 
+    # A GPU computes all pairs of tokens in one operation; a CPU only those that see each other.
+    if ids.is_cuda:
+        mask = branch_mask(branches, width, ids.device)
+    else:
+        mask = _limb_mask(sequences, branches, width)
+    tensors = {
+        "input_ids": ids,
+        "attention_mask": mask,
+        "position_ids": on_device(position_ids, ids.device),
+    }
+    return inputs._replace(tensors=tensors)
+
+
+def branch_mask(branches: Sequence[tuple[int, int]], width: int, device: Any) -> Tensor:
+    """Return which tokens each one sees, (rows, 1, width, width): see `branched`."""
+    prompt_lengths, reply_lengths = on_device(np.array(branches, np.int64).T, device)[:, :, None]
+    indices = torch.arange(width, device=device)
+    is_second = indices >= prompt_lengths + reply_lengths
+    is_first = (indices >= prompt_lengths) & ~is_second
+
+    is_before = indices[:, None] >= indices
+    is_hidden = is_second[:, :, None] & is_first[:, None, :]
+    return (is_before & ~is_hidden)[:, None]
+
+
+def _limb_mask(
+    sequences: Sequence[Sequence[int]], branches: Sequence[tuple[int, int]], width: int
+) -> TreeMask:
+    """Return the same as limbs, each of which attends to its path and itself."""
     limbs = []
     for sequence, (prompt_length, reply_length) in zip(sequences, branches, strict=True):
         first_end = prompt_length + reply_length
@@ -417,11 +488,7 @@ def branched(
                 Limb(first_end, len(sequence), np.arange(prompt_length)),
             ]
         )
-    return {
-        "input_ids": ids,
-        "attention_mask": TreeMask.of(limbs, len(indices), ids.device),
-        "position_ids": position_ids,
-    }
+    return TreeMask.of(limbs, width, "cpu")
 
 
 def _takes_masks(model: Any) -> bool:

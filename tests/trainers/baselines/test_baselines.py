@@ -14,7 +14,7 @@ from comap.trainers.baselines.config import baseline_preset
 from comap.trainers.baselines.itp import DepthExample, Played, observation_at, td_targets
 from comap.trainers.baselines.itp_trainer import DepthTrainer, OnlineTrainer
 from comap.trainers.baselines.wkm import KNOWLEDGE, WKMRun
-from comap.trainers.samples import MicroBatch
+from comap.trainers.samples import Update
 from kits import learning
 from kits.tiny_encoder import write_tiny_encoder
 from kits.trainings import demos_of, files_of, make_env, opened
@@ -22,7 +22,6 @@ from kits.trainings import demos_of, files_of, make_env, opened
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-ITEM = {"index": torch.tensor([0])}
 FEW = {
     "sft": {"train_world_model": True},
     "iwm": {"explored": 2, "alternatives": 2},
@@ -193,13 +192,13 @@ def test_the_supervised_loss_of_itp_by_hand(roles, tmp_path):
     """The mean over rows of ``weight nll + 0.5 CE(K)``."""
     head = layer(roles, 3)
     told = learning.settings(roles, tmp_path, [], role="agent", accumulate=1)
-    told |= {"epochs": [ROWS], "plan": [MicroBatch(0, (0, 1))]}
+    told |= {"epochs": [ROWS], "plan": [Update(0, ((0, 1),))]}
     trainer = DepthTrainer(**told, depth_weight=0.5, head=head)
     (first, state), (second, _) = (chances(roles, row) for row in ROWS)
     depth = -float(head(state).log_softmax(-1)[1].detach())
     expected = -sum(first) / 2 - 0.5 * sum(second[1:]) / 2 + 0.5 * depth
-    found = trainer.compute_loss(trainer.model, ITEM, num_items_in_batch=2)
-    assert float(found.detach()) == pytest.approx(expected / 2, abs=1e-9)
+    found = trainer.training_step(trainer.model, {})
+    assert float(found) == pytest.approx(expected / 2, abs=1e-9)
     trainer.close()
 
 
@@ -221,6 +220,6 @@ def test_the_online_loss_of_itp_by_hand(roles, tmp_path):
         value = float(head["value"](state).detach())
         expected += 0.4 * (sum(tokens) + float(logs[2])) + (0.7 - value) ** 2 / 2
         expected += 0.01 * float((logs.exp() * logs).sum())
-    found = trainer.compute_loss(trainer.model, ITEM, num_items_in_batch=2)
-    assert float(found.detach()) == pytest.approx(expected / 2, abs=1e-9)
+    found = trainer.training_step(trainer.model, {})
+    assert float(found) == pytest.approx(expected / 2, abs=1e-9)
     trainer.close()

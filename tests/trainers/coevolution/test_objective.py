@@ -153,7 +153,7 @@ class Head(torch.nn.Module):
 def test_chunks_give_value_and_gradients_of_the_whole(way):
     weights = noise(10, seed=5).abs()
     found = []
-    for chunk in (None, 10, 4, 1):
+    for chunk, kept in ((None, 0), (10, 0), (4, 0), (4, 8), (4, 10), (1, 3)):
         student, teacher = noise(10, 3).requires_grad_(True), noise(10, 5, seed=1)
         heads = Head(3, 7, seed=2), Head(5, 7, seed=3)
         teacher.requires_grad_(True)
@@ -163,7 +163,8 @@ def test_chunks_give_value_and_gradients_of_the_whole(way):
             ).sum()
         else:
             compare = partial(divergence, config=Distillation(**way))
-            loss = (weights * chunked_divergences(student, teacher, *heads, compare, chunk)).sum()
+            told = chunked_divergences(student, teacher, *heads, compare, chunk, kept=kept)
+            loss = (weights * told).sum()
         loss.backward()
         assert teacher.grad is None and heads[1].weight.grad is None
         found.append((loss.detach(), student.grad, heads[0].weight.grad))
@@ -175,25 +176,25 @@ def test_chunks_give_value_and_gradients_of_the_whole(way):
 def test_no_more_than_a_chunk_of_logits_is_in_memory():
     student = noise(103, 3).requires_grad_(True)
     heads = Head(3, 7, seed=2), Head(5, 7, seed=3)
-    found = chunked_divergences(student, noise(103, 5, seed=1), *heads, divergence, 10)
+    found = chunked_divergences(student, noise(103, 5, seed=1), *heads, divergence, 10, kept=25)
     loss = found.sum()
     for head in heads:
         assert head.rows == [10] * 10 + [3]
     loss.backward()
     for head in heads:
-        assert max(head.rows) == 10 and sum(head.rows) == 2 * 103
+        assert max(head.rows) == 10 and sum(head.rows) == 2 * 103 - 20, "two chunks were kept"
         assert max(head.alive) == 1  # those of the chunk before are gone
 
 
 def test_nll_in_chunks_is_cross_entropy():
     targets = torch.tensor([0, 6, 3, 3, 2])
     found = []
-    for chunk in (None, 5, 2, 1):
+    for chunk, kept in ((None, 0), (5, 0), (2, 0), (1, 0), (2, 4), (2, None)):
         hidden, head = noise(5, 3).requires_grad_(True), Head(3, 7, seed=2)
         if chunk is None:
             nll = torch.nn.functional.cross_entropy(head(hidden), targets, reduction="none")
         else:
-            nll = chunked_nll(hidden, head, targets, chunk=chunk)
+            nll = chunked_nll(hidden, head, targets, chunk=chunk, kept=kept)
         (nll * torch.arange(1.0, 6.0)).sum().backward()
         assert chunk is None or (max(head.rows) <= chunk and max(head.alive) == 1)
         found.append((nll.detach(), hidden.grad, head.weight.grad))

@@ -15,11 +15,18 @@ from comap.trainers.comap.objective import (
     policy_objective,
     world_model_objective,
 )
-from comap.trainers.comap.trainer import CoMapTrainer, Teacher, TokenPositions, branched
+from comap.trainers.comap.trainer import (
+    CoMapTrainer,
+    Targets,
+    Teacher,
+    TokenPositions,
+    branch_mask,
+    branched,
+)
 from comap.trainers.config import Optimization
 from comap.trainers.roles import Roles
-from comap.trainers.samples import Example, plan_updates
-from kits.learning import make, opened, settings, world_samples
+from comap.trainers.samples import Example, MicroBatch, plan_updates
+from kits.learning import gradient_of, make, opened, settings, world_samples
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
@@ -27,7 +34,6 @@ torch.set_num_threads(1)
 
 
 KINDS = pytest.mark.parametrize("kind", ["lora", "full"])
-ITEM = {"index": torch.tensor([0])}
 ETA = 0.5
 WM = partial(world_model_objective, eta=ETA)
 POLICY = partial(policy_objective, alpha=2.0, beta=0.25, anchor=0.5)
@@ -85,9 +91,10 @@ def bce(p, y):
     return -(y * math.log(p) + (1 - y) * math.log(1 - p))
 
 
-def loss_of(trainer, **told):
-    found = trainer.compute_loss(trainer.model, ITEM, num_items_in_batch=len(trainer.plan[0].rows))
-    return float(found.detach())
+def loss_of(trainer):
+    """The loss of the first update, which is one micro-batch; its gradient is added to the weights'."""
+    assert len(trainer.micro_batches(trainer.plan[0])) == 1
+    return float(trainer.training_step(trainer.model, {}))
 
 
 def distilled(**fields):
@@ -147,10 +154,10 @@ def test_the_label_of_a_head_is_worked_by_hand(model, tmp_path):
     expected = 0.5 * 1.5 * nll(roles, "agent", rows[2]) + 2.0 * nll(roles, "agent", rows[0])
     expected += 2.0 * 0.25 * (bce(chances[0], 1.0) + 3.0 * bce(chances[1], 0.0))
     assert loss_of(trainer) == pytest.approx(expected / 3, abs=1e-10)
-    noted = dict(zip(trainer.metrics, trainer._noted.tolist(), strict=True))
-    assert noted["p"] == pytest.approx([sum(chances), 2])
-    assert noted["label_accuracy"] == [(chances[0] > 0.5) + (chances[1] <= 0.5), 2]
-    assert noted["distillation"] == [0, 0] and noted["nll"][1] == 2
+    noted = {name: (float(metric.sum), metric.terms) for name, metric in trainer._noted.items()}
+    assert noted["p"] == pytest.approx((sum(chances), 2))
+    assert noted["label_accuracy"] == ((chances[0] > 0.5) + (chances[1] <= 0.5), 2)
+    assert noted["distillation"] == (0, 0) and noted["nll"][1] == 2
     trainer.close()
     untrained = torch.nn.Linear(roles.base("agent").config.hidden_size, 1)
     with torch.no_grad():
@@ -188,11 +195,10 @@ def test_distillation_is_zero_exactly_where_teacher_and_student_are_one(model, t
     def found(row, **told):
         teacher = teacher_of(**told)
         trainer = trainer_of(roles, tmp_path, [row], teacher=teacher)
-        loss = trainer.compute_loss(trainer.model, ITEM, num_items_in_batch=1)
-        loss.backward()
+        loss = loss_of(trainer)
         grad = sum(float(w.grad.abs().sum()) for w in roles.parameters("wm").values())
         trainer.close()
-        return float(loss.detach()), grad
+        return loss, grad
 
     for kind_of in ("forward_kl", "reverse_kl", "jsd"):
         loss, grad = found(row, divergence=kind_of)
@@ -208,7 +214,7 @@ def test_no_gradient_reaches_the_teacher_or_any_other_role(model, tmp_path, kind
     stir(roles, "wm_ema")
     before = {role: roles.state(role) for role in roles.names}
     trainer = trainer_of(roles, tmp_path, distilled(), teacher=teacher_of(mu=1.0))
-    trainer.compute_loss(trainer.model, ITEM, num_items_in_batch=3).backward()
+    loss_of(trainer)
     for role in ("agent", "wm_ema"):
         assert all(weight.grad is None for weight in roles.parameters(role).values()), role
     assert all(weight.grad is not None for weight in roles.parameters("wm").values())
@@ -245,7 +251,8 @@ def test_the_teacher_has_no_dropout_and_the_student_has(model, tmp_path):
     places = TokenPositions(has_head=False)
     for row in distilled():
         places.add(row, row.answer)
-    one, other = trainer._teacher_hidden(places), trainer._teacher_hidden(places)
+    targets = Targets.of(places, "cpu")
+    one, other = (trainer._teacher_hidden(places, targets) for _ in range(2))
     assert torch.equal(one, other) and not one.requires_grad
     assert trainer.model.training, "the student's dropout is on again"
     losses = {loss_of(trainer) for _ in range(3)}
@@ -264,9 +271,8 @@ def test_a_text_is_asked_for_once_an_epoch_even_where_a_process_has_no_row(model
     told = settings(roles, tmp_path, world_samples(), epochs=3)
     teacher = teacher_of(continuations=continuations)
     trainer = CoMapTrainer(objective=WM, teacher=teacher, **told)
-    empty = next(place for place, batch in enumerate(trainer.plan) if not batch.rows)
-    item = {"index": torch.tensor([empty])}
-    trainer.compute_loss(trainer.model, item, num_items_in_batch=1).backward()
+    empty = {"batch": MicroBatch(0, ())}
+    trainer.compute_loss(trainer.model, empty, num_items_in_batch=1).backward()
     assert asked == [0]
     trainer.fit()
     assert asked == [0, 1, 2]
@@ -302,6 +308,28 @@ def test_the_head_learns_with_its_own_rate(model, tmp_path):
     assert not hasattr(roles.base("agent"), "refinement_head")
 
 
+@KINDS
+@pytest.mark.parametrize("what", ["evolve", "policy"])
+def test_an_update_has_the_gradient_of_its_rows_by_themselves(model, tmp_path, kind, what, double):
+    """Cut in two and three micro-batches, or row by row, as the losses are added up."""
+    found = []
+    for tokens in (1, 60, 10_000):
+        roles = opened(model, kind)
+        stir(roles, "wm", "wm_ema", "agent")
+        trainer = make(what, roles, tmp_path, rows=5, accumulate=1, tokens=tokens)
+        if trainer.head is not None:
+            trainer.head.double()
+        batches = trainer.micro_batches(trainer.plan[0])
+        found.append((len(batches), *gradient_of(trainer)))
+        trainer.close()
+    (passes, loss, gradient), *others = found
+    assert passes == 5 and sorted(other[0] for other in others)[0] == 1
+    for _, other_loss, other_gradient in others:
+        assert other_loss == pytest.approx(loss, rel=1e-9)
+        difference = (gradient - other_gradient).abs().max()
+        assert float(difference) < 1e-9 * float(gradient.abs().max())
+
+
 def test_a_shared_prompt_changes_no_loss_and_no_gradient(model):
     """A reply and a continuation as branches of one prompt are what they are apart."""
     rows = [
@@ -314,12 +342,15 @@ def test_a_shared_prompt_changes_no_loss_and_no_gradient(model):
     reader = roles.base("wm")
     roles.train_only("wm")
     found = []
-    for shared in (True, False):
+    for shared, dense in ((True, False), (True, True), (False, False)):
         places = TokenPositions(False, shared)
         for row, tail in zip(rows, tails, strict=True):
             places.add(row, tail)
         assert len(places.sequences) == (3 if shared else 5)
-        told = branched(places.sequences, places.branches)
+        told = branched(places.sequences, places.branches, reader).tensors
+        if dense:  # as on a GPU
+            width = told["input_ids"].shape[1]
+            told["attention_mask"] = branch_mask(places.branches, width, "cpu")
         reader.zero_grad()
         hidden = reader.base_model(**told, use_cache=False).last_hidden_state
         predicted = [*places.answers, *places.distilled]
@@ -330,7 +361,7 @@ def test_a_shared_prompt_changes_no_loss_and_no_gradient(model):
         (seen**3).sum().backward()
         grads = torch.cat([weight.grad.reshape(-1) for weight in reader.parameters()])
         found.append((seen.detach(), grads.clone()))
-    for one, other in zip(*found, strict=True):
-        assert float((one - other).abs().max()) < 1e-5 * float(
-            one.abs().max()
-        )  # single-precision norms
+    for others in found[1:]:
+        for one, other in zip(found[0], others, strict=True):
+            difference = float((one - other).abs().max())
+            assert difference < 1e-5 * float(one.abs().max()), "norms are single precision"

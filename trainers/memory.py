@@ -1,0 +1,123 @@
+"""How many tokens a training pass may have, from free memory and what it keeps for the backward pass.
+
+The numbers of `kept_per_token` were counted (`torch.autograd.graph.saved_tensors_hooks`) for layers of
+Llama's and Qwen's kind, with adapters and without; a test counts them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .config import Optimization
+from .processes import gathered
+
+_CPU_TOKENS = 2048  # more are not faster there
+_MOST_TOKENS = 32_768  # nor are more than these on a GPU
+_SHARE = 0.5  # of the memory that is free; logits, copies of a layer and fragments are in the rest
+_TRAINED_BYTES = 12  # of a weight that is trained: its gradient and AdamW's two moments
+_CPU_LOGITS = 2**27  # half a gigabyte in single precision
+_LOGITS_SHARE = 128  # a GPU keeps one number for so many bytes of its memory
+
+
+@dataclass(frozen=True, slots=True)
+class Activations:
+    """Bytes that a pass keeps for each token until the backward pass."""
+
+    whole: int
+    checkpointed: int
+
+
+def kept_per_token(model: Any, *, mixed: bool) -> Activations:
+    """Return what a transformer keeps for each token, all of it or with gradient checkpointing.
+
+    Args:
+        model: The model beneath the head.
+        mixed: Whether it computes in bfloat16 by autocast.
+    """
+    config = model.config.get_text_config()
+    hidden = config.hidden_size
+    inner = getattr(config, "intermediate_size", None) or 4 * hidden
+    head_size = getattr(config, "head_dim", None) or hidden // config.num_attention_heads
+    attention = config.num_attention_heads * head_size
+
+    if mixed:
+        layer = 12 * inner + 44 * hidden + 24 * attention
+        state = 4 * hidden  # the residual stream is single precision in places
+    else:
+        size = next(model.parameters()).element_size()
+        layer = size * (5 * inner + 12 * hidden + 8 * attention)
+        state = size * hidden
+
+    # With checkpointing a layer keeps its input alone, and one layer at a time is computed again.
+    layers = config.num_hidden_layers
+    return Activations(whole=layers * layer, checkpointed=layers * state + layer)
+
+
+def kept_logits(device: Any) -> int:
+    """Return how many logits of a micro-batch are kept for the backward pass; others are computed again."""
+    if device.type != "cuda":
+        return _CPU_LOGITS
+    return int(torch.cuda.get_device_properties(device).total_memory) // _LOGITS_SHARE
+
+
+def fitted(
+    optimization: Optimization,
+    model: Any,
+    trained: Iterable[Tensor],
+    *,
+    longest: int,
+    mixed: bool = False,
+) -> Optimization:
+    """Return settings in which what is left to the memory is decided.
+
+    Args:
+        optimization: The settings.
+        model: The model that is trained, in memory.
+        trained: Those of its weights that are trained.
+        longest: The most tokens that a row may have.
+        mixed: Whether it computes in bfloat16 by autocast.
+    """
+    if model.device.type != "cuda":
+        return decided(optimization, None, Activations(0, 0), longest=longest)
+
+    weights = sum(weight.numel() for weight in trained)
+    budget = _SHARE * (_free_memory(model.device) - _TRAINED_BYTES * weights)
+    smallest_budget = min(gathered([budget]))  # all processes cut an update alike
+    kept = kept_per_token(model, mixed=mixed)
+    return decided(optimization, smallest_budget, kept, longest=longest)
+
+
+def decided(
+    optimization: Optimization, budget: float | None, kept: Activations, *, longest: int
+) -> Optimization:
+    """Return settings that fit into so many bytes for activations; None on a CPU.
+
+    Activations are kept where those of the longest row fit, and computed again where they do not. A
+    micro-batch has as many tokens as fit then, rounded down to a power of two, so that a training that is
+    resumed nearly always cuts its updates as before.
+    """
+    checkpoints = optimization.gradient_checkpointing
+    if checkpoints is None:
+        checkpoints = budget is not None and longest * kept.whole > budget
+
+    tokens = optimization.micro_batch_tokens
+    if tokens is None and optimization.batch_tokens is None:
+        if budget is None:
+            tokens = _CPU_TOKENS
+        else:
+            room = int(budget / (kept.checkpointed if checkpoints else kept.whole))
+            power = max(room, 1).bit_length() - 1
+            tokens = min(2**power, _MOST_TOKENS)
+    return replace(optimization, gradient_checkpointing=checkpoints, micro_batch_tokens=tokens)
+
+
+def _free_memory(device: Any) -> int:
+    """Return the bytes that tensors can still take, those among them that torch holds already."""
+    free, _ = torch.cuda.mem_get_info(device)
+    held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(free + held)
