@@ -491,13 +491,16 @@ class RequestBatcher:
     def submit(self, question: SlotRequest) -> Ticket | None:
         """Hand a question over to a language model that answers one by one; None if nobody does."""
         routed = self._route(question)
-        if not isinstance(routed, _LMQuestion) or not isinstance(routed.lm, StreamingLanguageModel):
+        if not isinstance(routed, _LMQuestion):
+            return None
+        lm: Any = routed.lm
+        if not isinstance(lm, StreamingLanguageModel):
             return None
         try:
-            ticket = Ticket(id(routed.lm), routed.lm.submit(routed.request))
+            ticket = Ticket(id(lm), lm.submit(routed.request))
         except Exception:
             return None  # asked by itself, it gets its exception
-        self._streams[ticket.lm] = routed.lm
+        self._streams[ticket.lm] = lm
         self._handed_over[ticket] = _HandedOver(question, routed)
         self._count(ModelWork(asked=1))
         return ticket
