@@ -156,6 +156,16 @@ def common(first: Any, second: Any) -> int:
     return int(differences[0]) if len(differences) else size
 
 
+def to_device(numbers: Any, device: Any) -> Any:
+    """Return an array of numbers as a tensor on a device, without waiting for a GPU."""
+    import torch
+
+    tensor = torch.from_numpy(np.ascontiguousarray(numbers))
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
 @lru_cache(maxsize=1)
 def _layer_class() -> Any:
     from transformers.cache_utils import DynamicLayer
@@ -179,29 +189,28 @@ def _layer_class() -> Any:
             """
             cache = self.cache
             new_states = (key_states, value_states)
-            if not cache.rooms:
-                cache.make_rooms(new_states)
+            if cache.views is None:
+                cache.make_views(new_states)
 
-            layer_rooms = [room[self.number] for room in cache.rooms]
-            for layer_room, states in zip(layer_rooms, new_states, strict=True):
-                room_shape = (layer_room.shape[1], layer_room.shape[3])
+            for views, states in zip(cache.views, new_states, strict=True):
                 shape = (states.shape[1], states.shape[3])
-                if room_shape != shape:
+                if shape != views.shape:
                     raise LanguageModelError(
                         "expected a model whose layers have keys and values of one shape, found "
-                        f"{room_shape} and {shape} (heads, size); ask such a model on a server"
+                        f"{views.shape} and {shape} (heads, size); ask such a model on a server"
                     )
 
                 # A slice is a plain copy; slots that differ by row are scattered, which is slower.
-                if isinstance(cache.slots, slice):
-                    layer_room[:, :, cache.slots] = states
+                written = views.written[self.number]
+                if cache.index is None:
+                    written.copy_(states)
                 else:
-                    layer_room[cache.row_numbers, :, cache.slots] = states.transpose(1, 2)
+                    written.index_copy_(0, cache.index, states.reshape(-1, states.shape[3]))
 
-            if isinstance(cache.slots, slice) and cache.slots == slice(0, cache.upto):
+            if cache.index is None and cache.slots == slice(0, cache.upto):
                 return new_states  # all there is, and laid out better than the room
-            keys, values = layer_rooms
-            return keys[:, :, : cache.upto], values[:, :, : cache.upto]
+            keys, values = cache.views
+            return keys.read[self.number], values.read[self.number]
 
         def get_seq_length(self) -> int:
             """Return the slot of the next token; where the rows' slots differ, how many are read."""
@@ -213,6 +222,46 @@ def _layer_class() -> Any:
             return int(self.cache.upto), 0
 
     return SlotLayer
+
+
+class _Views(NamedTuple):
+    """What each layer writes and reads of a room in one pass.
+
+    Attributes:
+        shape: How many heads there are, and the size of each.
+        written: Of each layer, the block of slots of the next tokens; or all slots of all rows and heads
+            in a line.
+        read: Of each layer, what attention looks at.
+    """
+
+    shape: tuple[int, int]
+    written: Sequence[Any]
+    read: Sequence[Any]
+
+
+def _views_of(room: Any, slots: Any, upto: int) -> _Views:
+    """Return views of all layers of a room, by one operation: one for each layer costs more than it does.
+
+    Args:
+        room: Keys or values, ``(layers, rows, heads, slots, size)``.
+        slots: Where the next tokens go: a slice, or a tensor.
+        upto: The slots before this one are read.
+    """
+    layers, _, heads, _, features = room.shape
+    if isinstance(slots, slice):
+        written = room[:, :, :, slots]
+    else:
+        written = room.view(layers, -1, features)
+    return _Views((heads, features), written.unbind(0), room[:, :, :, :upto].unbind(0))
+
+
+def _index(heads: int, slot_count: int, slots: Any, row_numbers: Any) -> Any:
+    """Return where tokens of rows go in a line of all rows, heads and slots, for all of their heads."""
+    import torch
+
+    head_numbers = torch.arange(heads, device=slots.device)[:, None]
+    lines = row_numbers[:, None] * heads + head_numbers
+    return (lines * slot_count + slots[:, None]).flatten()
 
 
 def _reused(spare: dict[int, Any], kind: int, example: Any, size: int) -> Any:
@@ -253,6 +302,107 @@ def _compacted(row_numbers: Sequence[int]) -> list[int]:
     return order
 
 
+def _move(rooms: Sequence[Any], order: Sequence[int]) -> None:
+    """Copy those rows of rooms that have a new place."""
+    moves = [(place, number) for place, number in enumerate(order) if place != number]
+    if moves:
+        places, numbers = to_device(np.array(moves).T, rooms[0].device)
+        for room in rooms:
+            room.index_copy_(1, places, room.index_select(1, numbers))
+
+
+class _Rooms:
+    """Rows of any lengths side by side: what is at position n of a row is in its slot n.
+
+    Attributes:
+        slot_count: How many slots each row has. The last is never read: padding goes there.
+        filled: How many slots of every row `fill` will fill.
+        rooms: Keys and values, two tensors ``(layers, rows, heads, slots, size)``.
+        slots: Where the next tokens go: a slice, or a tensor ``(rows, tokens)``.
+        row_numbers: The rows' numbers, beside `slots` where that is a tensor.
+        upto: The slots before this one are read.
+        views: Of keys and of values, what the layers write and read in this pass; None until the first
+            layer has made them.
+        index: Where in a line of all rows, heads and slots the next tokens go; None for a slice.
+    """
+
+    def __init__(
+        self, layer_count: int, rows: int, slots: int, filled: int, spare: dict[int, Any]
+    ) -> None:
+        self.layer_count = layer_count
+        self.rows = rows
+        self.slot_count = slots + 1
+        self.upto = 0
+        self.filled = filled
+        self.spare = spare
+        self.rooms: list[Any] = []
+        self.slots: Any = slice(0, 0)
+        self.row_numbers: Any = None
+        self.views: list[_Views] | None = None
+        self.index: Any = None
+
+    def make_rooms(self, examples: Sequence[Any]) -> None:
+        """Make room for all keys and all values, like an example of each, ``(_, heads, _, size)``.
+
+        Examples, since they alone have the sizes for certain: configs name them in many ways.
+        """
+        self.rooms = []
+        for kind, example in enumerate(examples):
+            _, heads, _, features = example.shape
+            shape = (self.layer_count, self.rows, heads, self.slot_count, features)
+            self.rooms.append(_new_room(self.spare, kind, example, shape, self.filled))
+
+    def place(self, slots: Any, row_numbers: Any = None) -> None:
+        """Say where the next tokens go: into a slice of all rows, or each into a slot of its row.
+
+        Args:
+            slots: A slice, or a tensor ``(rows, tokens)``.
+            row_numbers: The rows' numbers, a tensor that fits to `slots`.
+        """
+        self.slots = slots
+        self.row_numbers = row_numbers
+        self.views = None
+
+    def make_views(self, examples: Sequence[Any]) -> None:
+        """Make the views of this pass, and rooms like the first states where there are none."""
+        if not self.rooms:
+            self.make_rooms(examples)
+
+        self.index = None
+        if not isinstance(self.slots, slice):
+            heads = self.rooms[0].shape[2]
+            self.index = _index(heads, self.slot_count, self.slots, self.row_numbers)
+        self.views = [_views_of(room, self.slots, self.upto) for room in self.rooms]
+
+    def fill(self, row: int, path: Sequence[tuple[Node, int]]) -> None:
+        """Copy known states into a row, from its start."""
+        start = 0
+        for node, count in path:
+            if not self.rooms:
+                self.make_rooms(node.states)
+            for room, states in zip(self.rooms, node.states, strict=True):
+                room[:, row, :, start : start + count] = states[:, :, :count]
+            start += count
+
+    def states(self, row: int, start: int, end: int) -> States:
+        """Return a copy of a row's states from one slot to another."""
+        return [room[:, row, :, start:end].clone() for room in self.rooms]
+
+    def select(self, indices: Any) -> None:
+        """Keep some rows, also several times."""
+        self.rooms = [room.index_select(1, indices) for room in self.rooms]
+
+    def drop_others(self, row_numbers: Sequence[int]) -> list[int]:
+        """Drop all rows but those of some ascending numbers; return these in their new order.
+
+        Rows move to where others leave: a copy of all would be slower than the model.
+        """
+        order = _compacted(row_numbers)
+        _move([room[:, :, :, : self.upto] for room in self.rooms], order)
+        self.rooms = [room[:, : len(order)] for room in self.rooms]
+        return order
+
+
 @lru_cache(maxsize=1)
 def cache_class() -> Any:
     """Return the class of a batch's cache, which transformers' models write and read."""
@@ -260,72 +410,14 @@ def cache_class() -> Any:
 
     parent: Any = Cache
 
-    class RowCache(parent):  # type: ignore[misc]
-        """Rows of any lengths side by side: what is at position n of a row is in its slot n.
-
-        Attributes:
-            slot_count: How many slots each row has. The last is never read: padding goes there.
-            filled: How many slots of every row `fill` will fill.
-            rooms: Keys and values, two tensors ``(layers, rows, heads, slots, size)``.
-            slots: Where the next tokens go: a slice, or a tensor ``(rows, tokens)``.
-            row_numbers: The rows' numbers, beside `slots` where that is a tensor.
-            upto: The slots before this one are read.
-        """
+    class RowCache(_Rooms, parent):  # type: ignore[misc]
+        """The rooms of all layers, in the form that models expect."""
 
         def __init__(
             self, layers: int, rows: int, slots: int, filled: int, spare: dict[int, Any]
         ) -> None:
-            self.rows = rows
-            self.slot_count = slots + 1
-            self.upto = 0
-            self.filled = filled
-            self.spare = spare
-            self.rooms: list[Any] = []
-            self.slots: Any = slice(0, 0)
-            self.row_numbers: Any = None
-            super().__init__(layers=[_layer_class()(self, number) for number in range(layers)])
-
-        def make_rooms(self, examples: Sequence[Any]) -> None:
-            """Make room for all keys and all values, like an example of each, ``(_, heads, _, size)``.
-
-            Examples, since they alone have the sizes for certain: configs name them in many ways.
-            """
-            self.rooms = []
-            for kind, example in enumerate(examples):
-                _, heads, _, features = example.shape
-                shape = (len(self.layers), self.rows, heads, self.slot_count, features)
-                self.rooms.append(_new_room(self.spare, kind, example, shape, self.filled))
-
-        def fill(self, row: int, path: Sequence[tuple[Node, int]]) -> None:
-            """Copy known states into a row, from its start."""
-            start = 0
-            for node, count in path:
-                if not self.rooms:
-                    self.make_rooms(node.states)
-                for room, states in zip(self.rooms, node.states, strict=True):
-                    room[:, row, :, start : start + count] = states[:, :, :count]
-                start += count
-
-        def states(self, row: int, start: int, end: int) -> States:
-            """Return a copy of a row's states from one slot to another."""
-            return [room[:, row, :, start:end].clone() for room in self.rooms]
-
-        def select(self, indices: Any) -> None:
-            """Keep some rows, also several times."""
-            self.rooms = [room.index_select(1, indices) for room in self.rooms]
-
-        def drop_others(self, row_numbers: Sequence[int]) -> list[int]:
-            """Drop all rows but those of some ascending numbers; return these in their new order.
-
-            Rows move to where others leave: a copy of all would be slower than the model.
-            """
-            order = _compacted(row_numbers)
-            for place, number in enumerate(order):
-                if number != place:
-                    for room in self.rooms:
-                        room[:, place] = room[:, number]
-            self.rooms = [room[:, : len(order)] for room in self.rooms]
-            return order
+            _Rooms.__init__(self, layers, rows, slots, filled, spare)
+            parent.__init__(self, [_layer_class()(self, number) for number in range(layers)])
 
     return RowCache
 

@@ -7,12 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import LanguageModelError
 from ..base import Encode, Generate, Sampling
-from .cache import PrefixTree, cache_class, common, line_mask
+from .cache import PrefixTree, cache_class, common, line_mask, to_device
 from .ngrams import LONG
+from .sampling import Pick, choose, choose_on_gpu, single
 
 
 class TokenTrie:
@@ -74,7 +78,7 @@ def until_unique(sequences: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
 _WORTH_SHARING = 64  # tokens; one more pass costs about as much as a small model's token
 _LOGITS = 2**27  # the most logits of one pass: 134 million, which are 268 MB in bfloat16
 _BY_LENGTH = ("dynamic", "longrope")  # rotary embeddings that look at a pass's last position
-_TOP = 1024  # tokens among which a nucleus is looked for first
+_ALIGNMENT = 8  # numbers
 _SLICE = 2**24  # the most logits that are made single precision at a time
 
 
@@ -93,15 +97,26 @@ def chunks(lengths: Sequence[int], rows: int, tokens: int) -> list[list[int]]:
 
 @dataclass(slots=True)
 class Engine:
-    """A model with the limits of its batches."""
+    """A model with the limits of its batches.
+
+    Attributes:
+        for_gpu: Whether it computes as a GPU does it best: tokens are chosen in single precision, with one
+            wait in a pass, and adapters are merged. So it is on a GPU, but for models in double precision;
+            tests set it on a CPU.
+    """
 
     model: Any
     device: Any
     rows: int
     tokens: int
+    for_gpu: bool = field(init=False)
     tree: PrefixTree = field(default_factory=lambda: PrefixTree(0))
     short_of_memory: bool = False
     spare: dict[int, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # What is in double precision is meant to be exact, on a GPU, too.
+        self.for_gpu = self.device.type == "cuda" and self.model.dtype.itemsize < 8
 
     def run(self, lengths: Sequence[int], work: Callable[[list[int]], Sequence[Any]]) -> list[Any]:
         """Return what `work` returns for all items, in chunks that are halved when memory is short.
@@ -177,10 +192,45 @@ def additive(allowed: Any, dtype: Any) -> Any:
     """Return a mask that is 0 where `allowed` and hugely negative elsewhere."""
     import torch
 
-    mask = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
+    # Kernels of a GPU want rows of a mask that begin at multiples of eight numbers; each layer would copy
+    # another mask into such a one.
+    length = allowed.shape[-1]
+    room = (*allowed.shape[:-1], -(-length // _ALIGNMENT) * _ALIGNMENT)
+    mask = torch.zeros(room, dtype=dtype, device=allowed.device)[..., :length]
+
     # Eager attention looks at double precision in single; half of its range is far enough.
     least = max(torch.finfo(dtype).min, torch.finfo(torch.float32).min) / 2
     return mask.masked_fill_(~allowed, least)
+
+
+class Block(NamedTuple):
+    """The next tokens of all rows, padded to one width, as arrays ``(rows, tokens)``.
+
+    They are of the CPU: what depends on where the tokens stand is decided without waiting for a GPU.
+
+    Attributes:
+        ids: The tokens.
+        positions: Their positions in the texts.
+        valid: Which of them are tokens; the others are padding.
+        slots: Where in the cache they go.
+    """
+
+    ids: NDArray[np.int64]
+    positions: NDArray[np.int64]
+    valid: NDArray[np.bool_]
+    slots: NDArray[np.int64]
+
+
+def _padded(number_lists: Sequence[Sequence[int]], *, left: bool = False) -> NDArray[np.int64]:
+    """Return lists of numbers as one array, with zeros after those of the shorter lists, or before them."""
+    width = max(map(len, number_lists))
+    padded = np.zeros((len(number_lists), width), np.int64)
+    for row, numbers in zip(padded, number_lists, strict=True):
+        if left:
+            row[width - len(numbers) :] = numbers
+        else:
+            row[: len(numbers)] = numbers
+    return padded
 
 
 @dataclass(slots=True)
@@ -196,43 +246,26 @@ class Rows:
     cache: Any
     known_lengths: list[int]
 
-    def rest(self) -> tuple[Any, Any, Any]:
-        """Return what is to be read, padded on the left: tokens, positions, and which are tokens."""
-        import torch
-
-        device = self.engine.device
+    def rest(self) -> Block:
+        """Return what is to be read, padded on the left; it goes to the slots of its positions."""
         unread = [
             text[known_length:]
             for text, known_length in zip(self.texts, self.known_lengths, strict=True)
         ]
-        width = max(map(len, unread))
-        padded = [[0] * (width - len(tokens)) + list(tokens) for tokens in unread]
-        ids = torch.tensor(padded, device=device)
+        ids = _padded(unread, left=True)
 
         # Padding has the positions before the first unread token, some of them below 0.
-        lengths = torch.tensor([[len(text)] for text in self.texts], device=device)
-        positions = torch.arange(width, device=device) + lengths - width
-        starts = torch.tensor(self.known_lengths, device=device)[:, None]
-        return ids, positions, positions >= starts
+        lengths = np.array([*map(len, self.texts)])[:, None]
+        width = ids.shape[1]
+        positions = np.arange(width) + lengths - width
+        valid = positions >= np.array(self.known_lengths)[:, None]
+        return Block(ids, positions, valid, positions)
 
-    def read(
-        self,
-        ids: Any,
-        positions: Any,
-        valid: Any,
-        *,
-        slots: Any = None,
-        allowed: Any = None,
-        model: Any = None,
-        **options: Any,
-    ) -> Any:
+    def read(self, block: Block, *, allowed: Any = None, model: Any = None, **options: Any) -> Any:
         """Return what the model computes for the next tokens.
 
         Args:
-            ids: The tokens of each row.
-            positions: Their positions in the texts.
-            valid: Which of them are tokens; the others are padding.
-            slots: Where in the cache they go, if not to their positions.
+            block: The tokens, and where they stand and go.
             allowed: Which slots each one sees, if not all up to its position.
             model: What is called in place of the engine's model: its `base_model`, without logits.
             **options: Further arguments of the model.
@@ -241,24 +274,28 @@ class Rows:
 
         cache = self.cache
         device = self.engine.device
-        if slots is None:
-            slots = positions
-        token_slots = slots.masked_fill(~valid, -1)
-        cache.upto = max(int(token_slots.max()) + 1, cache.upto)
+        slots = block.slots
+        cache.upto = max(int(slots[block.valid].max()) + 1, cache.upto)
 
         # Rows that go to the same slots, one after the other, are written as one block.
         first = int(slots[0, 0])
         count = slots.shape[1]
-        are_rows_alike = bool(valid.all()) and bool((slots == slots[:1]).all())
-        if are_rows_alike and count == int(slots[0, -1]) - first + 1:
-            cache.slots = slice(first, first + count)
+        are_rows_alike = bool(block.valid.all() and (slots == slots[0]).all())
+        is_one_block = are_rows_alike and count == int(slots[0, -1]) - first + 1
+
+        # All numbers go to the device together.
+        positions_read = block.positions.clip(0)
+        if is_one_block:
+            ids, positions = to_device(np.stack([block.ids, positions_read]), device)
+            cache.place(slice(first, first + count))
         else:
-            cache.slots = slots.masked_fill(~valid, cache.slot_count - 1)
-            cache.row_numbers = torch.arange(len(slots), device=device)[:, None]
+            places = np.where(block.valid, slots, cache.slot_count - 1)
+            numbers = np.stack([block.ids, positions_read, places])
+            ids, positions, token_slots = to_device(numbers, device)
+            cache.place(token_slots, torch.arange(len(slots), device=device)[:, None])
 
         # Without a mask attention is faster. One token then sees all slots; several are causal, which
         # kernels count from slot 0, and so only where these are the first.
-        positions = positions.clamp(min=0)
         mask = None
         is_last_block = are_rows_alike and cache.upto == first + count
         if allowed is not None or not is_last_block or (first and count > 1):
@@ -290,14 +327,18 @@ class Rows:
         rows = len(self.texts)
 
         # Where the logits stand, counted from each text's last token: 0 and numbers below.
-        lengths = torch.tensor(guess_lengths, device=self.engine.device)[:, None]
+        lengths = np.array(guess_lengths)[:, None]
         width = max(guess_lengths) + 1
-        offsets = torch.arange(width, device=self.engine.device).minimum(lengths) - lengths
+        offsets = np.minimum(np.arange(width), lengths) - lengths
 
         is_sdpa = model.config._attn_implementation == "sdpa"
-        if self.engine.device.type != "cpu" or not is_sdpa or rows == 1:
-            logits = self.read(*self.rest(), logits_to_keep=width).logits
-            return logits.gather(1, (offsets + width - 1)[:, :, None].expand(logits.shape))
+        is_padding_cheap = self.engine.for_gpu or self.engine.device.type != "cpu"
+        if is_padding_cheap or not is_sdpa or rows == 1:
+            logits = self.read(self.rest(), logits_to_keep=width).logits
+            if min(guess_lengths) == width - 1:
+                return logits
+            columns = to_device(offsets + width - 1, self.engine.device)
+            return logits.gather(1, columns[:, :, None].expand(logits.shape))
 
         # On a CPU padding costs as much as tokens: all rows' tokens are read in one line.
         line = []
@@ -305,24 +346,22 @@ class Rows:
             zip(self.texts, self.known_lengths, strict=True)
         ):
             line += [(text[slot], slot, row) for slot in range(known_length, len(text))]
-        ids, slots, cache.row_numbers = torch.tensor(line).T[:, None]
+        ids, slots, row_numbers = torch.tensor(line).T[:, None]
         text_lengths = [*map(len, self.texts)]
-        cache.slots = slots
+        cache.place(slots, row_numbers)
         cache.upto = max(text_lengths)
         mask = line_mask().of(self.known_lengths, text_lengths, model.dtype)
 
         # Logits, some 150,000 numbers a token, are made at these places alone.
         last_tokens = torch.tensor([part.end - 1 for part in mask.parts])[:, None]
-        logit_places = (last_tokens + offsets).flatten()
+        logit_places = (last_tokens + torch.from_numpy(offsets)).flatten()
         options = {"past_key_values": cache, "use_cache": True, "logits_to_keep": logit_places}
         logits = model(input_ids=ids, position_ids=slots, attention_mask=mask, **options).logits[0]
         return logits.view(rows, width, -1)
 
     def select(self, row_numbers: Sequence[int]) -> None:
         """Keep some rows, also several times."""
-        import torch
-
-        self.cache.select(torch.tensor(row_numbers, device=self.engine.device))
+        self.cache.select(to_device(np.array(row_numbers), self.engine.device))
         self.texts = [self.texts[number] for number in row_numbers]
 
     def keep(self, row: int, tokens: Sequence[int]) -> None:
@@ -340,6 +379,7 @@ class Row:
         trie: The texts that it can become, if it must be one of some; `node` is how far it has come.
         stop_test: Whether the tokens so far have a stop text in them.
         finish: Why it ended, ``"stop"`` or ``"length"``; empty while it goes on.
+        draws: A random number for each position so far.
     """
 
     prompt: Sequence[int]
@@ -353,6 +393,7 @@ class Row:
     finish: str = ""
     node: int = 0
     random: Random = field(init=False)
+    draws: list[float] = field(default_factory=list)
 
     def restart(self) -> None:
         self.tokens = []
@@ -362,6 +403,22 @@ class Row:
         # Python's generator: any whole number is a seed (torch's keeps 32 bits), one number per
         # position whatever the limit, and the same in every version.
         self.random = Random(self.sampling.seed & (2**64 - 1))
+        self.draws = []
+
+    def pick(self, later: int = 0, node: int | None = None) -> Pick:
+        """Return how the next token is chosen, or one some tokens later, at a node of the trie."""
+        sampling = self.sampling
+        draw = 0.0
+        if sampling.temperature > 0:
+            position = len(self.tokens) + later
+            while len(self.draws) <= position:
+                self.draws.append(self.random.random())
+            draw = self.draws[position]
+
+        allowed = None
+        if self.trie is not None:
+            allowed = sorted(self.trie.children[self.node if node is None else node])
+        return Pick(sampling.temperature, sampling.top_p, draw, allowed)
 
     def push(self, token: int, logprob: float) -> None:
         self.tokens.append(token)
@@ -381,11 +438,8 @@ def decode(engine: Engine, rows: Sequence[Row]) -> Sequence[Row]:
 
     Several of a text's tokens are read in one pass where they were guessed.
     """
-    import torch
-
     for row in rows:
         row.restart()
-    device = engine.device
     active = list(rows)
 
     # Where embeddings depend on a pass's last position, a guess would change the tokens before it.
@@ -418,15 +472,11 @@ def decode(engine: Engine, rows: Sequence[Row]) -> Sequence[Row]:
         # Padding has the position of its row's last token, and is not valid.
         starts = [len(row.prompt) + len(row.tokens) - 1 for row in active]
         unread = [[row.tokens[-1], *guess] for row, guess in zip(active, guesses, strict=True)]
-        lengths = torch.tensor([[len(tokens)] for tokens in unread], device=device)
-        columns = torch.arange(width, device=device)
-        padded = [tokens + [0] * (width - len(tokens)) for tokens in unread]
-        logits = batch.read(
-            torch.tensor(padded, device=device),
-            torch.tensor(starts, device=device)[:, None] + columns.minimum(lengths - 1),
-            columns < lengths,
-            logits_to_keep=width,
-        ).logits
+        lengths = np.array([*map(len, unread)])[:, None]
+        columns = np.arange(width)
+        positions = np.array(starts)[:, None] + np.minimum(columns, lengths - 1)
+        block = Block(_padded(unread), positions, columns < lengths, positions)
+        logits = batch.read(block, logits_to_keep=width).logits
 
 
 def _guess(engine: Engine, row: Row, widest: int) -> list[int]:
@@ -441,18 +491,18 @@ def _push(
     engine: Engine, rows: Sequence[Row], guesses: Sequence[Sequence[int]], logits: Any
 ) -> None:
     """Choose the next tokens of rows and push them: one, and one more after each rightly guessed one."""
-    import torch
-
-    # The logits after a wrong guess are of another text: its row has no more tokens in this pass.
+    # The logits after a wrong guess are of another text: its row has no more tokens in this pass. On a GPU
+    # they are chosen from nevertheless, since that costs less than to wait once more.
+    chosen = _chosen_at_once(rows, guesses, logits) if engine.for_gpu else None
     guessed_so_far = list(range(len(rows)))
     for column in range(logits.shape[1]):
-        scores = logits[:, column]
-        if len(guessed_so_far) < len(rows):
-            scores = scores[torch.tensor(guessed_so_far, device=engine.device)]
-        tokens, logprobs = _choose(scores, [rows[i] for i in guessed_so_far])
+        if chosen is None:
+            choices = _chosen(column, rows, guessed_so_far, logits)
+        else:
+            choices = [chosen[i, column] for i in guessed_so_far]
 
         rightly_guessed = []
-        for i, token, logprob in zip(guessed_so_far, tokens, logprobs, strict=True):
+        for i, (token, logprob) in zip(guessed_so_far, choices, strict=True):
             row = rows[i]
             row.push(token, logprob)
             if row.finish:
@@ -462,6 +512,40 @@ def _push(
         if not rightly_guessed:
             return
         guessed_so_far = rightly_guessed
+
+
+def _chosen(
+    column: int, rows: Sequence[Row], row_indices: Sequence[int], logits: Any
+) -> list[tuple[int, float]]:
+    """Return the next token of some rows and its log-probability, from one column of logits."""
+    scores = logits[:, column]
+    if len(row_indices) < len(rows):
+        scores = scores[to_device(np.array(row_indices), logits.device)]
+    tokens, logprobs = choose(scores, [rows[i].pick() for i in row_indices])
+    return list(zip(tokens, logprobs, strict=True))
+
+
+def _chosen_at_once(
+    rows: Sequence[Row], guesses: Sequence[Sequence[int]], logits: Any
+) -> dict[tuple[int, int], tuple[int, float]]:
+    """Return for each row and column of logits the token that follows, if its guesses are right so far."""
+    places = []
+    picks = []
+    for i, (row, guess) in enumerate(zip(rows, guesses, strict=True)):
+        node = row.node
+        for column in range(len(guess) + 1):
+            if column and row.trie is not None:
+                node = row.trie.children[node][guess[column - 1]]
+            places.append((i, column))
+            picks.append(row.pick(column, node))
+
+    _, columns, vocabulary = logits.shape
+    scores = logits.reshape(-1, vocabulary)
+    if len(places) < len(scores):
+        lines = [i * columns + column for i, column in places]
+        scores = scores[to_device(np.array(lines), logits.device)]
+    tokens, logprobs = choose_on_gpu(scores, picks)
+    return dict(zip(places, zip(tokens, logprobs, strict=True), strict=True))
 
 
 def _read(
@@ -481,7 +565,7 @@ def _read(
         start = prompts[0][:shared]
         if sum(count for _, count in engine.tree.find(start)) < shared - 1:
             beginning = engine.begin([start], 0)
-            beginning.read(*beginning.rest(), logits_to_keep=1)
+            beginning.read(beginning.rest(), logits_to_keep=1)
             beginning.keep(0, start)
 
     batch = engine.begin(prompts, max(row.limit for row in rows), different_guesses)
@@ -501,120 +585,6 @@ def _shared_beginning(prompts: Sequence[tuple[int, ...]]) -> int:
     alike = common(min(prompts), max(prompts))  # what the first and the last share, all share
     shared = min(alike, min(map(len, prompts)) - 1)  # each has a token of its own left to read
     return shared if shared >= _WORTH_SHARING else 0
-
-
-def _choose(logits: Any, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
-    """Return each row's next token and its log-probability under the model itself."""
-    import torch
-
-    scores = _single(logits)
-    next_tokens = torch.empty(len(rows), dtype=torch.long, device=scores.device)
-
-    # A row's arithmetic must not depend on its neighbors: rows with top_p, whose probabilities
-    # are added up in another order, are apart from rows without, and rows with a trie from others.
-    groups: dict[tuple[bool, bool, bool], list[int]] = {}
-    for i, row in enumerate(rows):
-        kind = row.trie is not None, row.sampling.temperature > 0, row.sampling.top_p < 1
-        groups.setdefault(kind, []).append(i)
-
-    for (has_trie, is_sampled, _), members in groups.items():
-        index: Any = slice(None)
-        if len(members) < len(rows):
-            index = torch.tensor(members, device=scores.device)
-        group = [rows[i] for i in members]
-        group_scores = scores[index]
-        if has_trie:
-            tokens = _allowed_tokens(group, scores.device)
-            group_scores = group_scores.gather(1, tokens.clamp(min=0))
-            group_scores.masked_fill_(tokens < 0, float("-inf"))
-
-        # argmax is documented to be the first of equals
-        columns = _sample(group_scores, group) if is_sampled else group_scores.argmax(-1)
-        next_tokens[index] = tokens.gather(1, columns[:, None])[:, 0] if has_trie else columns
-
-    # Tokens and numbers go to the CPU together: one wait for the GPU.
-    logprobs = scores.gather(1, next_tokens[:, None])[:, 0] - scores.logsumexp(-1)
-    token_list, logprob_list = torch.stack([next_tokens.double(), logprobs.double()]).tolist()
-    return [int(token) for token in token_list], logprob_list
-
-
-def _allowed_tokens(rows: Sequence[Row], device: Any) -> Any:
-    """Return the tokens that each row's trie allows next, in ascending order; -1 where there are fewer."""
-    import torch
-
-    token_lists = [sorted(row.trie.children[row.node]) for row in rows if row.trie is not None]
-    width = max(map(len, token_lists))
-    padded = [tokens + [-1] * (width - len(tokens)) for tokens in token_lists]
-    return torch.tensor(padded, device=device)
-
-
-def _sample(scores: Any, rows: Sequence[Row]) -> Any:
-    """Return an index into each row of scores, drawn with the rows' temperature and top-p.
-
-    Either all rows have a top-p below 1, or none has.
-    """
-    import torch
-
-    def column(numbers: list[float]) -> Any:
-        return torch.tensor(numbers, dtype=torch.float64, device=scores.device)[:, None]
-
-    scaled = scores.double()
-    temperatures = [row.sampling.temperature for row in rows]
-    if any(temperature != 1 for temperature in temperatures):
-        # First the maximum, then the division, so that no temperature is too small.
-        scaled = (scaled - scaled.amax(-1, keepdim=True)) / column(temperatures)
-    weights = scaled.softmax(-1)
-    draws = column([row.random.random() for row in rows])
-    if rows[0].sampling.top_p == 1:
-        return _draw(weights, draws)
-
-    top_ps = column([row.sampling.top_p for row in rows])
-    if weights.shape[1] <= 16 * _TOP:
-        return _draw_from_nucleus(weights, top_ps, draws)
-
-    # To sort 150,000 tokens takes longer than the model: the nucleus is mostly among the first few.
-    top = weights.topk(_TOP, sorted=False).indices.sort(-1).values  # equals stay in their order
-    top_weights = weights.gather(1, top)
-
-    # The least of them do not count: others that are as large may have been left out.
-    least = top_weights.amin(-1, keepdim=True)
-    larger = top_weights.where(top_weights > least, 0.0)
-    is_enough = larger.sum(-1, keepdim=True) >= top_ps
-
-    tokens = top[:, 0].clone()
-    if bool(is_enough.any()):
-        rows_enough = is_enough[:, 0].nonzero()[:, 0]
-        columns = _draw_from_nucleus(
-            top_weights[rows_enough], top_ps[rows_enough], draws[rows_enough]
-        )
-        tokens[rows_enough] = top[rows_enough].gather(1, columns[:, None])[:, 0]
-    if not bool(is_enough.all()):
-        other_rows = (~is_enough[:, 0]).nonzero()[:, 0]
-        tokens[other_rows] = _draw_from_nucleus(
-            weights[other_rows], top_ps[other_rows], draws[other_rows]
-        )
-    return tokens
-
-
-def _draw_from_nucleus(weights: Any, top_ps: Any, draws: Any) -> Any:
-    """Return the index that is drawn from each row's largest weights, the fewest that add up to top-p."""
-    weights, order = weights.sort(stable=True, dim=-1, descending=True)
-    weights = weights.where(weights.cumsum(-1) - weights < top_ps, 0.0)
-    return order.gather(1, _draw(weights, draws)[:, None])[:, 0]
-
-
-def _draw(weights: Any, draws: Any) -> Any:
-    """Return the index in each row of weights at which a number from 0 to 1, a share of them, falls."""
-    import torch
-
-    cumulated = weights.cumsum(-1)
-    total = cumulated[:, -1:]
-
-    # Rounding must not lift the number to the total, beyond which there is no token.
-    largest = torch.nextafter(total, torch.zeros_like(total))
-    thresholds = torch.minimum(draws * total, largest)
-    index = torch.searchsorted(cumulated, thresholds, right=True)
-    return index.clamp_(max=weights.shape[1] - 1)[:, 0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -695,48 +665,51 @@ def _logprobs_by_one_pass(engine: Engine, all_branches: Sequence[Branches]) -> l
     The tokens of a tree are read behind its prompt, in one line: which of them each one sees makes them
     a tree. Leaves are not read, as nothing follows them.
     """
-    import torch
-
-    def padded(number_lists: Sequence[Sequence[int]]) -> Any:
-        rows = [list(numbers) + [0] * (width - len(numbers)) for numbers in number_lists]
-        return torch.tensor(rows, device=engine.device)
-
     # Without the root, which is the prompt's last token.
     inner = [branches.trie.inner()[1:] for branches in all_branches]
     width = max(map(len, inner))
     batch = engine.begin([branches.prompt for branches in all_branches], width)
-    ids, positions, valid = batch.rest()
-
-    # A node's position is its depth; its slot is one of its own, as siblings have the same position.
-    tree_options: dict[str, Any] = {}
+    block = batch.rest()
+    allowed = None
     if width:
-        tokens = []
-        depths = []
-        for branches, nodes in zip(all_branches, inner, strict=True):
-            tokens.append([branches.trie.tokens[node] for node in nodes])
-            depths.append([branches.trie.depths[node] for node in nodes])
-        tree_options["allowed"] = _tree_mask(engine, positions, all_branches, inner)
+        allowed = _tree_mask(engine, block.positions, all_branches, inner)
+        block = _with_trees(block, all_branches, inner)
 
-        last = positions[:, -1:]
-        columns = torch.arange(width, device=engine.device)
-        tree_options["slots"] = torch.cat([positions, last + 1 + columns], 1)
-        node_counts = torch.tensor([[len(nodes)] for nodes in inner], device=engine.device)
-        valid = torch.cat([valid, columns < node_counts], 1)
-        ids = torch.cat([ids, padded(tokens)], 1)
-        positions = torch.cat([positions, last + padded(depths)], 1)
-
-    logits = batch.read(ids, positions, valid, logits_to_keep=width + 1, **tree_options).logits
+    logits = batch.read(block, logits_to_keep=width + 1, allowed=allowed).logits
     for row, branches in enumerate(all_branches):
         batch.keep(row, branches.prompt)
     engine.tree.shrink()
     return _node_logprobs(logits[:, -(width + 1) :], all_branches, inner)
 
 
+def _with_trees(
+    block: Block, all_branches: Sequence[Branches], inner: Sequence[Sequence[int]]
+) -> Block:
+    """Return the tokens of prompts and behind them those of inner nodes.
+
+    A node's position is its depth; its slot is one of its own, as siblings have the same position.
+    """
+    tokens = []
+    depths = []
+    for branches, nodes in zip(all_branches, inner, strict=True):
+        tokens.append([branches.trie.tokens[node] for node in nodes])
+        depths.append([branches.trie.depths[node] for node in nodes])
+
+    last = block.positions[:, -1:]
+    columns = np.arange(max(map(len, inner)))
+    node_counts = np.array([*map(len, inner)])[:, None]
+    return Block(
+        np.concatenate([block.ids, _padded(tokens)], 1),
+        np.concatenate([block.positions, last + _padded(depths)], 1),
+        np.concatenate([block.valid, columns < node_counts], 1),
+        np.concatenate([block.positions, last + 1 + columns], 1),
+    )
+
+
 def _tree_mask(
     engine: Engine, positions: Any, all_branches: Sequence[Branches], inner: list[list[int]]
 ) -> Any:
     """Return which slots are seen: prompts are causal; a node sees prompt, ancestors and itself."""
-    import numpy as np
     import torch
 
     lengths = [len(branches.prompt) for branches in all_branches]
@@ -754,8 +727,9 @@ def _tree_mask(
                 tree_allowed[index] = tree_allowed[parent_index]
             tree_allowed[index, length + index] = True
 
-    causal = torch.arange(upto, device=engine.device) <= positions.clamp(min=0)[:, :, None]
-    return torch.cat([causal, torch.from_numpy(allowed).to(engine.device)], 1)
+    last_seen = to_device(positions.clip(0)[:, :, None], engine.device)
+    causal = torch.arange(upto, device=engine.device) <= last_seen
+    return torch.cat([causal, to_device(allowed, engine.device)], 1)
 
 
 def _node_logprobs(
@@ -775,7 +749,7 @@ def _node_logprobs(
 
     # In slices: all logits in single precision would take twice the memory of those in bfloat16.
     slices = flat_logits.split(max(_SLICE // vocabulary, 1))
-    normalizers = torch.cat([_single(logits_slice).logsumexp(-1) for logits_slice in slices])
+    normalizers = torch.cat([single(logits_slice).logsumexp(-1) for logits_slice in slices])
 
     parent_rows: list[int] = []
     tokens: list[int] = []
@@ -785,24 +759,18 @@ def _node_logprobs(
         parent_rows += [row * columns + column_of[parent] for parent in branches.trie.parents[1:]]
         tokens += branches.trie.tokens[1:]
 
-    row_index = torch.tensor(parent_rows, device=logits.device)
-    token_index = torch.tensor(tokens, device=logits.device)
-    token_logits = _single(flat_logits[row_index, token_index])
+    row_index, token_index = to_device(np.array([parent_rows, tokens]), logits.device)
+    token_logits = single(flat_logits[row_index, token_index])
     logprobs = iter((token_logits - normalizers[row_index]).tolist())
 
     # The root, node 0, has no token.
     return [[0.0] + [next(logprobs) for _ in branches.trie.tokens[1:]] for branches in all_branches]
 
 
-def _single(numbers: Any) -> Any:
-    """Return numbers in single precision at least: half precision would round log-probabilities away."""
-    return numbers if numbers.dtype.itemsize == 8 else numbers.float()
-
-
 def last_hidden(engine: Engine, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
     """Return the last layer's hidden state, normed, at the last token of each prompt."""
     batch = engine.begin(prompts, 0)
-    states = batch.read(*batch.rest(), model=engine.model.base_model).last_hidden_state
+    states = batch.read(batch.rest(), model=engine.model.base_model).last_hidden_state
     for row, prompt in enumerate(prompts):
         batch.keep(row, prompt)
     engine.tree.shrink()

@@ -154,25 +154,6 @@ def test_samples_follow_the_model(lm):
         assert abs(drawn.count(token) / count - probability) < error + 1e-9
 
 
-def test_top_p_of_a_large_vocabulary_draws_what_sorting_all_of_it_draws(monkeypatch):
-    logits = torch.randn((24, 20_000), generator=torch.Generator().manual_seed(0)).bfloat16()
-    logits *= torch.linspace(0, 12, 24)[:, None]  # from all alike, with many equals, to one alone
-
-    def drawn(some=range(24)):
-        rows = [
-            passes.Row([1], Sampling(1, temperature=0.9, top_p=0.9, seed=i), 1, frozenset())
-            for i in some
-        ]
-        for row in rows:
-            row.restart()
-        return passes._sample(logits[list(some)].float(), rows).tolist()
-
-    found = drawn()
-    assert found == [token for i in range(24) for token in drawn([i])]
-    monkeypatch.setattr(passes, "_TOP", 10_000)
-    assert found == drawn()
-
-
 def test_text_ends_before_a_stop_text(lm):
     whole = lm.generate([Generate(talk("You see"), Sampling(30, temperature=2, seed=7))])[0]
     assert isinstance(whole, Completion) and len(whole.text) > 12
