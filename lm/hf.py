@@ -6,7 +6,7 @@ import math
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,9 @@ from .base import (
 )
 from .chat import ChatLanguageModel, ChatTokenizer, checked_template_kwargs
 from .engine.cache import PrefixTree
+from .engine.norms import fused_norms
 from .engine.passes import Branches, Engine, Row, TokenTrie, computed, split, until_unique
+from .engine.weights import WeightWatch
 from .load import (
     Adapters,
     check_usable,
@@ -49,6 +51,13 @@ class HFLanguageModel(ChatLanguageModel):
     neither its neighbours in a call nor their order. In double precision (tiny models) this is so to
     the last digit of a text; in lower precision a matrix product of another shape may round
     differently, and where two tokens are equally probable to within that, either may be chosen.
+
+    On a GPU a model in half or single precision chooses tokens in single precision, with one wait for
+    the GPU in a pass, so a text may differ from a CPU's where two tokens are equal to within rounding.
+    The adapter of a call is added to the weights for the time of the call, which takes memory for a
+    second copy of these weights, and is not done where that is more than half of what is free. The
+    weights are put back, not computed back. In half precision a merged weight is rounded to it: of an
+    adapter that has hardly been trained, changes smaller than that are not in the answers.
 
     What mostly followed in its earlier texts is read ahead, several tokens in one pass (speculative
     decoding with n-grams), and kept as far as the same tokens are then chosen: texts are as without.
@@ -219,7 +228,7 @@ class HFLanguageModel(ChatLanguageModel):
         rows, tokens = limits_of(base)
         self._engine = Engine(base, base.device, batch_rows or rows, batch_tokens or tokens)
         self._cache_mb = cache_mb
-        self._weights = 0
+        self._watch = WeightWatch()
 
         # One tree for each adapter: its keys and values are of other weights.
         self._trees: dict[str | None, PrefixTree] = {}
@@ -299,11 +308,12 @@ class HFLanguageModel(ChatLanguageModel):
                 except LanguageModelError as error:
                     replies[i] = error
 
+            engine = self._engine
             for adapter, indices in indices_of.items():
-                with self._adapters.using(adapter), self._ready():
-                    self._engine.tree = self._tree_of(adapter)
+                engine.tree = self._tree_of(adapter)
+                with self._adapters.using(adapter, merged=engine.for_gpu), self._ready():
                     of_adapter = [prepared[i] for i in indices]
-                    answers = computed(self._engine, type(requests[0]), of_adapter)
+                    answers = computed(engine, type(requests[0]), of_adapter)
                 for i, answer in zip(indices, answers, strict=True):
                     replies[i] = self._reply(requests[i], prepared[i], answer)
 
@@ -313,20 +323,7 @@ class HFLanguageModel(ChatLanguageModel):
 
     def _tree_of(self, adapter: str | None) -> PrefixTree:
         """Return what is known of earlier prompts: nothing, once the weights have changed."""
-        import torch
-
-        weights = list(self._adapters.base.parameters())
-        device = weights[0].device
-
-        # What writes to a weight's `data` leaves no mark of it: some of the values are compared, too.
-        samples = []
-        for weight in weights:
-            sample = weight.detach().reshape(-1)[:: weight.numel() // 8 + 1]
-            samples.append(sample.to(device).float())
-        marks = [(weight.data_ptr(), weight._version) for weight in weights]
-        now = hash((*torch.cat(samples).tolist(), *marks))
-        if now != self._weights:
-            self._weights = now
+        if self._watch.changed(list(self._adapters.base.parameters())):
             self._trees = {}
 
         if adapter not in self._trees:
@@ -340,11 +337,13 @@ class HFLanguageModel(ChatLanguageModel):
         """Make the model ready to answer; afterwards it is in training again if it was."""
         import torch
 
-        training = [module for module in self._adapters.base.modules() if module.training]
+        base = self._adapters.base
+        training = [module for module in base.modules() if module.training]
         for module in training:
             module.training = False
+        norms = fused_norms(base) if self._engine.for_gpu else nullcontext()
         try:
-            with torch.inference_mode():
+            with torch.inference_mode(), norms:
                 yield
         finally:
             for module in training:
