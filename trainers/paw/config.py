@@ -240,6 +240,10 @@ class PaWTraining:
     """What a reply in the wrong form costs its row."""
     concurrency: PositiveInt = 128
     """Episodes that run at the same time, in each process."""
+    staleness: NonNegativeInt = 0
+    """Most updates that rollouts are ahead of training (ours): they are played in a thread meanwhile, by an
+    engine beside the model, with weights that are so many updates older. Ratios then start from the
+    log-probabilities as sampled. 0 is on-policy, as in the papers."""
     search_engine: Literal["environment", "simulated"] = "environment"
     """What answers searches in training: the environment, or a model that plays a search engine and
     sometimes writes noisy documents (ZeroSearch). Evaluation always uses the environment."""
@@ -288,6 +292,11 @@ class PaWTraining:
             raise OptionError(
                 "algorithm='rloo' compares the episodes of a task: members must be at least 2, not "
                 f"{self.members}"
+            )
+        if self.staleness and self.agent.temperature != 1:
+            raise OptionError(
+                f"staleness={self.staleness} starts ratios from the log-probabilities as sampled, which "
+                f"are the policy's at temperature 1 alone, not {self.agent.temperature:g}"
             )
         if self.loss.entropy_span == "action_tag" and self.agent.prompts != "standard":
             raise OptionError(

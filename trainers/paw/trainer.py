@@ -352,8 +352,13 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
             sampled_logps = [torch.tensor(line, dtype=torch.float32) for line in recorded]
         if config.agent.temperature == 1:  # where they are the policy's own
             update.sampled = sampled_logps
-            if config.optimization.old_logprobs == "sampled":
+            if config.staleness or config.optimization.old_logprobs == "sampled":
                 update.old = sampled_logps
+        if config.staleness and update.old is None:
+            raise OptionError(
+                f"staleness={config.staleness} starts ratios from the log-probabilities as sampled, found "
+                "replies without any; use an engine that returns them, or staleness=0"
+            )
 
         needs_full = config.paw and config.loss.entropy_mode == "full"
         has_entropies = sampled_logps is not None and not needs_full

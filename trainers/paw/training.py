@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium
 
@@ -38,6 +39,7 @@ from ..sampling import (
 )
 from ..stages import MakeEnv, Tell, identified, play_share, telling_work
 from ..tracking import shown_settings, tracked
+from .ahead import RolloutsAhead
 from .config import PaWTraining
 from .rewards import RewardFunction, reward_function
 from .rollouts import Group, RolloutPlugin, Rollouts, groups_of, roll_out, rollout_metrics, shuffled
@@ -128,6 +130,7 @@ def train(  # noqa: PLR0913 what a training is made of
     usual_reward = reward_function(config)
     description = _description(config, model, make_env, about, {**functions, "reward": reward})
     sampler = _chosen_sampler(config, engine, engine_memory, device)
+    _check_staleness(config, sampler)
 
     session = {"engine": str(sampler.choice), **(session or {})}
     with (
@@ -211,6 +214,45 @@ def _check_parts(config: object, make_env: object, advantage: object, reward: ob
         )
 
 
+def _check_staleness(config: PaWTraining, sampler: Sampler) -> None:
+    """Refuse to play rollouts with the model that is trained meanwhile."""
+    if config.staleness and not sampler.is_vllm:
+        raise OptionError(
+            f"staleness={config.staleness} plays rollouts while the model is trained, which needs an "
+            f"engine beside it, found engine={sampler.choice.name!r}: that is the model itself; give the "
+            "address of a vllm serve as the engine, or vllm, or set staleness to 0"
+        )
+
+
+class _Played(NamedTuple):
+    """What was played for an update: all groups, this process's rollouts, and sums over them."""
+
+    groups: Sequence[Group]
+    rollouts: Rollouts
+    sums: dict[str, float]
+
+
+def _row_ages(age: int, rows: int) -> dict[str, float]:
+    """Return the mean and the highest age of an update's rows, of this process and all others."""
+    ages = gathered([(age, rows)])
+    total = sum(rows for _, rows in ages)
+    return {
+        "row_age": sum(age * rows for age, rows in ages) / max(total, 1),
+        "row_age_max": float(max(age for age, _ in ages)),
+    }
+
+
+def _in_turn(tell: Tell) -> Tell:
+    """Return a callback that two threads call, one at a time."""
+    lock = Lock()
+
+    def tell_in_turn(event: Any) -> None:
+        with lock:
+            tell(event)
+
+    return tell_in_turn
+
+
 class _Training:
     """A training whose policy is there."""
 
@@ -229,7 +271,7 @@ class _Training:
         self.policy = policy
         self.make_env = make_env
         self.out = out
-        self.tell = tell
+        self.tell = _in_turn(tell) if config.staleness else tell
         self.functions = functions
         self.reward = reward
 
@@ -247,11 +289,17 @@ class _Training:
             thinking=config.agent.asks_to_think,
             template=config.chat_template_kwargs,
         )
+        self._lm: LanguageModel  # what answers in rollouts
+        self._ahead: RolloutsAhead[_Played] | None = (
+            None  # those of updates that are not trained yet
+        )
         self._metrics: dict[str, float] = {}  # of the last update's episodes
         self._evaluation_seconds = 0.0  # since the last update
 
     def close(self) -> None:
         """Close what was opened for the rollouts."""
+        if self._ahead is not None:
+            self._ahead.close()
         self.policy.close()
         if self.plugin is not None:
             self.plugin.close()
@@ -301,23 +349,46 @@ class _Training:
             device=self.policy.device,
         )
         self.policy.follow(trainer)
+        if self.config.staleness:
+            self._ahead = RolloutsAhead(self._play_update, ahead=self.config.staleness, end=stop)
         trainer.fit()
 
     def _roll_out(self, update: int) -> list[PaWRow]:
-        """Play this process's episodes of an update, and return their rows."""
+        """Return the rows of this process's episodes of an update, which are played now or were ahead."""
         config = self.config
+        if self._ahead is not None:
+            self._ahead.pause(update)
+            wait()  # the engine of all processes is asked nothing now: weights can be sent
+
         start = time.perf_counter()
         if config.evaluates_after(update):
             self._evaluate(update)
         self._evaluation_seconds = time.perf_counter() - start
 
+        self._lm = self.policy.language_model()
+        if self._ahead is None:
+            played = self._play_update(update)
+            self.policy.sleep()
+            self._store_metrics(update, played)
+        else:
+            played, age = self._ahead.take(update)
+            self._store_metrics(update, played)
+            self._metrics |= _row_ages(age, len(played.rollouts.rows))
+
+        # A control: observations of other steps teach nothing about this one's.
+        rows = played.rollouts.rows
+        return shuffled(rows, config.seed, update) if config.loss.placebo else rows
+
+    def _play_update(self, update: int) -> _Played:
+        """Play this process's episodes of an update."""
         # Every process draws all groups, and plays its own: an episode's number says whose it is.
+        config = self.config
         groups = groups_of(self.tasks, config.groups, config.members, config.seed, update)
         own_groups = [group for group in groups if group.number % world_size() == rank()]
 
         make_env: Callable[[], gymnasium.Env[str, str]] = partial(self.make_env, config.train_split)
         agent: Agent = self.policy.agent()
-        lm = self.policy.language_model()
+        lm = self._lm
         if self.plugin is not None:
             make_env = self.plugin.make_env
             agent = self.plugin.agent(agent, update)
@@ -338,26 +409,19 @@ class _Training:
             on_done=self._episode_teller(update, len(own_groups) * config.members),
             on_work=telling_work(self.tell, update=update + 1),
         )
-        self.policy.sleep()
-
-        self._store_metrics(update, groups, rollouts)
-
-        # A control: observations of other steps teach nothing about this one's.
-        if config.loss.placebo:
-            return shuffled(rollouts.rows, config.seed, update)
-        return rollouts.rows
-
-    def _store_metrics(self, update: int, groups: Sequence[Group], rollouts: Rollouts) -> None:
-        """Store the metrics of an update's episodes, and write the faults that ended some of them."""
         sums = rollouts.sums()
         if self.plugin is not None:
             sums |= self.plugin.sums()
-        self._metrics = rollout_metrics(gathered([sums]))
+        return _Played(groups, rollouts, sums)
+
+    def _store_metrics(self, update: int, played: _Played) -> None:
+        """Store the metrics of an update's episodes, and write the faults that ended some of them."""
+        self._metrics = rollout_metrics(gathered([played.sums]))
         if self.plugin is not None:
             self._metrics |= self.plugin.metrics(update)
 
-        for number, error in sorted(gathered(list(rollouts.dropped.items()))):
-            task = groups[number // self.config.members].task
+        for number, error in sorted(gathered(list(played.rollouts.dropped.items()))):
+            task = played.groups[number // self.config.members].task
             line = {"update": update + 1, "episode": number, "task": task, "error": error}
             self.journal.add(FAULTS, line)
 
@@ -368,6 +432,8 @@ class _Training:
 
         def tell_episode(episode: Trajectory) -> None:
             nonlocal episodes, solved
+            if self._ahead is not None:
+                self._ahead.check()
             episodes += 1
             solved += episode.success
             counts = {"update": update + 1, "done": episodes, "of": total}
@@ -380,7 +446,7 @@ class _Training:
         # Evaluations come within the time of rollouts, and are no part of an update's cost.
         line = {**self._metrics, **metrics}
         line["seconds_rollout"] -= self._evaluation_seconds
-        if self.policy.sampler.is_vllm:
+        if self.policy.sampler.is_vllm and not line.get("row_age"):  # else the policy has moved
             warn_of_large_error(line.get("sampling_error") or 0.0)
         if line["update"] == 1:
             conditions = paw_conditions(line, self.config.paw)

@@ -467,6 +467,22 @@ def test_sampled_log_probabilities_save_a_pass(model, tmp_path):
     ]
 
 
+def test_ratios_of_older_weights_start_from_what_was_sampled(model, tmp_path):
+    """Also with one mini-batch, at whose beginning the policy has moved since."""
+    config = settings(staleness=1, kl=0.0)
+    trainer, passes = passes_of(config, model, tmp_path / "noted")
+    assert not passes.count(False), "the first policy is not asked anything"
+    update = trainer._prepare(1)
+    for old, row in zip(update.old, update.rows, strict=True):
+        assert old.tolist() == pytest.approx(row.sampled_logprobs)
+
+    def unnoted(update):
+        return [replace(row, sampled_logprobs=None) for row in some_rows(update)]
+
+    with pytest.raises(OptionError, match=r"staleness=1 .* found replies without any"):
+        trained(config, model, tmp_path / "unnoted", rows=unnoted)
+
+
 @pytest.mark.parametrize("mini_batch_rows", [None, 12])
 @pytest.mark.parametrize("kl", [0.0, 0.01])
 def test_paw_costs_no_pass_of_its_own(mini_batch_rows, kl, model, tmp_path):

@@ -110,6 +110,7 @@ def trained(out, config, model, **more):
 
     run = Run(out)
     roll_out, batch, run_to = training.roll_out, trainer.micro_batch, stages.run_to
+    language_model = Policy.language_model
 
     def watched(*args, **options):
         run.order.append("roll out")
@@ -127,6 +128,10 @@ def trained(out, config, model, **more):
         run.order.append("evaluate")
         return run_to(*args, **options)
 
+    def answering(policy):  # an engine gets the weights as they are now
+        run.order.append("send")
+        return language_model(policy)
+
     def tell(event):
         run.told.append({**event, "at": time.perf_counter()})
 
@@ -134,7 +139,7 @@ def trained(out, config, model, **more):
         patch.setattr(training, "roll_out", watched)
         patch.setattr(stages, "run_to", evaluated)
         patch.setattr(trainer, "micro_batch", collated)
-        patch.setattr(Policy, "synchronize", lambda policy: run.order.append("send"))
+        patch.setattr(Policy, "language_model", answering)
         given = {"make_env": ENV, "out": out, "device": "cpu", "tell": tell, **more}
         assert train(config, model=model, **given) == out / "models" / "agent"
     return run
@@ -275,7 +280,7 @@ def test_a_policy_is_evaluated_first_and_last(straight):
     names = {path.name for path in (straight.out / "evaluations").iterdir()}
     assert names == {f"{update:04d}-valid_seen-{seed}" for update in (0, 2) for seed in (0, 1)}
     # a server must sample with the weights as they are, in evaluations too
-    evaluation, rollouts = ["send", "evaluate", "evaluate"], ["send", "roll out"]
+    evaluation, rollouts = ["send", "evaluate"] * 2, ["send", "roll out"]
     assert straight.order == [*evaluation, *rollouts, *rollouts, *evaluation]
     begun, ended = (
         next(event["at"] for event in straight.told if event["event"] == kind)
