@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,6 +17,7 @@ from ...lm import Generate, Message
 from ...lm.chat import ChatTokenizer, Following
 from ...lm.prompts import CUT
 from ...trajectory import Call, Step, Trajectory
+from .config import PaWTraining, PolicyOptimization
 from .rewards import RewardFunction, step_rewards
 
 if TYPE_CHECKING:
@@ -391,3 +392,69 @@ def padded(values: Sequence[Tensor], width: int) -> Tensor:
     for index, line in enumerate(values):
         table[index, : len(line)] = line
     return table
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """How rows are read: in which micro-batches, as trees or as padded rows, by which model."""
+
+    limits: PolicyOptimization
+    model: Any
+    device: Any
+    shares: bool  # whether rows are trees
+
+    @classmethod
+    def of(cls, config: PaWTraining, model: Any, device: Any) -> Reader:
+        """Return how rows are read by the settings; None are what suits the device."""
+        import torch
+
+        limits = config.optimization
+        is_on_cpu = torch.device(device).type == "cpu"
+        return cls(limits, model, device, is_on_cpu if limits.trees is None else limits.trees)
+
+    def micro_batches(
+        self, indices: Sequence[int], rows: Sequence[PaWRow], token_ids: Sequence[Sequence[int]]
+    ) -> list[MicroBatch]:
+        """Return some of the rows in micro-batches, by their numbers; `token_ids` are all rows'."""
+        from ..trees import grouped
+
+        # A row with a key of its own shares no tree.
+        keys = list(indices)
+        if self.shares:
+            keys = [rows[index].group for index in indices]
+        return grouped(
+            indices,
+            keys,
+            [token_ids[index] for index in indices],
+            max_rows=self.limits.micro_batch_rows,
+            max_tokens=self.limits.micro_batch_tokens,
+        )
+
+    def read(self, trees: Sequence[Sequence[PaWRow]], observed: Sequence[bool]) -> dict[str, Any]:
+        """Return a micro-batch in tensors."""
+        return micro_batch(trees, observed, self.model, self.device, shared=self.shares)
+
+    def responses(self, rows: Sequence[PaWRow]) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
+        """Yield micro-batches that score responses alone: the rows' numbers, and what is read."""
+        token_ids = [row.tokens(False) for row in rows]
+        for micro in self.micro_batches(range(len(rows)), rows, token_ids):
+            indices = tuple(chain.from_iterable(micro))
+            trees = [[rows[index] for index in tree] for tree in micro]
+            yield indices, self.read(trees, [False] * len(indices))
+
+
+def in_order(
+    tables: Sequence[Tensor], indices: Sequence[int], rows: Sequence[PaWRow]
+) -> list[Tensor]:
+    """Return each row's values (T,) on the CPU, of micro-batches that have the rows in another order."""
+    import torch
+
+    # One copy of all, since a GPU is waited for at each.
+    if not tables:
+        return []
+    flat = torch.cat([table.flatten() for table in tables]).cpu()
+    lines: list[Tensor] = []
+    for values, table in zip(flat.split([table.numel() for table in tables]), tables, strict=True):
+        lines += values.view(table.shape).unbind()
+    line_of_row = dict(zip(indices, lines, strict=True))
+    return [line_of_row[index][: len(row.response_ids)] for index, row in enumerate(rows)]

@@ -130,7 +130,6 @@ def train(  # noqa: PLR0913 what a training is made of
     usual_reward = reward_function(config)
     description = _description(config, model, make_env, about, {**functions, "reward": reward})
     sampler = _chosen_sampler(config, engine, engine_memory, device)
-    _check_staleness(config, sampler)
 
     session = {"engine": str(sampler.choice), **(session or {})}
     with (
@@ -157,13 +156,15 @@ def _chosen_sampler(
     dtype = "float64" if config.precision == "float64" else "float32"
     if _computes_in_half(config, torch_device):
         dtype = "bfloat16"
-    return chosen_sampler(
+    sampler = chosen_sampler(
         engine,
         memory_share,
         dtype=dtype,
         context=config.agent.max_length,
         device=str(torch_device),
     )
+    _check_staleness(config, sampler)
+    return sampler
 
 
 def _computes_in_half(config: PaWTraining, device: Any) -> bool:

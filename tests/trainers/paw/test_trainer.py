@@ -31,7 +31,8 @@ torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from transformers import AutoModelForCausalLM  # noqa: E402
 
-from comap.trainers.paw.trainer import Critic, Functions, PaWTrainer, Reader  # noqa: E402
+from comap.trainers.paw.rows import Reader  # noqa: E402
+from comap.trainers.paw.trainer import Critic, Functions, PaWTrainer  # noqa: E402
 
 SCRIPT = Path(paw.__file__)
 ALGORITHMS = ("grpo", "rloo", "gigpo", "ppo")

@@ -106,10 +106,10 @@ class Run:
 
 def trained(out, config, model, **more):
     """Train, and watch what is learned from: the rows, and which observations the model reads."""
-    from comap.trainers.paw import trainer
+    from comap.trainers.paw import rows
 
     run = Run(out)
-    roll_out, batch, run_to = training.roll_out, trainer.micro_batch, stages.run_to
+    roll_out, batch, run_to = training.roll_out, rows.micro_batch, stages.run_to
     language_model = Policy.language_model
 
     def watched(*args, **options):
@@ -120,9 +120,9 @@ def trained(out, config, model, **more):
         run.seconds.append(time.perf_counter() - begun)
         return found
 
-    def collated(rows, shown, *args, **options):
+    def collated(trees, shown, *args, **options):
         run.shown.extend(shown)
-        return batch(rows, shown, *args, **options)
+        return batch(trees, shown, *args, **options)
 
     def evaluated(*args, **options):
         run.order.append("evaluate")
@@ -138,7 +138,7 @@ def trained(out, config, model, **more):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "roll_out", watched)
         patch.setattr(stages, "run_to", evaluated)
-        patch.setattr(trainer, "micro_batch", collated)
+        patch.setattr(rows, "micro_batch", collated)
         patch.setattr(Policy, "language_model", answering)
         given = {"make_env": ENV, "out": out, "device": "cpu", "tell": tell, **more}
         assert train(config, model=model, **given) == out / "models" / "agent"
