@@ -423,7 +423,7 @@ class _Scores(torch.autograd.Function):  # type: ignore[misc]
         return logps.gather(-1, tokens[:, None])[:, 0], entropy
 
     @staticmethod
-    def backward(  # type: ignore[override]
+    def backward(
         ctx: Any, logp_gradient: Tensor | None, entropy_gradient: Tensor | None
     ) -> tuple[Tensor, None, None]:
         logps, tokens, entropy = ctx.saved_tensors

@@ -422,7 +422,8 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
 
         def entropies_of(mode: EntropyMode, full: Tensor | None) -> NDArray[np.float64]:
             row_logps = padded(logps, width)[: len(rows)]
-            return row_entropies(mode, row_logps, full, mask).double().numpy()
+            entropies = row_entropies(mode, row_logps, full, mask)
+            return np.array(entropies.tolist(), np.float64)
 
         if full_entropies is None:
             return entropies_of(loss.entropy_mode, None), None

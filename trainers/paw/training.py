@@ -244,7 +244,7 @@ def _row_ages(age: int, rows: int) -> dict[str, float]:
 
 
 def _in_turn(tell: Tell) -> Tell:
-    """Return a callback that two threads call, one at a time."""
+    """Return a callback that threads call one at a time: rollouts ahead have one of their own."""
     lock = Lock()
 
     def tell_in_turn(event: Any) -> None:
@@ -272,7 +272,7 @@ class _Training:
         self.policy = policy
         self.make_env = make_env
         self.out = out
-        self.tell = _in_turn(tell) if config.staleness else tell
+        self.tell = _in_turn(tell)
         self.functions = functions
         self.reward = reward
 
@@ -377,8 +377,9 @@ class _Training:
             self._metrics |= _row_ages(age, len(played.rollouts.rows))
 
         # A control: observations of other steps teach nothing about this one's.
-        rows = played.rollouts.rows
-        return shuffled(rows, config.seed, update) if config.loss.placebo else rows
+        if config.loss.placebo:
+            return shuffled(played.rollouts.rows, config.seed, update)
+        return played.rollouts.rows
 
     def _play_update(self, update: int) -> _Played:
         """Play this process's episodes of an update."""
