@@ -39,7 +39,7 @@ OUT_OF_RANGE = {
         ("evaluation_seeds noise_base simulator_tokens simulator_warmup_tokens", (0,)),
         ("kl entropy_bonus wm_coef gigpo_omega weight_decay invalid_penalty", (-1.0,)),
         ("evaluation_temperature simulator_temperature", (-0.1,)),
-        ("seed save_updates warmup_tokens evaluation_tasks evaluation_every", (-1,)),
+        ("seed save_updates staleness warmup_tokens evaluation_tasks evaluation_every", (-1,)),
         ("beta2", (-0.1, 1.0)),
         ("dual_clip", (1.0, 0.5)),
         ("members", (0, 70_000)),
