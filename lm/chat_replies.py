@@ -5,12 +5,11 @@ from __future__ import annotations
 import codecs
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from itertools import accumulate, permutations
+from itertools import accumulate
 from typing import Any, NamedTuple
 
-from ..errors import LanguageModelError
 from .base import valid_text
 
 _FINISHES = dict.fromkeys(("stop", "eos", "eos_token", "stop_sequence", "end_turn"), "stop")
@@ -78,21 +77,6 @@ class Chat(NamedTuple):
 
         token_ids = None if self.token_ids is None else self.token_ids[thought_tokens:]
         return self._replace(entries=self.entries[thought_tokens:], token_ids=token_ids)
-
-    def likeliest_tokens(self) -> dict[bytes, float]:
-        """Return the probabilities of the likeliest first tokens, by the tokens' bytes."""
-        tops = self.entries[0].get("top_logprobs") if self.entries else None
-        if not tops or not _is_list_of(dict, tops):
-            raise BadAnswer(
-                "an answer without the probabilities of the likeliest tokens",
-                "ask for words only where the server returns them (vLLM does)",
-            )
-
-        probabilities: dict[bytes, float] = {}
-        for top in tops:
-            token = _token_bytes(top)
-            probabilities[token] = probabilities.get(token, 0.0) + math.exp(_logprob(top))
-        return probabilities
 
 
 def read_chat(body: bytes, key: str = "") -> Chat:
@@ -219,28 +203,6 @@ def without_prefix(text: str, prefix: str) -> str:
         if not ends_inside_word or " " in repetition:
             return rest.lstrip() if prefix[-1].isspace() else rest
     return text
-
-
-def word_probabilities(tokens: Mapping[bytes, float], words: Sequence[str]) -> tuple[float, ...]:
-    """Return the probability of each word's first token that no other word begins with."""
-    probabilities = [0.0] * len(words)
-    shared = 0.0  # the likeliest token that several words begin with
-    for token, probability in tokens.items():
-        matches = [
-            index for index, word in enumerate(words) if token and word.encode().startswith(token)
-        ]
-        if len(matches) == 1:
-            probabilities[matches[0]] = max(probabilities[matches[0]], probability)
-        elif matches:
-            shared = max(shared, probability)
-
-    one_begins_another = any(a.startswith(b) for a, b in permutations(words, 2))
-    if shared > math.fsum(probabilities) or one_begins_another:
-        raise LanguageModelError(
-            f"expected words that begin with different tokens, found {list(words)!r:.120} which "
-            "begin alike; choose words that begin differently"
-        )
-    return tuple(probabilities)
 
 
 def _malformed(problem: str, advice: str = _CHECK_URL) -> BadAnswer:

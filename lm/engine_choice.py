@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Literal, get_args
 
-from ..errors import MissingExtra, check_choice
+from ..errors import MissingExtra, check_choice, install_command
 from .vllm import DType, VLLMLanguageModel
 from .vllm_transports import is_url
 
 ENGINES = ("auto", "hf", "vllm")
 """What runs a Hugging Face model, beside the address of a server."""
 VLLM_VERSIONS = "0.22 to 0.30"
-"""The versions of vLLM that pip installs beside comap's other packages."""
+"""The versions of vLLM that go with comap's other packages."""
 VLLM_TESTED = "0.30.0"
 """The version that comap's tests run with."""
 
@@ -64,7 +64,7 @@ def resolved_engine(engine: str = "auto", options: Mapping[str, Any] | None = No
     is_installed = has_vllm()
     if engine == "vllm" and not is_installed:
         raise MissingExtra(
-            "vLLM in this process is not installed; pip install vllm (versions that go with comap: "
+            f"vLLM in this process is not installed; {install_command('vllm')} (it takes "
             f"{VLLM_VERSIONS}), give the address of a 'vllm serve', or use the engine hf"
         )
     if engine in ("hf", "vllm"):

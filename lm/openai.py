@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property
 from pathlib import PureWindowsPath
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import LanguageModelError, OptionError, check_url, needs_extra, suggest
 from ..redaction import without_secrets
@@ -32,7 +32,6 @@ from .base import (
     Sampling,
     Score,
     Usage,
-    WordProbabilities,
     checked_messages,
     valid_text,
 )
@@ -45,7 +44,6 @@ from .chat_replies import (
     one_line,
     read_chat,
     without_prefix,
-    word_probabilities,
 )
 from .thoughts import first_stop
 
@@ -67,8 +65,7 @@ _TEMPLATE = (
 )
 _OPENAI = "api.openai.com"
 _LIST_SECONDS = 10
-_TOP_WORDS = 20  # OpenAI's limits of top_logprobs and of stop strings
-_MOST_STOPS = 4
+_MOST_STOPS = 4  # OpenAI's limit
 _NO_KEY = "none"
 _TOO_LONG = re.compile(
     r"context (?:length|window|size)|max_model_len|too long|longer than the (?:maximum|model)",
@@ -86,6 +83,9 @@ _ADVICE = {
     429: "lower concurrency, or try later",
 }
 _LOCAL_MODEL = "use a model that runs in this process, such as a Hugging Face one"
+_IN_VLLM = (
+    f"chat completions have none; ask vLLM in tokens (--engine http://HOST:PORT), or {_LOCAL_MODEL}"
+)
 _NO_SCORES = f"chat completions have none; {_LOCAL_MODEL}"
 _NO_CONFIDENCE = (
     "without them the confidence q_source='token_geo_mean' or 'min_token' cannot be computed: set "
@@ -107,10 +107,9 @@ class OpenAILanguageModel(BaseLanguageModel):
     * `Completion.logprobs` are what the server says; they cover the whole answer, also what is cut off
       at a stop string. There are none where a repeated prefix was taken off. A server that refuses to
       return them is not asked again. `Completion.tokens` come with them, if every token has its text.
-    * Words have probabilities from the 20 likeliest tokens; one that none of these begins has 0.
-    * vLLM (tested against a stand-in only) applies the model's ``generation_config.json``; start it
-      with ``--generation-config vllm`` for plain sampling. `Completion.token_ids` come with
-      ``extra_body={"return_token_ids": True}``. Choices need vLLM 0.12 or newer.
+    * A model in vLLM is asked in tokens, and for more kinds of requests, by `VLLMLanguageModel` (option
+      ``--engine http://HOST:PORT``). Here vLLM is a server like others; `Completion.token_ids` come with
+      ``extra_body={"return_token_ids": True}``.
     * A thought that the server keeps apart (``reasoning_content`` or ``reasoning``) is not in
       `Completion.text`; its tokens count. A reply that was cut while its model thought is an empty text
       with the finish ``length``. Of a message's calls the first is JSON text behind its content:
@@ -118,8 +117,10 @@ class OpenAILanguageModel(BaseLanguageModel):
     * All servers but OpenAI's own are sent ``chat_template_kwargs``: whether to think, as the request
       says (no, if it does not), and the 26th of July 2024 as the ``date_string`` that Llama 3.2's
       template writes. One that refuses them is not sent them again.
-    * ``transformers serve`` (5.23, tested) ignores ``logprobs``, repeats seeded answers with
-      ``concurrency=1`` only, and refuses ``prefix_mode="continue"`` with status 422.
+    * A reply that was begun is sent, and the rest asked for in a further message, which any model may
+      misunderstand; a repetition is taken off.
+    * ``transformers serve`` (5.23, tested) ignores ``logprobs``, and repeats seeded answers with
+      ``concurrency=1`` only.
 
     Args:
         model: The model's name on the server.
@@ -130,22 +131,17 @@ class OpenAILanguageModel(BaseLanguageModel):
         timeout: The most seconds to wait for an answer.
         max_retries: How often a request is sent again after a failure.
         prices: Money per million prompt tokens and per million completion tokens.
-        prefix_mode: How a reply that was begun is continued. ``"continue"`` lets the server do it,
-            as vLLM can. ``"ask"`` sends what there is and asks for the rest in a further message,
-            which any model may misunderstand; a repetition is taken off.
         extra_body: Further fields of each request.
         chat_template_kwargs: Variables for the model's chat template, for all requests, such as
             ``{"enable_thinking": True}``: vLLM, SGLang and llama.cpp take them.
-        choices_mode: ``"vllm"`` where the server restricts answers as vLLM does.
         adapters: What the server calls our adapters; vLLM serves each LoRA as a model.
         logprobs: Whether to ask for the log-probabilities of what is written.
         name: How results call this model; the model's name if None.
 
     Attributes:
         name: As given.
-        capabilities: ``generate`` and ``prefix``; with ``prefix_mode="continue"`` also ``words``,
-            with ``choices_mode="vllm"`` also ``choices``, and with ``logprobs`` also ``tokens``.
-            Never ``score`` or ``encode``: chat completions offer neither.
+        capabilities: ``generate`` and ``prefix``, and with ``logprobs`` also ``tokens``. Chat completions
+            offer no others.
         context: The most tokens of prompt and answer together, as the server's list of models
             (``/v1/models``) has it; None where it does not say.
         usage: Sums so far, of the tokens that the server counted, else of bytes divided by three.
@@ -171,25 +167,13 @@ class OpenAILanguageModel(BaseLanguageModel):
         timeout: float = 60,
         max_retries: int = 5,
         prices: tuple[float, float] = (0.0, 0.0),
-        prefix_mode: Literal["ask", "continue"] = "ask",
         extra_body: Mapping[str, Any] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
-        choices_mode: Literal["none", "vllm"] = "none",
         adapters: Mapping[str, str] | None = None,
         logprobs: bool = True,
         name: str | None = None,
     ):
-        continues = prefix_mode == "continue"
-        restricts_choices = choices_mode == "vllm"
         _require(model.strip(), "model must not be empty", model)
-        _require(
-            continues or prefix_mode == "ask", "prefix_mode must be ask or continue", prefix_mode
-        )
-        _require(
-            restricts_choices or choices_mode == "none",
-            "choices_mode must be none or vllm",
-            choices_mode,
-        )
         _require(concurrency >= 1, "concurrency must be at least 1", concurrency)
         _require(max_retries >= 0, "max_retries must be at least 0", max_retries)
         _require(0 < timeout < math.inf, "timeout must be a number of seconds above 0", timeout)
@@ -201,8 +185,6 @@ class OpenAILanguageModel(BaseLanguageModel):
 
         self.name = name or public_name(model)
         self._model = model
-        self._prefix_mode = prefix_mode
-        self._choices_mode = choices_mode
         self._adapters = dict(adapters or {})
         self._prices = prices
 
@@ -226,7 +208,6 @@ class OpenAILanguageModel(BaseLanguageModel):
 
         self._client: tuple[int, Any] = (0, None)  # the process that made it, and the client
         able = {"generate": True, "prefix": True, "tokens": logprobs}
-        able |= {"words": continues, "choices": restricts_choices}
         self.capabilities = frozenset(name for name, can in able.items() if can)
         self.usage = Usage()
 
@@ -241,8 +222,6 @@ class OpenAILanguageModel(BaseLanguageModel):
             "id": "openai",
             "model": public_name(self._model),
             "host": self._address.host,
-            "prefix_mode": self._prefix_mode,
-            "choices_mode": self._choices_mode,
             "extra_body": without_secrets(self._extra),
             **({_TEMPLATE: without_secrets(template)} if template else {}),
             "adapters": {ours: public_name(theirs) for ours, theirs in self._adapters.items()},
@@ -348,13 +327,12 @@ class OpenAILanguageModel(BaseLanguageModel):
         names_logprobs = "logprobs" in text and '"logprobs":' not in text
         names_template = "chat_template" in text and '"messages":' not in text
 
-        # Log-probabilities of words are what is asked for, and variables a user's own: they stay.
-        sends_spare_logprobs = "logprobs" in body and "top_logprobs" not in body
+        # Variables of a user's own stay.
         sends_our_template = _TEMPLATE in body["extra_body"] and not self._template
 
         if "max_tokens" in body and "max_completion_tokens" in text and unsupported:
             self._limit_field = "max_completion_tokens"
-        elif sends_spare_logprobs and names_logprobs:
+        elif "logprobs" in body and names_logprobs:
             self._asks_logprobs = False
         elif sends_our_template and names_template:
             self._fixes_template = False
@@ -371,21 +349,17 @@ class OpenAILanguageModel(BaseLanguageModel):
             return self._generation(request)
         if isinstance(request, Score):
             raise self._no_scores(request)
-        if not isinstance(request, NextWord):
-            raise self._unable("hidden states", _LOCAL_MODEL)
-        if "words" not in self.capabilities:
-            advice = "use prefix_mode='continue' with a server that can do so, as vLLM can"
-            raise self._unable("next-word probabilities with prefix_mode='ask'", advice)
-
-        body = self._conversation(request, True)
-        body |= {"temperature": 1.0, "top_p": 1.0, self._limit_field: 1}
-        return body | {"logprobs": True, "top_logprobs": _TOP_WORDS}
+        if isinstance(request, NextWord):
+            raise self._unable("next-word probabilities", _IN_VLLM)
+        raise self._unable("hidden states", _LOCAL_MODEL)
 
     def _generation(self, request: Generate) -> dict[str, Any]:
-        """Return the arguments of a chat completion that writes a text or one of some choices."""
+        """Return the arguments of a chat completion that writes a text."""
+        if request.choices is not None:
+            raise self._unable("an answer out of given choices", _IN_VLLM)
+
         sampling = request.sampling
-        continues = self._prefix_mode == "continue"
-        body = self._conversation(request, continues) | {
+        body = self._conversation(request) | {
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "seed": sampling.seed,
@@ -394,27 +368,17 @@ class OpenAILanguageModel(BaseLanguageModel):
         if self._asks_logprobs:
             body["logprobs"] = True
 
-        if request.choices is not None:
-            if "choices" not in self.capabilities:
-                advice = "use choices_mode='vllm' with vLLM 0.12 or newer, or ask for free text"
-                raise self._unable("an answer out of given choices", advice)
-            if not all(request.choices) or not request.choices:
-                raise LanguageModelError("expected choices, none of them empty; name some")
-            body["extra_body"]["structured_outputs"] = {"choice": list(request.choices)}
-            return body
-
         if self.thinks(request.thinking):
             return body  # a server would stop inside the thought; `_reply` cuts the text instead
 
         # A model that is asked to continue may repeat the prefix first, and must not stop inside.
-        repeatable = "" if continues else request.prefix
-        stops = [stop for stop in sampling.stop if stop not in repeatable][:_MOST_STOPS]
+        stops = [stop for stop in sampling.stop if stop not in request.prefix][:_MOST_STOPS]
         if stops:
             body["stop"] = stops
         return body
 
-    def _conversation(self, request: Generate | NextWord, continues: bool) -> dict[str, Any]:
-        """Return model and messages of a request, and the further fields that its prefix needs."""
+    def _conversation(self, request: Generate) -> dict[str, Any]:
+        """Return model and messages of a request, and further fields."""
         model = self._model
         extra = dict(self._extra)
 
@@ -433,10 +397,7 @@ class OpenAILanguageModel(BaseLanguageModel):
         messages = [message._asdict() for message in checked_messages(request.messages)]
         if request.prefix:
             messages.append({"role": "assistant", "content": valid_text(request.prefix)})
-            if continues:
-                extra |= {"continue_final_message": True, "add_generation_prompt": False}
-            else:
-                messages.append({"role": "user", "content": CONTINUE})
+            messages.append({"role": "user", "content": CONTINUE})
         return {"model": model, "messages": messages, "extra_body": extra}
 
     def _template_of(self, thinking: bool, fixed: bool) -> dict[str, Any]:
@@ -444,11 +405,8 @@ class OpenAILanguageModel(BaseLanguageModel):
         values = {THINKING: thinking, "date_string": DATE_STRING} if fixed else {}
         return values | self._template
 
-    def _reply(self, request: LMRequest, chat: Chat) -> Completion | WordProbabilities:
+    def _reply(self, request: LMRequest, chat: Chat) -> Completion:
         """Return what a chat completion means for the request that it answers."""
-        if isinstance(request, NextWord):
-            probabilities = word_probabilities(chat.likeliest_tokens(), request.words)
-            return WordProbabilities(probabilities, self._count(request, chat)[0])
         assert isinstance(request, Generate)  # others have no body
 
         chat = chat.without_reasoning_tokens()
@@ -459,28 +417,20 @@ class OpenAILanguageModel(BaseLanguageModel):
         tokens = chat.tokens()
 
         # The tokens of a repeated prefix cannot be told from the others: then none are returned.
-        if request.prefix and self._prefix_mode == "ask":
+        if request.prefix:
             text = without_prefix(text, request.prefix)
             if text != chat.text:
                 logprobs = None
                 token_ids = None
                 tokens = None
 
-        if request.choices is None:
-            end = first_stop(text, request.sampling.stop)
-            if end is not None:
-                text = text[:end]
-                finish = "stop"
-        elif text not in request.choices:
-            if finish == "length":
-                raise BadAnswer("a choice that was cut off", "raise max_new_tokens")
-            raise BadAnswer(
-                "a text that is none of the choices",
-                "the server does not restrict answers as vLLM 0.12 does: use choices_mode='none'",
-            )
+        end = first_stop(text, request.sampling.stop)
+        if end is not None:
+            text = text[:end]
+            finish = "stop"
         return Completion(text, token_ids, logprobs, finish, *self._count(request, chat), tokens)
 
-    def _count(self, request: Generate | NextWord, chat: Chat) -> tuple[int, int]:
+    def _count(self, request: Generate, chat: Chat) -> tuple[int, int]:
         """Add an answer to the usage, and return the tokens of its prompt and its own."""
         prompt = chat.prompt_tokens
         completion = chat.completion_tokens

@@ -233,7 +233,7 @@ class EngineTransport:
         try:
             import vllm.platforms
         except ImportError as error:
-            raise MissingExtra(f"{error}. vLLM in this process: pip install vllm") from error
+            raise MissingExtra.of("vllm", f"vLLM in this process ({error})") from error
 
         if adapter_rank > _RANKS[-1]:
             raise OptionError(

@@ -356,7 +356,7 @@ def sampling_error(sums: Iterable[tuple[float, int]]) -> float | None:
     if not tokens:
         return None
 
-    error = sum(total for total, _ in totals) / tokens
+    error: float = sum(total for total, _ in totals) / tokens
     warn_of_large_error(error)
     return error
 

@@ -9,21 +9,27 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kits.smollm2 import model_folder
-from kits.vllm_server import ENVIRONMENT, start_server, stop
+from kits.smollm2 import model_folder, narrow_copy
+from kits.vllm_server import ENVIRONMENT, free_port, kill, start_server, stop
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make interop installs it")
 
 os.environ |= ENVIRONMENT
 
 CONTEXT = 1024
+LONG = 900.0
+"""Seconds after which nothing more is to be expected."""
 CLOSE = 1e-4
 """Nats between float32 of vLLM and of transformers: 3.6e-5 is the largest difference seen."""
 
@@ -179,3 +185,147 @@ def test_roles_with_all_their_weights_have_an_engine_each(model: Path) -> None:
     assert roles.take_sampling_error() < CLOSE and texts[0] != texts[1]
     with pytest.raises(OptionError, match="weights='lora'"):
         roles.language_model(sampler=sampler("http://127.0.0.1:1"))
+
+
+@pytest.fixture(scope="module")
+def narrow(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return narrow_copy(model, tmp_path_factory.mktemp("narrow") / "model")
+
+
+def paw(model: Path, out: Path, engine: str, *more: str) -> list[str]:
+    """Return the command of a training with PaW in few and short rows."""
+    return [
+        *(sys.executable, "-m", "comap", "train", "paw", "--preset", "tiny"),
+        *("--model", str(model), "--out", str(out), "--engine", engine, "--precision", "float32"),
+        *("--groups", "1", "--members", "2", "--max-episode-steps", "2", "--warmup-tokens", "0"),
+        *("--agent.draft-tokens", "16", "--agent.max-length", "512", "--kl", "0"),
+        *("--evaluation-tasks", "0", "--save-updates", "1", *more),
+    ]
+
+
+def comap(model: Path, out: Path) -> list[str]:
+    """Return the command of a training of CoMap whose three roles are adapters."""
+    lengths = ("--agent.draft-tokens", "8", "--agent.reflect-tokens", "8", "--predict-tokens", "8")
+    return [
+        *(sys.executable, "-m", "comap", "train", "comap", "--preset", "tiny", "--engine", "vllm"),
+        *("--model", str(model), "--out", str(out), "--precision", "float32", "--weights", "lora"),
+        *("--lora.r", "4", "--lora.alpha", "8", "--lora.dropout", "0", "--concurrency", "8"),
+        *("--agent.p-source", "head", "--agent.decoding", "free", "--agent.max-length", "512"),
+        *(*lengths, "--env-option", "max_episode_steps=3", "--demonstrations", "2"),
+        *("--warmup-rollouts", "2", "--reflection-tasks", "2", "--tasks-per-round", "2"),
+        *("--rounds", "2", "--entry-tasks", "0", "--frozen-transitions", "4", "--diagnosed", "2"),
+        *("--evaluation-tasks", "1", "--warmup-epochs", "1", "--policy-epochs", "1"),
+        *("--world-model-epochs", "1"),
+    ]
+
+
+def begin(words: list[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a training, with all that it says in a file."""
+    with log.open("ab") as file:
+        return subprocess.Popen(words, stdout=file, stderr=subprocess.STDOUT)
+
+
+def end(process: subprocess.Popen[bytes], log: Path, status: int = 0) -> str:
+    """Wait for the end of a training, and return what it said."""
+    found = process.wait(LONG)
+    said = log.read_text("utf-8", "replace")
+    assert found == status, said[-3000:]
+    return said
+
+
+def wait_for(process: subprocess.Popen[bytes], log: Path, is_there: Callable[[], bool]) -> None:
+    """Wait until a training has come so far."""
+    end_time = time.monotonic() + LONG
+    while not is_there():
+        assert process.poll() is None, log.read_text("utf-8", "replace")[-3000:]
+        assert time.monotonic() < end_time
+        time.sleep(0.05)
+
+
+def updates_of(out: Path) -> list[dict[str, Any]]:
+    path = out / "metrics.jsonl"
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+def check_updates(out: Path, number: int) -> None:
+    """Check that each update is there once, and that vLLM sampled with the weights of each."""
+    updates = updates_of(out)
+    assert [line["update"] for line in updates] == list(range(1, number + 1))
+    assert max(line["sampling_error"] for line in updates) < CLOSE
+    assert "vllm (named)" in (out / "run.json").read_text("utf-8")
+
+
+def test_paw_trains_a_pretrained_model(model: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    words = paw(model, tmp_path / "out", "vllm", "--updates", "2", "--learning-rate", "1e-3")
+    end(begin(words, log), log)
+    check_updates(tmp_path / "out", 2)
+
+
+def test_two_trainings_at_the_same_time(narrow: Path, tmp_path: Path) -> None:
+    """Of all weights and of an adapter, each with an engine of its own in its process."""
+    trainings = []
+    for weights in ("full", "lora"):
+        options = ("--updates", "2", "--learning-rate", "1e-2", "--weights", weights)
+        words = paw(narrow, tmp_path / weights, "vllm", *options)
+        log = tmp_path / f"{weights}.txt"
+        trainings.append((begin(words, log), log, tmp_path / weights))
+    for process, log, out in trainings:
+        end(process, log)
+        check_updates(out, 2)
+
+
+def test_a_killed_training_goes_on(narrow: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    out = tmp_path / "out"
+    words = paw(narrow, out, "vllm", "--updates", "8", "--weights", "lora")
+    process = begin(words, log)
+    wait_for(process, log, lambda: len(updates_of(out)) >= 2)
+    process.kill()
+    process.wait()
+    assert len(updates_of(out)) < 8
+    end(begin(words, log), log)
+    check_updates(out, 8)
+
+
+def test_a_training_goes_on_with_another_server(narrow: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    out = tmp_path / "out"
+    port = free_port()
+    server, url = start_server(narrow, tmp_path / "server-1.txt", context=CONTEXT, port=port)
+    words = paw(narrow, out, url, "--updates", "8")
+    process = begin(words, log)
+    wait_for(process, log, lambda: len(updates_of(out)) >= 2)
+    kill(server)
+    said = end(process, log, status=2)
+    assert "expected a vLLM server at 127.0.0.1" in said or "every episode failed" in said
+
+    server, _ = start_server(narrow, tmp_path / "server-2.txt", context=CONTEXT, port=port)
+    end(begin(words, log), log)
+    stop(server)
+    updates = updates_of(out)
+    assert [line["update"] for line in updates] == list(range(1, 9))
+    assert max(line["sampling_error"] for line in updates) < CLOSE
+    record = (out / "run.json").read_text("utf-8")
+    assert "vllm (at a server)" in record and str(port) not in record
+
+
+def test_comap_is_killed_and_goes_on(narrow: Path, tmp_path: Path) -> None:
+    """Policy, world model and teacher are adapters of one engine; the head is asked in the training."""
+    log = tmp_path / "log.txt"
+    out = tmp_path / "out"
+    process = begin(comap(narrow, out), log)
+    wait_for(process, log, lambda: len(list(out.glob("stages/*reflection-suffixes"))) > 0)
+    process.kill()
+    process.wait()
+    assert not list(out.glob("stages/*round-1-rollouts"))
+    end(begin(comap(narrow, out), log), log)
+
+    errors = {}
+    for path in sorted(out.glob("stages/*/done.json")):
+        result = json.loads(path.read_text("utf-8"))
+        if "sampling_error" in result:
+            errors[result["stage"]] = result["sampling_error"]
+    assert {"warmup-rollouts", "round-1-rollouts", "round-2-evaluation"} <= errors.keys()
+    assert max(errors.values()) < CLOSE

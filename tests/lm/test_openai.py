@@ -198,16 +198,6 @@ def test_max_completion_tokens_where_the_server_wants_it():
 # Prefixes.
 
 
-def test_a_prefix_that_the_server_continues():
-    with HostileServer(says(" north")) as server:
-        model = made(server, prefix_mode="continue", extra_body={"top_k": 5})
-        assert ask(model, prefix="Action: go").text == " north"
-        sent = server.requests[0]
-    assert sent["messages"][-1] == {"role": "assistant", "content": "Action: go"}
-    assert sent["continue_final_message"] is True and sent["add_generation_prompt"] is False
-    assert sent["top_k"] == 5
-
-
 def test_a_prefix_that_the_model_is_asked_to_continue():
     repeated = says("Action: go north", logprobs=logprobs_of(-1, -1))
     with HostileServer(repeated, says(" south", logprobs=logprobs_of(-2))) as server:
@@ -218,29 +208,21 @@ def test_a_prefix_that_the_model_is_asked_to_continue():
     assert (second.text, second.logprobs) == (" south", (-2.0,))
     assert [m["role"] for m in sent["messages"]] == ["system", "user", "assistant", "user"]
     assert sent["messages"][-1]["content"] == CONTINUE
-    assert "continue_final_message" not in sent
 
 
 # Choices, words, adapters.
 
 
-def test_choices_on_vllm():
-    request = Generate(MESSAGES, choices=("go", "stay"))
-    text = error_of(OpenAILanguageModel("tiny", LOCAL), request)
-    assert "choices_mode='vllm'" in text, "a server that does not restrict is not asked"
-    stops = Sampling(stop=("a",))
-    with HostileServer(says("stay")) as server:
-        model = made(server, choices_mode="vllm")
-        assert "choices" in model.capabilities
-        assert ask(model, choices=("go", "stay"), sampling=stops).text == "stay"
-        sent = server.requests[0]
-        assert sent["structured_outputs"] == {"choice": ["go", "stay"]} and "stop" not in sent
-        text = error_of(model, Generate(MESSAGES, choices=("go", "wait")))
-        assert "none of the choices" in text
-        assert "none of them empty" in error_of(model, Generate(MESSAGES, choices=()))
-    with HostileServer(says("st", finish_reason="length")) as server:
-        model = made(server, choices_mode="vllm")
-        assert "max_new_tokens" in error_of(model, Generate(MESSAGES, choices=("stay",)))
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Generate(MESSAGES, choices=("go", "stay")),
+        NextWord(MESSAGES, (" KEEP", " REVISE"), "Decision:"),
+    ],
+)
+def test_what_chat_completions_have_not_leads_to_vllm(request_):
+    text = error_of(OpenAILanguageModel("tiny", LOCAL), request_)
+    assert "--engine http://HOST:PORT" in text, "the server is not asked"
 
 
 def test_adapters_are_models_of_the_server():
@@ -437,7 +419,6 @@ def test_the_context_is_what_the_server_lists(behavior, context):
         {"concurrency": 0},
         {"timeout": math.inf},
         {"prices": (1, -1)},
-        {"prefix_mode": "guess"},
         {"extra_body": {"model": "other"}},
         {"extra_body": {"x": math.nan}},
         {"chat_template_kwargs": ["enable_thinking"]},
@@ -480,7 +461,7 @@ def test_config_and_repr_tell_no_secrets_and_no_places():
     assert OpenAILanguageModel("m", LOCAL, name="judge").name == "judge"
 
 
-# Log-probabilities, texts of tokens, probabilities of words.
+# Log-probabilities, texts of tokens.
 
 
 def test_logprobs_and_token_ids():
@@ -530,36 +511,6 @@ def test_refused_logprobs_are_not_asked_for_again():
         assert ask(model).text == ask(model).text == "go north"
         asked = ["logprobs" in request for request in server.requests]
         assert asked == [True, False, False] and model.usage.retries == 1
-
-
-def tops(**probabilities):
-    listed = [
-        {"token": token.replace("_", " "), "logprob": math.log(p), "bytes": None}
-        for token, p in probabilities.items()
-    ]
-    entry = {"token": "x", "logprob": -1.0, "top_logprobs": listed}
-    return says("x", logprobs={"content": [entry]}, finish_reason="length")
-
-
-def test_words_from_the_likeliest_tokens():
-    request = NextWord(MESSAGES, (" KEEP", " REVISE", " STOP"), "Decision:")
-    with HostileServer(tops(_KEEP=0.5, _RE=0.25, _R=0.01, _=0.02, other=0.2)) as server:
-        model = made(server, prefix_mode="continue")
-        (reply,) = model.words([request])
-        sent = server.requests[0]
-    assert reply.probabilities == pytest.approx((0.5, 0.25, 0.0)) and reply.prompt_tokens == 7
-    assert (sent["logprobs"], sent["top_logprobs"], sent["max_tokens"]) == (True, 20, 1)
-    assert sent["temperature"] == sent["top_p"] == 1.0
-    assert sent["messages"][-1]["content"] == "Decision:" and sent["continue_final_message"]
-
-
-def test_words_need_a_server_that_continues_and_tells():
-    request = NextWord(MESSAGES, (" KEEP", " REVISE"), "Decision:")
-    text = error_of(OpenAILanguageModel("tiny", LOCAL), request)
-    assert "prefix_mode='continue'" in text
-    with HostileServer(says("x", logprobs=None)) as server:
-        text = error_of(made(server, prefix_mode="continue"), request)
-        assert "without the probabilities" in text and len(server.requests) == 1
 
 
 @pytest.mark.parametrize("source", ["token_geo_mean", "min_token"])
