@@ -31,6 +31,10 @@ from typing import Any
 import gymnasium
 import torch
 from rollouts import describe
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -120,6 +124,8 @@ class Counts:
         uploads: Tensors made of Python's numbers: each is copied to the device.
         before: Operations before the first pass; None until there is one.
         inside: Operations within passes, without those of the backward pass.
+        is_in_optimizer: Whether a step of the optimizer is under way. It reads counters of its own, which
+            are on the CPU with a GPU, too: that is no wait.
     """
 
     passes: int = 0
@@ -130,6 +136,7 @@ class Counts:
     uploads: int = 0
     before: int | None = None
     inside: int = 0
+    is_in_optimizer: bool = False
 
     @property
     def operations(self) -> int:
@@ -145,7 +152,7 @@ class Counts:
         else:
             self.launches[name] += 1
 
-        if name in SYNCHRONIZING:
+        if name in SYNCHRONIZING and not self.is_in_optimizer:
             self.synchronizations[name] += 1
         elif name in ("index", "index_put_", "index_put") and has_mask(args[1]):
             self.synchronizations["index by mask"] += 1
@@ -203,12 +210,24 @@ def counted(model: str, counts: Counts) -> Iterator[None]:
         finally:
             counts.inside += counts.operations - operations_before
 
+    def enter_optimizer(*_: Any) -> None:
+        counts.is_in_optimizer = True
+
+    def leave_optimizer(*_: Any) -> None:
+        counts.is_in_optimizer = False
+
     model_class.forward = forward
+    hooks = [
+        register_optimizer_step_pre_hook(enter_optimizer),
+        register_optimizer_step_post_hook(leave_optimizer),
+    ]
     try:
         with Transfers(counts), Operations(counts):
             yield
     finally:
         model_class.forward = original_forward
+        for hook in hooks:
+            hook.remove()
 
 
 def base_class(model: str) -> Any:
