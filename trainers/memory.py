@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .config import Optimization
 from .processes import gathered
+from .sharding import own_shard
 
 _CPU_TOKENS = 2048  # more are not faster there
 _MOST_TOKENS = 32_768  # nor are more than these on a GPU
@@ -85,7 +86,7 @@ def fitted(
     if model.device.type != "cuda":
         return decided(optimization, None, Activations(0, 0), longest=longest)
 
-    weights = sum(weight.numel() for weight in trained)
+    weights = sum(own_shard(weight).numel() for weight in trained)
     budget = _SHARE * (_free_memory(model.device) - _TRAINED_BYTES * weights)
     smallest_budget = min(gathered([budget]))  # all processes cut an update alike
     kept = kept_per_token(model, mixed=mixed)

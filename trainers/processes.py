@@ -64,7 +64,9 @@ def part_at_exit() -> None:
 
 
 def _state() -> Any:
+    import torch
     from accelerate import PartialState
 
+    # Without a word on it accelerate takes several processes without GPUs for single ones.
     part_at_exit()
-    return PartialState()
+    return PartialState(cpu=not torch.accelerator.is_available())

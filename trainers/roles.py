@@ -37,6 +37,7 @@ from ..lm.load import (
 from ..lm.replay import RoutedLanguageModel
 from ..lm.vllm import VLLMLanguageModel
 from .config import LoRA
+from .processes import is_first
 from .sampling import (
     EngineLanguageModel,
     Sampler,
@@ -44,6 +45,15 @@ from .sampling import (
     parts_of,
     sampling_error,
     token_logprobs,
+)
+from .sharding import (
+    ShardedLanguageModel,
+    check_launch,
+    copies,
+    is_sharded,
+    loaded_once,
+    shard,
+    sharded_as,
 )
 
 if TYPE_CHECKING:
@@ -74,7 +84,6 @@ class Roles(ABC):
         tokenizer: Any,
         modules: Mapping[str, Any],
         bases: Mapping[str, Any],
-        weights: Mapping[str, dict[str, Tensor]],
         template: Mapping[str, Any] | None = None,
     ) -> None:
         self.names = tuple(modules)
@@ -85,7 +94,7 @@ class Roles(ABC):
         self.tokenizer = tokenizer
         self._modules = modules
         self._bases = bases
-        self._weights = weights  # of each role its own, without those that roles share
+        self._weights = self._weights_of_roles()
 
     @staticmethod
     def open(
@@ -118,30 +127,40 @@ class Roles(ABC):
             LanguageModelError: There is no such model, or it cannot be loaded.
             MissingExtra: A package is not installed.
         """
+        check_launch()
         torch_device = device_of(device)
+        begins_on = torch_device
+        if is_sharded():  # a whole model may be larger than the device
+            begins_on = device_of("cpu")
 
         # Adapters are single precision in any case; only the frozen model beneath them is half as large.
         # Weights that are all trained lose small updates in bfloat16.
+        on_gpu = torch_device.type == "cuda"
+        computes_in_half = dtype == "bfloat16" or (dtype == "auto" and on_gpu)
         if dtype == "auto":
-            is_half = kind == "lora" and torch_device.type == "cuda"
+            is_half = kind == "lora" and on_gpu
             dtype = "bfloat16" if is_half else "float32"
+        opened: Roles
         if kind == "full":
-            return FullRoles(models, roles, dtype, torch_device, chat_template_kwargs)
-
-        if isinstance(models, Mapping):
+            opened = FullRoles(models, roles, dtype, begins_on, chat_template_kwargs)
+        elif isinstance(models, Mapping):
             raise OptionError(
                 f"with kind='lora' all roles share one model; give its folder or name, not {models!r}"
             )
-        return LoraRoles(
-            models,
-            roles,
-            dtype,
-            torch_device,
-            lora or LoRA(),
-            seed,
-            saved or {},
-            chat_template_kwargs,
-        )
+        else:
+            opened = LoraRoles(
+                models,
+                roles,
+                dtype,
+                begins_on,
+                lora or LoRA(),
+                seed,
+                saved or {},
+                chat_template_kwargs,
+            )
+        if is_sharded():
+            opened.shard(torch_device, computes_in_half=computes_in_half)
+        return opened
 
     @cached_property
     def chat(self) -> ChatTokenizer:
@@ -186,6 +205,8 @@ class Roles(ABC):
             exact: Answer by copies, as the models are now, in double precision.
             sampler: What answers in place of these models: vLLM, with the weights that they have now.
         """
+        if is_sharded() and (sampler is None or not sampler.is_vllm):
+            return ShardedLanguageModel(self.chat, self.name)
         if sampler is None or not sampler.is_vllm:
             return self._own_language_model(exact)
         return self._in_engine(sampler)
@@ -203,8 +224,10 @@ class Roles(ABC):
     ) -> EngineLanguageModel:
         """Return the engine of a role, awake; it is started where there is none yet."""
         if role not in self._engines:
-            own = self._own_language_model(exact=False)
-            logprobs_of = partial(self._logprobs_of, sampler.dtype, role)
+            own = self.language_model()
+            logprobs_of = None
+            if not is_sharded():
+                logprobs_of = partial(self._logprobs_of, sampler.dtype, role)
             self._engines[role] = EngineLanguageModel(open_one(), own, logprobs_of)
         engine = self._engines[role]
         engine.wake()
@@ -241,6 +264,10 @@ class Roles(ABC):
         self._engines = {}
 
     @abstractmethod
+    def _weights_of_roles(self) -> dict[str, dict[str, Tensor]]:
+        """Return the weights of each role, without those that roles share."""
+
+    @abstractmethod
     def _switch_on(self, role: str) -> None:
         """Make a role the one that computes."""
 
@@ -249,8 +276,14 @@ class Roles(ABC):
         """Switch a role on, then what was on before (a generator of one step)."""
 
     @abstractmethod
-    def _write(self, role: str, folder: Path) -> None:
-        """Write a role's weights and config into a new folder."""
+    def _write(self, role: str, folder: Path, state: Mapping[str, Tensor] | None = None) -> None:
+        """Write a role's weights and config into a new folder; None for the weights as they are here."""
+
+    def shard(self, device: Any, *, computes_in_half: bool = False) -> None:
+        """Shard all models among the processes: see `comap.trainers.sharding`."""
+        for module in self._distinct_modules():
+            shard(module, device, computes_in_half=computes_in_half)
+        self._weights = self._weights_of_roles()
 
     def _distinct_modules(self) -> list[Any]:
         """Return the models, each once: adapters share one."""
@@ -287,12 +320,12 @@ class Roles(ABC):
         fill(self.parameters(target), self.parameters(source))
 
     def state(self, role: str) -> dict[str, Tensor]:
-        """Return copies of a role's weights in main memory, by the names of `parameters`."""
+        """Return copies of a role's weights in main memory, by the names of `parameters`.
+
+        Where models are sharded, all processes must ask, and the first one has the copies.
+        """
         # Copies, also of what is in main memory already: training goes on while they are written.
-        return {
-            name: weight.detach().to("cpu", copy=True).contiguous()
-            for name, weight in self.parameters(role).items()
-        }
+        return copies(self.parameters(role))
 
     def load(self, role: str, state: Mapping[str, Tensor]) -> None:
         """Load weights that `state` returned into a role."""
@@ -306,17 +339,23 @@ class Roles(ABC):
         fill(weights, state)
 
     def save(self, folder: str | Path, roles: Sequence[str] | None = None) -> Path:
-        """Write roles, each into a folder of its name within `folder`."""
+        """Write roles, each into a folder of its name within `folder`.
+
+        Where models are sharded, all processes must ask, and the first one writes.
+        """
         # Whole under another name first: whoever is killed here leaves the old models or the new ones.
         target = Path(folder)
         for role in self.names if roles is None else roles:
             self.check(role)
+            state = self.state(role) if is_sharded() else None
+            if is_sharded() and not is_first():
+                continue
             draft = target / f".{role}.new"
             role_folder = target / role
             with writing(target):
                 target.mkdir(parents=True, exist_ok=True)
                 shutil.rmtree(draft, ignore_errors=True)
-                self._write(role, draft)
+                self._write(role, draft, state)
                 if role_folder.is_dir():
                     shutil.rmtree(role_folder)
                 draft.replace(role_folder)
@@ -345,16 +384,13 @@ class FullRoles(Roles):
         sources = {role: source_of(_model_of(models, role)) for role in names}
         tokenizers = {role: load_tokenizer(source, None) for role, source in sources.items()}
         _check_alike(tokenizers)
-        loaded = {role: load_model(sources[role], None, device, dtype) for role in names}
-        weights = {
-            role: dict(model.requires_grad_(False).named_parameters())
-            for role, model in loaded.items()
-        }
+        with loaded_once():
+            loaded = {role: load_model(sources[role], None, device, dtype) for role in names}
+        for model in loaded.values():
+            model.requires_grad_(False)
 
         first_role = names[0]
-        super().__init__(
-            sources[first_role], tokenizers[first_role], loaded, loaded, weights, template
-        )
+        super().__init__(sources[first_role], tokenizers[first_role], loaded, loaded, template)
 
         # A model is trained in single precision, whatever it is used in; it is saved as what it was.
         self._sources = sources
@@ -392,16 +428,19 @@ class FullRoles(Roles):
             template=self.template,
         )
 
+    def _weights_of_roles(self) -> dict[str, dict[str, Tensor]]:
+        return {role: dict(model.named_parameters()) for role, model in self._modules.items()}
+
     def _switch_on(self, role: str) -> None:
         pass
 
     def _switch(self, role: str) -> Iterator[None]:
         yield
 
-    def _write(self, role: str, folder: Path) -> None:
+    def _write(self, role: str, folder: Path, state: Mapping[str, Tensor] | None = None) -> None:
         """Write a model as transformers does; its config keeps the dtype that it declared."""
         with without_bars():
-            self._modules[role].save_pretrained(folder)
+            self._modules[role].save_pretrained(folder, state_dict=state)
         self.tokenizer.save_pretrained(folder)
         if self._declared[role] is not None:
             path = folder / "config.json"
@@ -426,7 +465,8 @@ class LoraRoles(Roles):
         template: Mapping[str, Any] | None = None,
     ) -> None:
         source = source_of(model)
-        adapters = Adapters(load_model(source, None, device, dtype))
+        with loaded_once():
+            adapters = Adapters(load_model(source, None, device, dtype))
         self._adapters = adapters
         # Students first: a teacher's adapter has its student's config.
         for role in sorted(names, key=lambda role: student_of(role) is not None):
@@ -437,24 +477,16 @@ class LoraRoles(Roles):
                 _create(adapters, role, lora)
         adapters.model.eval()
 
-        # A weight's name has its adapter's in it: "...q_proj.lora_A.agent.weight".
-        weights: dict[str, dict[str, Tensor]] = {role: {} for role in names}
-        for key, weight in adapters.base.named_parameters():
-            weight.requires_grad_(False)
-            match = re.fullmatch(r"(.+\.lora_[A-Za-z_]+)\.([A-Za-z0-9_-]+)(\.weight)?", key)
-            if match is not None:
-                layer, role, ending = match.groups()
-                weights[role][layer + (ending or "")] = weight
-
+        adapters.base.requires_grad_(False)
         modules = dict.fromkeys(names, adapters.model)
         bases = dict.fromkeys(names, adapters.base)
-        super().__init__(source, load_tokenizer(source, None), modules, bases, weights, template)
+        super().__init__(source, load_tokenizer(source, None), modules, bases, template)
         self._name_on_hub = source if isinstance(source, str) else None
 
         # Ours, after peft's: each role's own generator, so that another role more changes none of them.
         for role in names:
             if role not in saved and student_of(role) is None:
-                _initialize(weights[role], f"{seed}/{role}")
+                _initialize(self._weights[role], f"{seed}/{role}")
         for role in names:
             student = student_of(role)
 
@@ -498,6 +530,16 @@ class LoraRoles(Roles):
             adapter_rank=max(config.r for config in self._adapters.model.peft_config.values()),
         )
 
+    def _weights_of_roles(self) -> dict[str, dict[str, Tensor]]:
+        # A weight's name has its adapter's in it: "...q_proj.lora_A.agent.weight".
+        weights: dict[str, dict[str, Tensor]] = {role: {} for role in self.names}
+        for key, weight in self._adapters.base.named_parameters():
+            match = re.fullmatch(r"(.+\.lora_[A-Za-z_]+)\.([A-Za-z0-9_-]+)(\.weight)?", key)
+            if match is not None:
+                layer, role, ending = match.groups()
+                weights[role][layer + (ending or "")] = weight
+        return weights
+
     def _in_double(self) -> Any:
         """Return copies of the model and of all adapters in double precision."""
         configs = self._adapters.model.peft_config
@@ -522,7 +564,7 @@ class LoraRoles(Roles):
             if self._adapters.model.active_adapter != former_role:
                 self._switch_on(former_role)
 
-    def _write(self, role: str, folder: Path) -> None:
+    def _write(self, role: str, folder: Path, state: Mapping[str, Tensor] | None = None) -> None:
         """Write an adapter as peft does, without the machine's paths and the order of its sets."""
         from safetensors.torch import save_file
 
@@ -536,7 +578,9 @@ class LoraRoles(Roles):
         # peft's own names of weights, so that its `from_pretrained` and vLLM read the folder.
         text = json.dumps(config, indent=2, sort_keys=True) + "\n"
         (folder / "adapter_config.json").write_text(text, "utf-8")
-        weights = {f"base_model.model.{key}": value for key, value in self.state(role).items()}
+        if state is None:  # for an engine of each process
+            state = copies(self.parameters(role), everywhere=True)
+        weights = {f"base_model.model.{key}": value for key, value in state.items()}
         save_file(weights, folder / "adapter_model.safetensors", {"format": "pt"})
 
 
@@ -566,7 +610,7 @@ def fill(weights: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
 
     with torch.no_grad():
         for name, weight in weights.items():
-            weight.copy_(values[name])
+            weight.copy_(sharded_as(weight, values[name]))
 
 
 def in_double(base: Any, wrap: Callable[[Any], Any] = lambda model: model) -> Any:

@@ -11,7 +11,6 @@ tensors are copied from pinned memory. Metrics stay tensors until they are logge
 from __future__ import annotations
 
 import functools
-import os
 import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -36,6 +35,13 @@ from .processes import part_at_exit
 from .roles import Roles
 from .run_folder import last_checkpoint, mark_complete, read_weights, write_weights
 from .samples import Example, MicroBatch, ScoredToken, Update, dealt, scored_positions
+from .sharding import (
+    ShardedTraining,
+    average_gradients,
+    check_launch,
+    is_sharded,
+    unknown_to_accelerate,
+)
 
 _OWN_HEAD = "refinement_head"
 _CHUNK = 1024  # positions whose logits are computed at a time
@@ -67,16 +73,8 @@ def trainer_arguments(
     What the settings of `optimization` leave to the memory is decided before: see `memory.fitted`.
     """
     part_at_exit()
-    sharding_variables = {
-        "ACCELERATE_USE_FSDP": "FSDP",
-        "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
-    }
-    for variable, sharding in sharding_variables.items():
-        if os.environ.get(variable, "").lower() in ("1", "true", "yes", "on"):
-            raise OptionError(
-                f"expected processes of DDP, found {sharding}, which keeps the weights between stages "
-                "where agents cannot ask them; start with torchrun or accelerate launch --multi_gpu"
-            )
+    check_launch()
+
     # Transformers before 5.21 has the second name.
     names = ("activation_checkpointing", "gradient_checkpointing")
     checkpointing = next(name for name in names if name in SFTConfig.__dataclass_fields__)
@@ -136,7 +134,7 @@ Losses: TypeAlias = Callable[[Any, Any], LossSums]
 """Computes a micro-batch's losses from hidden states and the model's head, inside the model's forward."""
 
 
-class RowTrainer(SFTTrainer):  # type: ignore[misc]
+class RowTrainer(ShardedTraining, SFTTrainer):  # type: ignore[misc]
     """Trains one role on rows whose order and updates are given.
 
     Subclasses compute a micro-batch's losses in `prepare`. What is trained besides the role's weights
@@ -207,15 +205,18 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
         if self.head is not None:
             self.base.add_module(_OWN_HEAD, self.head.to(self.base.device))
 
-        super().__init__(
-            model=self.roles.module(self.role),
-            args=args,
-            # An item for each process and update stands for the update; its number is the loop's.
-            train_dataset=Dataset.from_dict({"update": [0] * (len(self.plan) * args.world_size)}),
-            processing_class=self.roles.tokenizer,
-            data_collator=lambda items: {"update": items},
-            callbacks=[_Watch(self, tell)],
-        )
+        with unknown_to_accelerate():
+            super().__init__(
+                model=self.roles.module(self.role),
+                args=args,
+                # An item for each process and update stands for the update; its number is the loop's.
+                train_dataset=Dataset.from_dict(
+                    {"update": [0] * (len(self.plan) * args.world_size)}
+                ),
+                processing_class=self.roles.tokenizer,
+                data_collator=lambda items: {"update": items},
+                callbacks=[_Watch(self, tell)],
+            )
 
         self.remove_callback(PrinterCallback)
         self.processing_class = None  # so that no config is changed to what the tokenizer says
@@ -241,6 +242,10 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
             is_last = number == len(micro_batches)  # processes share the last one's gradients
             with nullcontext() if is_last else self.accelerator.no_sync(model):
                 total += super().training_step(model, {"batch": batch}, divisor)
+
+        # Processes exchange the gradients of a sharded model, but the head is whole on each.
+        if is_sharded() and self.head is not None:
+            average_gradients(self.head)
         return total
 
     def micro_batches(self, update: Update) -> list[MicroBatch]:
@@ -357,6 +362,8 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
                 lr=args.learning_rate,
                 betas=(args.adam_beta1, args.adam_beta2),
                 eps=args.adam_epsilon,
+                # of all weights at once, which torch does not choose by itself for shards
+                foreach=True if is_sharded() else None,
             )
         return self.optimizer
 
@@ -371,8 +378,7 @@ class RowTrainer(SFTTrainer):  # type: ignore[misc]
         return parts
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        if self.args.should_save:
-            write_weights(Path(output_dir or self.args.output_dir), self.saved_parts())
+        write_weights(Path(output_dir or self.args.output_dir), self.saved_parts())
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         read_weights(Path(resume_from_checkpoint), self.saved_parts(), self.role)

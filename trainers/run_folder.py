@@ -22,6 +22,7 @@ from ..jsonl import RecordedCalls, digests_of, read_json, write_json, wrong_file
 from ..redaction import without_secrets
 from .processes import gathered, is_first, rank, wait, world_size
 from .roles import difference, fill
+from .sharding import copies
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -203,15 +204,13 @@ class RunFolder:
 
 
 def write_weights(folder: Path, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
-    """Write named tensors into a checkpoint, each by the name of its part."""
+    """Write named tensors into a checkpoint, each by the name of its part; the first process writes."""
     from safetensors.torch import save_file
 
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = {
-        name: weight.detach().to("cpu", copy=True).contiguous()
-        for name, weight in _named(parts).items()
-    }
-    save_file(tensors, folder / _WEIGHTS)
+    tensors = copies(_named(parts))
+    if is_first():
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, folder / _WEIGHTS)
 
 
 def read_weights(folder: Path, parts: Mapping[str, Mapping[str, Tensor]], role: str) -> None:

@@ -22,6 +22,7 @@ from ..lm.base import BaseLanguageModel, Encode, LMReply, LMRequest
 from ..lm.vllm import VLLMLanguageModel
 from ..lm.vllm_transports import EngineTransport, ServerTransport, Transport, is_url
 from .processes import gathered, is_first, wait, world_size
+from .sharding import WholeModel, is_sharded, own_shard
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -90,16 +91,8 @@ def chosen_sampler(
             f"expected a share of the GPU's memory between 0 and 1 for the engine, found {memory_share:g}"
         )
     is_server = is_url(engine)
-    if choice.name == "vllm":
-        if exact or dtype == "float64":
-            choice = EngineChoice("hf", "answers in double precision, which vLLM does not compute")
-        elif world_size() > 1 and not is_server:
-            if engine == "vllm":
-                raise OptionError(
-                    f"expected one process with vLLM in it, found {world_size()}; give the address of a "
-                    "vllm serve as the engine, or hf"
-                )
-            choice = EngineChoice("hf", "several processes train")
+    if choice.name == "vllm" and (exact or dtype == "float64"):
+        choice = EngineChoice("hf", "answers in double precision, which vLLM does not compute")
 
     return Sampler(
         choice=choice,
@@ -155,6 +148,10 @@ def open_engine(
             adapter_rank=adapter_rank,
             eager=not has_gpu,  # a CPU gains nothing from compilation
             sleeps=has_gpu,
+            # Each of several processes has an engine of its own, in the group that the training began.
+            options={"distributed_executor_backend": "external_launcher"}
+            if world_size() > 1
+            else None,
         )
     return VLLMLanguageModel.from_transport(
         transport,
@@ -186,7 +183,8 @@ class EngineLanguageModel(BaseLanguageModel):
         engine: Answers all requests but those for hidden states.
         own: The model in training: answers these. None where nobody asks for any.
         logprobs_of: Returns the training's own log-probabilities of a completion's tokens, of the adapter's
-            name, the prompt and the completion; None for a training that computes them anyhow.
+            name, the prompt and the completion; None for a training that computes them anyhow, or whose
+            model is sharded and cannot be asked.
     """
 
     def __init__(
@@ -258,6 +256,9 @@ class EngineLanguageModel(BaseLanguageModel):
         """Load a model's weights where they have changed since the last time."""
         mark = weights_mark(model.parameters())
         if self._marks.get("") != mark:
+            if is_sharded():
+                at_server = isinstance(self.engine.transport, ServerTransport)
+                model = WholeModel(model, for_first=at_server)
             self.engine.transport.load_weights(model)
             wait()
             self._marks[""] = mark
@@ -379,11 +380,13 @@ def weights_mark(weights: Iterable[Tensor]) -> int:
     # What writes to a weight's `data` leaves no mark of it: some of the values are compared, too.
     marks = []
     samples = []
-    for weight in weights:
+    for weight in map(own_shard, weights):
         marks.append((weight.data_ptr(), weight._version))
         sample = weight.detach().reshape(-1)[:: weight.numel() // 8 + 1]
         samples.append(sample.to(weight.device).float())
-    return hash((*torch.cat(samples).tolist(), *marks))
+    mark = hash((*torch.cat(samples).tolist(), *marks))
+    # All processes load the weights of a sharded model, or none.
+    return hash(tuple(gathered([mark]))) if is_sharded() else mark
 
 
 def token_logprobs(

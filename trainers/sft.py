@@ -307,6 +307,13 @@ class SFTRun(BaselineRun):
     bit for bit where the settings are the same. The world model learns ``E[-log W(s' | s, a)]``.
     """
 
+    can_shard = True
+
+    @property
+    def samples(self) -> bool:
+        """Whether the policy plays in evaluation; it learns from demonstrations alone."""
+        return bool(self.config.evaluation_tasks != 0)
+
     def learning(self) -> list[tuple[str, Work]]:
         """Return the stages in which something is learned."""
         epochs = self.config.epochs

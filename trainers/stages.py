@@ -19,7 +19,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import gymnasium
 
@@ -29,6 +29,7 @@ from ..agents.prompting import prompts_sha256
 from ..agents.requests import OnWork
 from ..agents.run import PROMPTS, TRAJECTORIES, Run, recorded, run_to, writing
 from ..envs.registry import text_env_of
+from ..errors import OptionError
 from ..jsonl import draft_of, write_json
 from ..lm import LanguageModel
 from ..trajectory import Trajectory
@@ -42,6 +43,7 @@ from .roles import Roles
 from .run_folder import HEAD, RunFolder, StageFolder
 from .samples import Example, Sample, count_samples, encode_samples, plan_updates
 from .sampling import Sampler, chosen_sampler
+from .sharding import NEEDS_ENGINE, is_sharded
 from .tracking import shown_settings, tracked
 
 if TYPE_CHECKING:
@@ -109,6 +111,8 @@ class StagedTraining(ABC):
     config: Any
     saved: tuple[str, ...] = ("agent",)
     """The roles that the training leaves behind."""
+    can_shard: ClassVar[bool] = False
+    """Whether its models may be sharded among the processes (FSDP)."""
 
     def __init__(  # noqa: PLR0913 what a training is made of
         self,
@@ -135,6 +139,7 @@ class StagedTraining(ABC):
         self.about = identified(about, config, make_env, model)
         self._engine_is_told = False
         self.sampling = self._chosen_sampler(engine, engine_memory)
+        self._check_sharding()
         self.session = {"engine": str(self.sampling.choice), **(session or {})}
         self.tell = tell
         self.report_to = report_to
@@ -158,6 +163,23 @@ class StagedTraining(ABC):
             device=str(model.device),
             exact=self.config.exact,
         )
+
+    @property
+    def samples(self) -> bool:
+        """Whether something is asked of the models."""
+        return True
+
+    def _check_sharding(self) -> None:
+        """Refuse models that are sharded where that cannot be."""
+        if not is_sharded():
+            return
+        if not self.can_shard:
+            raise OptionError(
+                f"expected PaW, SFT or CoMap where models are sharded among the processes (FSDP), found "
+                f"{type(self).__name__}; start it with torchrun, so that each process holds whole models"
+            )
+        if self.samples and not self.sampling.is_vllm:
+            raise OptionError(f"expected an engine that samples, {NEEDS_ENGINE}")
 
     @abstractmethod
     def stages(self) -> list[tuple[str, Work]]:
@@ -228,8 +250,9 @@ class StagedTraining(ABC):
             }
 
         summary = {**self.summary(results), "stages": stages}
-        if is_first():
+        if is_first() or is_sharded():
             self.roles.save(self.out / "models", self.saved)
+        if is_first():
             with writing(self.out):
                 self.save(self.out)
                 write_json(self.out / "summary.json", summary)
@@ -514,15 +537,17 @@ class StagedTraining(ABC):
         from safetensors.torch import save_file
 
         # Under a draft's name until it is whole: a file of weights that is there was written to its end.
-        if is_first():
-            with writing(stage.path):
-                for role in roles:
+        for role in roles:
+            state = self.roles.state(role) if is_first() or is_sharded() else {}
+            if is_first():
+                with writing(stage.path):
                     path = stage.weights(role)
                     draft = draft_of(path)
-                    save_file(self.roles.state(role), draft)
+                    save_file(state, draft)
                     draft.replace(path)
-                if "agent" in roles:
-                    self.head.save(stage.weights(HEAD))
+        if is_first() and "agent" in roles:
+            with writing(stage.path):
+                self.head.save(stage.weights(HEAD))
         wait()
 
         names = (*roles, HEAD) if "agent" in roles else roles

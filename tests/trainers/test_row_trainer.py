@@ -9,8 +9,7 @@ import pytest
 
 from comap.errors import DataCorrupt, OptionError
 from comap.lm import Generate, Sampling
-from comap.trainers.config import Optimization
-from comap.trainers.row_trainer import CausalMask, ModelInputs, trainer_arguments
+from comap.trainers.row_trainer import CausalMask, ModelInputs
 from comap.trainers.run_folder import last_checkpoint
 from comap.trainers.samples import Update
 from kits.learning import asked, gradient_of, make, opened, result, settings, world_samples
@@ -324,17 +323,6 @@ def test_a_damaged_checkpoint_is_told_and_not_taken(model, tmp_path, damage):
     with pytest.raises(DataCorrupt, match=r"expected the weights of wm .* remove that folder"):
         make("warm_up", roles, tmp_path, save=2).fit()
     assert same(state, roles.state("wm"))
-
-
-def arguments(tmp_path, **options):
-    optimization = Optimization(accumulate=2)
-    return trainer_arguments(tmp_path, optimization, 1e-3, seed=0, use_cpu=True, **options)
-
-
-def test_processes_hold_whole_models(tmp_path, monkeypatch):
-    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    with pytest.raises(OptionError, match="found FSDP"):
-        arguments(tmp_path)
 
 
 def test_who_cannot_be_trained(model, tmp_path):

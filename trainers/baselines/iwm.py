@@ -16,6 +16,7 @@ from ...agents.base import View
 from ...agents.iwm import IWMAgent, explore, sample_alternatives
 from ...agents.requests import EnvPool, EnvSlot, RequestBatcher
 from ...agents.runner import EpisodeGenerator, Player, drive, error_text, play_items
+from ...lm import LanguageModel
 from ...trajectory import Trajectory
 from ...worldmodel import Transition
 from ..config import recast
@@ -110,10 +111,13 @@ class IWMRun(BaselineRun):
         """Return what a stage explored, and the faults by task; tasks that are missing are explored."""
         demos = self.demonstrated(self.config.explored, _EXPLORATION)
         demo_of_task = {demonstration.task: demonstration for demonstration in demos}
+        lm = (
+            self.language_model()
+        )  # of all processes at once, also of those that have nothing to play
         records = each_once(
             stage.path / "explored",
             list(demo_of_task),
-            lambda tasks: self._outcomes([demo_of_task[task] for task in tasks]),
+            lambda tasks: self._outcomes(lm, [demo_of_task[task] for task in tasks]),
         )
 
         explored: list[Explored] = []
@@ -126,10 +130,9 @@ class IWMRun(BaselineRun):
                 explored.append((task, transitions))
         return explored, faults
 
-    def _outcomes(self, demos: Sequence[Trajectory]) -> Iterator[Done]:
+    def _outcomes(self, lm: LanguageModel, demos: Sequence[Trajectory]) -> Iterator[Done]:
         """Explore demonstrations, many at once, and yield the record of each as it ends."""
         config = recast(self.agent, IWMConfig, adapter=self.explorer)
-        lm = self.language_model()
         player = Player(IWMAgent(config), lm)
 
         def propose(view: View) -> Any:

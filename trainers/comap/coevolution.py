@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from ...agents.comap import ActionGate, StateGate, action_gate, world_state_gate
 from ...agents.heads import RefinementHead
 from ...agents.parsing import first_line
-from ...errors import DataCorrupt, LanguageModelError
+from ...errors import DataCorrupt, LanguageModelError, OptionError
 from ...jsonl import read_json, write_json
 from ...lm import Generate, Sampling
 from ...trajectory import Trajectory
@@ -48,6 +48,7 @@ from ..results import (
 from ..run_folder import Done, StageFolder, each_once
 from ..samples import Example, Sample, count_samples
 from ..sft import imitation_samples, is_shown, transition_samples
+from ..sharding import is_sharded
 from ..stages import StagedTraining, Work, some_of
 from .config import CoMapTraining
 from .evaluation import evaluate, freeze_transitions
@@ -106,6 +107,7 @@ class CoEvolution(StagedTraining):
     """
 
     saved = ("agent", "wm")
+    can_shard = True
     config: CoMapTraining
 
     def __init__(
@@ -118,6 +120,11 @@ class CoEvolution(StagedTraining):
         state_gate: StateGate = world_state_gate,
         **named: Any,
     ) -> None:
+        if is_sharded() and config.agent.p_source == "head":
+            raise OptionError(
+                "expected p of words where models are sharded among the processes (FSDP), found the head, "
+                "which reads hidden states that vLLM does not return; set agent.p_source=verbalizer"
+            )
         super().__init__(config, *parts, **named)
         self.warmed_up = warmed_up
         self.divergence = divergence
@@ -636,6 +643,7 @@ class CoEvolution(StagedTraining):
         self, stage: StageFolder, samples: Sequence[Sample]
     ) -> dict[tuple[str, int], str]:
         """Return the policy's own reflections on states, which replies begin with, without loss."""
+        lm = self.language_model()
 
         def work(keys: Sequence[str]) -> Iterator[Done]:
             limit = self.config.agent.reflect_tokens
@@ -650,7 +658,7 @@ class CoEvolution(StagedTraining):
                         purpose="reflect: analysis",
                     )
                 )
-            for key, reply in zip(keys, self.language_model().generate(requests), strict=True):
+            for key, reply in zip(keys, lm.generate(requests), strict=True):
                 if isinstance(reply, LanguageModelError):
                     raise reply
                 yield key, first_line(reply.text.strip().removeprefix(_ANALYSIS))

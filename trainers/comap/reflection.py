@@ -77,13 +77,16 @@ def played_branches(
     Outcomes are written down as they come: a training that was killed plays only the rest.
     """
     branches_by_key = {branch.key: branch for branch in branches}
+    lm = (
+        training.language_model()
+    )  # of all processes at once, also of those that have nothing to play
 
     def work(keys: Sequence[str]) -> Iterator[Done]:
         outcomes = suffix_outcomes(
             partial(training.make_env, split),
             training.drafting(training.config.suffix_temperature),
             [branches_by_key[key] for key in keys],
-            lm=training.language_model(),
+            lm=lm,
             concurrency=training.config.concurrency,
             on_work=telling_work(training.tell),
         )

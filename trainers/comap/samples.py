@@ -176,10 +176,13 @@ class StudentRollouts:
         """Return the tokens that were predicted for each sample; none for those without a teacher."""
         keys = [str(index) for index, sample in enumerate(self._samples) if sample.teacher]
         folder = self._folder / f"predictions-{epoch}"
-        predictions = each_once(folder, keys, partial(self._predict, epoch))
+
+        # All processes at once, also those that have nothing to ask: an engine may need them all.
+        lm = self._language_model()
+        predictions = each_once(folder, keys, partial(self._predict, lm, epoch))
         return [tuple(predictions.get(str(index), ())) for index in range(len(self._samples))]
 
-    def _predict(self, epoch: int, keys: Sequence[str]) -> Iterator[Done]:
+    def _predict(self, lm: LanguageModel, epoch: int, keys: Sequence[str]) -> Iterator[Done]:
         """Yield the key and the predicted tokens of samples, whose keys are their indices."""
         requests = []
         for key in keys:
@@ -195,7 +198,7 @@ class StudentRollouts:
                 )
             )
 
-        replies = self._language_model().generate(requests)
+        replies = lm.generate(requests)
         for key, reply in zip(keys, replies, strict=True):
             if isinstance(reply, LanguageModelError):
                 raise LanguageModelError(

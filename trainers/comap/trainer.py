@@ -23,6 +23,7 @@ from ..row_trainer import (
     Metric,
     ModelInputs,
     RowTrainer,
+    add_hidden_forward,
     chunked_nll,
     columns,
     on_device,
@@ -30,6 +31,7 @@ from ..row_trainer import (
     read_head,
 )
 from ..samples import Example, MicroBatch
+from ..sharding import is_sharded, whole_head
 from ..trees import Limb, TreeMask
 from .config import Distillation
 from .objective import (
@@ -89,17 +91,24 @@ class CoMapTrainer(RowTrainer):
             self.teacher_weights = named["roles"].parameters(teacher.role)
 
         all_rows = list(chain.from_iterable(named["epochs"]))
+        self._distills = any(row.teacher for row in all_rows)
         _check_rows(all_rows, teacher, named.get("head"))
         super().__init__(**named)
+
+        # Adapters' teacher is in the student's model.
+        if teacher is not None and self.roles.base(teacher.role) is not self.base:
+            add_hidden_forward(self.roles.base(teacher.role))
 
     def prepare(self, batch: MicroBatch) -> tuple[ModelInputs, Losses]:
         """Return the model's inputs for a micro-batch, and what computes its losses."""
         positions = self._positions(batch)
         targets = Targets.of(positions, self.args.device)
-        teacher_hidden = self._teacher_hidden(positions, targets) if positions.distilled else None
 
+        # A sharded teacher computes on all processes, or on none.
+        asks_teacher = self._distills if is_sharded() else bool(positions.distilled)
+        teacher_output = self._teacher_output(positions, targets) if asks_teacher else None
         inputs = branched(positions.sequences, positions.branches, self.base)
-        return inputs, partial(self._losses, positions, targets, teacher_hidden)
+        return inputs, partial(self._losses, positions, targets, teacher_output)
 
     def tokens_of_row(self, epoch: int, row_index: int) -> int:
         """Return how many tokens the student reads for a row, both its sequences as long as the longer."""
@@ -119,12 +128,12 @@ class CoMapTrainer(RowTrainer):
         self,
         positions: TokenPositions,
         targets: Targets,
-        teacher_hidden: Any,
+        teacher_output: TeacherOutput | None,
         hidden: Any,
         head: Any,
     ) -> LossSums:
         """Return the objective of a micro-batch's rows, and what is logged beside it."""
-        rows = self._row_tensors(positions, targets, teacher_hidden, hidden, head)
+        rows = self._row_tensors(positions, targets, teacher_output, hidden, head)
         loss = self.zero(hidden, head) + self.objective(rows)
 
         learned = len({position.row_index for position in positions.answers})
@@ -143,7 +152,7 @@ class CoMapTrainer(RowTrainer):
         self,
         positions: TokenPositions,
         targets: Targets,
-        teacher_hidden: Any,
+        teacher_output: TeacherOutput | None,
         hidden: Any,
         head: Any,
     ) -> RowTensors:
@@ -164,9 +173,9 @@ class CoMapTrainer(RowTrainer):
             labeled[labeled_rows] = 1.0
 
         divergences = logps.new_zeros(0)
-        if self.teacher is not None and positions.distilled:
+        if self.teacher is not None and teacher_output is not None and positions.distilled:
             divergences = self._divergences(
-                self.teacher, targets.distilled, teacher_hidden, hidden, head
+                self.teacher, targets.distilled, teacher_output, hidden, head
             )
 
         logps_of_rows, mask = in_rows(logps, answers, row_count, _width(positions.answers))
@@ -200,29 +209,38 @@ class CoMapTrainer(RowTrainer):
         self,
         teacher: Teacher,
         distilled: DistilledPosition,
-        teacher_hidden: Any,
+        teacher_output: TeacherOutput,
         hidden: Any,
         head: Any,
     ) -> Tensor:
         """Return how far the student is from the teacher at each distilled token, (N,)."""
         return chunked_divergences(
             hidden[distilled.sequence_index, distilled.position],
-            teacher_hidden,
+            teacher_output.hidden,
             head,
-            self.roles.base(teacher.role).get_output_embeddings(),
+            teacher_output.head or head,
             teacher.divergence,
             teacher.config.chunk,
         )
 
-    def _teacher_hidden(self, positions: TokenPositions, targets: Targets) -> Any:
-        """Return the teacher's hidden states where it is compared: no gradients, no dropout."""
+    def _teacher_output(self, positions: TokenPositions, targets: Targets) -> TeacherOutput:
+        """Return the hidden states of the teacher, and its head: no gradients, no dropout."""
         assert self.teacher is not None
         role = self.teacher.role
         base = self.roles.base(role)
+
+        def compared(hidden: Any, head: Any) -> Any:
+            return hidden[targets.teacher.sequence_index, targets.teacher.position]
+
         inputs = ModelInputs.padded(positions.teacher_sequences, base)
         with torch.no_grad(), self.roles.using(role, training=False), self.accelerator.autocast():
-            hidden = base.base_model(**inputs.tensors, use_cache=False).last_hidden_state
-        return hidden[targets.teacher.sequence_index, targets.teacher.position]
+            hidden = self.roles.module(role)(**inputs.tensors, then=compared)
+
+        # Adapters share their model's head. A sharded model has its head whole within its own passes alone.
+        if base is self.base:
+            return TeacherOutput(hidden, None)
+        head = base.get_output_embeddings()
+        return TeacherOutput(hidden, whole_head(head, hidden) if is_sharded() else head)
 
     def _continuations(self, epoch: int) -> Sequence[tuple[int, ...]] | None:
         """Return on which tokens each row of an epoch is distilled; None for its own reply."""
@@ -245,6 +263,13 @@ class CoMapTrainer(RowTrainer):
         if self.teacher_weights:
             parts["teacher"] = self.teacher_weights
         return parts
+
+
+class TeacherOutput(NamedTuple):
+    """The teacher's hidden states at the tokens that are distilled, and the head that reads them."""
+
+    hidden: Any
+    head: Any  # None where it is the student's own
 
 
 class AnswerPosition(NamedTuple):

@@ -17,6 +17,7 @@ from ...lm import Generate, Message
 from ...lm.chat import ChatTokenizer, Following
 from ...lm.prompts import CUT
 from ...trajectory import Call, Step, Trajectory
+from ..sharding import level
 from .config import PaWTraining, PolicyOptimization
 from .rewards import RewardFunction, step_rewards
 
@@ -435,9 +436,12 @@ class Reader:
         return micro_batch(trees, observed, self.model, self.device, shared=self.shares)
 
     def responses(self, rows: Sequence[PaWRow]) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
-        """Yield micro-batches that score responses alone: the rows' numbers, and what is read."""
+        """Yield micro-batches that score responses alone: the rows' numbers, and what is read.
+
+        Where the model is sharded, all processes have as many; some of them may have no rows.
+        """
         token_ids = [row.tokens(False) for row in rows]
-        for micro in self.micro_batches(range(len(rows)), rows, token_ids):
+        for micro in level(self.micro_batches(range(len(rows)), rows, token_ids), ()):
             indices = tuple(chain.from_iterable(micro))
             trees = [[rows[index] for index in tree] for tree in micro]
             yield indices, self.read(trees, [False] * len(indices))

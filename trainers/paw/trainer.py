@@ -32,9 +32,21 @@ from trl.trainer import utils
 from ...agents.run import writing
 from ...errors import DataCorrupt, OptionError
 from ...lm.chat import ChatTokenizer
-from ..processes import gathered, part_at_exit
+from ...lm.load import device_of
+from ..processes import gathered, own_device, part_at_exit
 from ..row_trainer import add_hidden_forward
 from ..run_folder import last_checkpoint, mark_complete, read_weights, write_weights
+from ..sharding import (
+    ShardedTraining,
+    check_launch,
+    copies,
+    is_sharded,
+    read_trained,
+    shard,
+    trained_weights,
+    unknown_to_accelerate,
+    whole,
+)
 from ..trees import Forest, MicroBatch, on_device, token_scores
 from .advantages import gae, gigpo_advantages, grpo_advantages, rloo_advantages, row_returns, whiten
 from .config import EntropyMode, PaWTraining
@@ -119,7 +131,7 @@ class _Candidate(NamedTuple):
     compared_entropy: float  # by another definition
 
 
-class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
+class PaWTrainer(ShardedTraining, GRPOTrainer):  # type: ignore[misc]
     """TRL's trainer with updates of whole episodes; `make_trainer` sets it up."""
 
     def set_up(
@@ -249,7 +261,7 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         """Update the weights between two mini-batches as transformers' loop does after the last."""
         if clip := self.config.optimization.clip:
             norm = self.accelerator.clip_grad_norm_(model.parameters(), clip)
-            self.measures.add("grad_norm", norm, 1)
+            self.measures.add("grad_norm", whole(norm), 1)
         self.optimizer.step()
         model.zero_grad()
 
@@ -386,8 +398,10 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
         model.eval()
         with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
             for batch_indices, batch in self.reader.responses(rows):
-                tables.append(self._read(model, batch["forest"], entropy=entropy))
-                indices += batch_indices
+                table = self._read(model, batch["forest"], entropy=entropy)
+                if batch_indices:
+                    tables.append(table)
+                    indices += batch_indices
         model.train(was_training)
 
         logps = in_order([table for table, _ in tables], indices, rows)
@@ -483,7 +497,15 @@ class PaWTrainer(GRPOTrainer):  # type: ignore[misc]
                     self.critic.save(folder)
                 mark_complete(folder)
 
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        if is_sharded():
+            state_dict = copies(trained_weights(self.model))
+        super()._save(output_dir, state_dict)
+
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        if is_sharded():
+            read_trained(self.model, Path(resume_from_checkpoint))
+            return
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         if self.critic is not None:
             self.critic.load(Path(resume_from_checkpoint))
@@ -650,24 +672,53 @@ def make_trainer(  # noqa: PLR0913 what a trainer is made of
     device: str = "auto",
 ) -> Any:
     """Return a trainer; its `fit` does all updates."""
+    check_launch()
     part_at_exit()
     critic = None
-    if config.algorithm == "ppo":  # before adapters are put in
+    reference = None
+    if is_sharded():
+        reference = _reference_of(config, model)
+    elif config.algorithm == "ppo":  # before adapters are put in
         critic = Critic(model, config)
 
-    trainer = PaWTrainer(
-        model=model,
-        # TRL needs one; rewards are the environment's
-        reward_funcs=lambda completions, **_: [0.0] * len(completions),
-        args=_arguments(config, Path(folder), updates, device),
-        train_dataset=Dataset.from_dict({"prompt": ["update"] * max(updates, 2)}),
-        processing_class=tokenizer,
-        peft_config=peft_config,
-    )
+    with unknown_to_accelerate():
+        trainer = PaWTrainer(
+            model=model,
+            # TRL needs one; rewards are the environment's
+            reward_funcs=lambda completions, **_: [0.0] * len(completions),
+            args=_arguments(config, Path(folder), updates, device),
+            train_dataset=Dataset.from_dict({"prompt": ["update"] * max(updates, 2)}),
+            processing_class=tokenizer,
+            peft_config=peft_config,
+        )
+    if is_sharded():
+        _shard(trainer, config, reference, device)
     trainer.remove_callback(PrinterCallback)
     trainer.set_up(config, roll_out, tell, critic, functions or Functions())
     trainer.add_callback(_Watch(trainer, updates if stop is None else stop))
     return trainer
+
+
+def _reference_of(config: PaWTraining, model: Any) -> Any:
+    """Return a copy of a model that will be sharded, for the KL term; None where none is needed."""
+    if config.algorithm == "ppo":
+        raise OptionError(
+            "expected another algorithm than ppo where weights are sharded (FSDP), which its critic's are "
+            "not; take grpo, rloo or gigpo, or start processes that hold whole models (torchrun)"
+        )
+    if config.weights == "lora" or not config.optimization.kl:
+        return None
+    return copy.deepcopy(model).eval().requires_grad_(False)
+
+
+def _shard(trainer: PaWTrainer, config: PaWTraining, reference: Any, device: str) -> None:
+    """Shard a trainer's model, adapters included, and the reference."""
+    torch_device = device_of(own_device() if device == "auto" else device)
+    on_gpu = torch_device.type == "cuda"
+    computes_in_half = config.precision == "bfloat16" or (config.precision == "auto" and on_gpu)
+    shard(trainer.model, torch_device, computes_in_half=computes_in_half)
+    if reference is not None:
+        trainer.ref_model = shard(reference, torch_device, computes_in_half=computes_in_half)
 
 
 def _arguments(config: PaWTraining, folder: Path, updates: int, device: str) -> GRPOConfig:
@@ -686,7 +737,7 @@ def _arguments(config: PaWTraining, folder: Path, updates: int, device: str) -> 
         gradient_accumulation_steps=1,
         max_completion_length=config.agent.draft_tokens,
         temperature=config.agent.temperature,
-        beta=optimization.kl,
+        beta=0.0 if is_sharded() else optimization.kl,  # TRL would make a reference that is whole
         learning_rate=optimization.learning_rate,
         lr_scheduler_type=optimization.schedule,
         warmup_steps=round(optimization.warmup_ratio * updates),

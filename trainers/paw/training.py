@@ -37,6 +37,15 @@ from ..sampling import (
     open_engine,
     warn_of_large_error,
 )
+from ..sharding import (
+    NEEDS_ENGINE,
+    check_launch,
+    copies,
+    is_sharded,
+    loaded_once,
+    read_trained,
+    trained_weights,
+)
 from ..stages import MakeEnv, Tell, identified, play_share, telling_work
 from ..tracking import shown_settings, tracked
 from .ahead import RolloutsAhead
@@ -163,7 +172,7 @@ def _chosen_sampler(
         context=config.agent.max_length,
         device=str(torch_device),
     )
-    _check_staleness(config, sampler)
+    _check_sampler(config, sampler)
     return sampler
 
 
@@ -215,8 +224,21 @@ def _check_parts(config: object, make_env: object, advantage: object, reward: ob
         )
 
 
-def _check_staleness(config: PaWTraining, sampler: Sampler) -> None:
+def _check_sharding(config: PaWTraining, sampler: Sampler) -> None:
+    """Refuse what a sharded model cannot do."""
+    check_launch()
+    if is_sharded() and not sampler.is_vllm:
+        raise OptionError(f"expected an engine that samples, {NEEDS_ENGINE}")
+    if is_sharded() and config.staleness:
+        raise OptionError(
+            f"expected rollouts of the weights as they are where these are sharded (FSDP), found "
+            f"staleness={config.staleness}; set it to 0"
+        )
+
+
+def _check_sampler(config: PaWTraining, sampler: Sampler) -> None:
     """Refuse to play rollouts with the model that is trained meanwhile."""
+    _check_sharding(config, sampler)
     if config.staleness and not sampler.is_vllm:
         raise OptionError(
             f"staleness={config.staleness} plays rollouts while the model is trained, which needs an "
@@ -326,7 +348,7 @@ class _Training:
         self._evaluate(max(stop, updates_done))
 
         target = self.out / "models" / "agent"
-        if is_first():
+        if is_first() or is_sharded():
             with writing(self.out):
                 self.policy.save(target)
         wait()
@@ -562,7 +584,9 @@ class Policy:
         dtype = "float64" if config.precision == "float64" else "float32"
         if config.weights == "lora" and _computes_in_half(config, torch_device):
             dtype = "bfloat16"
-        self.model = load_model(source, None, torch_device, dtype)
+        begins_on = device_of("cpu") if is_sharded() else torch_device
+        with loaded_once():
+            self.model = load_model(source, None, begins_on, dtype)
         self.ends = ends_of(self.model)
 
         self._lm: LanguageModel | None = None  # made when it is asked for, and anew after `follow`
@@ -616,7 +640,15 @@ class Policy:
 
     def _write_adapter(self, folder: Path) -> None:
         with without_bars():
-            self.model.save_pretrained(folder, selected_adapters=[_ADAPTER])
+            self.model.save_pretrained(
+                folder, selected_adapters=[_ADAPTER], state_dict=self._copies(everywhere=True)
+            )
+
+    def _copies(self, *, everywhere: bool = False) -> dict[str, Any] | None:
+        """Return whole copies of what is trained, where that is sharded; all processes must ask."""
+        if not is_sharded():
+            return None
+        return copies(trained_weights(self.model), everywhere=everywhere)
 
     def sleep(self) -> None:
         """Give the GPU memory of an engine in this process back while the policy is trained."""
@@ -630,6 +662,8 @@ class Policy:
             self._engine = None
 
     def _make_language_model(self) -> LanguageModel:
+        if is_sharded():
+            raise OptionError(f"expected an engine that samples, {NEEDS_ENGINE}")
         from ...lm.hf import HFLanguageModel
 
         return HFLanguageModel.from_model(
@@ -671,6 +705,8 @@ class Policy:
         try:
             if self._config.weights == "lora":
                 self.model = _adapted(self.model, checkpoint)
+            elif is_sharded():
+                read_trained(self.model, checkpoint)
             else:
                 load_model(self.model, checkpoint / "model.safetensors")
         except (OSError, SafetensorError, RuntimeError, ValueError, KeyError, TypeError) as error:
@@ -681,13 +717,20 @@ class Policy:
         self._lm = None
 
     def save(self, folder: Path) -> None:
-        """Write the weights, or the adapters, and the tokenizer into a folder, whole or not at all."""
+        """Write the weights, or the adapters, and the tokenizer into a folder, whole or not at all.
+
+        Where the model is sharded, all processes must ask, and the first one writes.
+        """
+        state = self._copies()
+        if not is_first():
+            return
+
         # Under another name until it is whole: a killed training leaves the old folder or the new one.
         draft = folder.with_name(folder.name + ".part")
         shutil.rmtree(draft, ignore_errors=True)
         with writing(folder.parent):
             with without_bars():
-                self.model.save_pretrained(draft)
+                self.model.save_pretrained(draft, state_dict=state)
             self.tokenizer.save_pretrained(draft)
             shutil.rmtree(folder, ignore_errors=True)
             draft.rename(folder)
