@@ -86,11 +86,21 @@ def fitted(
     if model.device.type != "cuda":
         return decided(optimization, None, Activations(0, 0), longest=longest)
 
-    weights = sum(own_shard(weight).numel() for weight in trained)
-    budget = _SHARE * (_free_memory(model.device) - _TRAINED_BYTES * weights)
-    smallest_budget = min(gathered([budget]))  # all processes cut an update alike
     kept = kept_per_token(model, mixed=mixed)
-    return decided(optimization, smallest_budget, kept, longest=longest)
+    return decided(optimization, room(model.device, trained), kept, longest=longest)
+
+
+def room(device: Any, trained: Iterable[Tensor], *, further_bytes: int = 0) -> float:
+    """Return how many bytes of a GPU activations may take; of several processes', the fewest.
+
+    Args:
+        device: The GPU.
+        trained: The weights that are trained, in memory.
+        further_bytes: What else will come there.
+    """
+    weights = sum(own_shard(weight).numel() for weight in trained)
+    free = _free_memory(device) - _TRAINED_BYTES * weights - further_bytes
+    return min(gathered([_SHARE * free]))  # all processes cut an update alike
 
 
 def decided(

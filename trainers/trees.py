@@ -23,6 +23,7 @@ from transformers import masking_utils
 
 from ..lm.engine.cache import common
 from ..lm.engine.passes import additive
+from .memory import kept_logits
 from .row_trainer import precise, recomputed
 
 
@@ -48,13 +49,6 @@ class Span(NamedTuple):
     end: int
     column: int
     has_entropy: bool = True
-
-
-_LOGITS = 2**27
-"""How many logits of a micro-batch are kept on a CPU: half a gigabyte in single precision."""
-
-_MEMORY_SHARE = 128
-"""A GPU keeps as many as it has bytes, divided by this; about three tables of such size exist at a time."""
 
 
 class Tree:
@@ -381,7 +375,7 @@ def token_scores(
     def scores(hidden: Tensor, head: Any) -> tuple[Tensor, Tensor | None]:
         states = forest.states(hidden)
         tokens = forest.scored[1]
-        size = max(_logits_kept(hidden.device) // head.weight.shape[0], 1)
+        size = max(kept_logits(hidden.device) // head.weight.shape[0], 1)
         if len(tokens) > size:
             logps, entropies = in_chunks(states, tokens, head, size)
         elif len(tokens):
@@ -396,13 +390,6 @@ def token_scores(
         return forest.table(logps), forest.table(entropies)
 
     return scores
-
-
-def _logits_kept(device: torch.device) -> int:
-    """Return how many logits of a micro-batch are kept."""
-    if device.type != "cuda":
-        return _LOGITS
-    return int(torch.cuda.get_device_properties(device).total_memory) // _MEMORY_SHARE
 
 
 class _Scores(torch.autograd.Function):  # type: ignore[misc]

@@ -74,11 +74,11 @@ def forest_of(model, rows, key):
 
 @pytest.mark.parametrize("branching", [False, True])
 @pytest.mark.parametrize("key", ["episode", "all", "padded"])
-@pytest.mark.parametrize("logits_kept", [trees._LOGITS, 100])
+@pytest.mark.parametrize("logits", [2**27, 100])
 def test_values_and_gradients_are_those_of_separate_passes(
-    model, branching, key, logits_kept, monkeypatch
+    model, branching, key, logits, monkeypatch
 ):
-    monkeypatch.setattr(trees, "_LOGITS", logits_kept)
+    monkeypatch.setattr(trees, "kept_logits", lambda device: logits)
     rows = episodes(branching)
     forest = forest_of(model, rows, key)
     read = forest.inputs["input_ids"].numel()

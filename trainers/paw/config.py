@@ -133,8 +133,9 @@ class PolicyOptimization:
     trees: bool | None = None
     """Read what the rows of a task's episodes share once, as trees, by many small operations; else rows are
     padded to the longest of a forward pass. None: trees on a CPU, padded rows on a GPU."""
-    gradient_checkpointing: bool = True
-    """Recompute activations in the backward pass, to save memory."""
+    gradient_checkpointing: bool | None = None
+    """Recompute activations in the backward pass, to save memory. None: on a GPU, where those of a forward
+    pass of micro_batch_tokens do not fit."""
     save_updates: NonNegativeInt = 10
     """Updates between two checkpoints; 0 for one at the end only."""
 

@@ -33,6 +33,7 @@ from ...agents.run import writing
 from ...errors import DataCorrupt, OptionError
 from ...lm.chat import ChatTokenizer
 from ...lm.load import device_of
+from ..memory import kept_per_token, room
 from ..processes import gathered, own_device, part_at_exit
 from ..row_trainer import add_hidden_forward
 from ..run_folder import last_checkpoint, mark_complete, read_weights, write_weights
@@ -111,6 +112,9 @@ class Update:
     def __post_init__(self) -> None:
         self.selected = np.zeros(len(self.rows), np.bool_)
         self.weights = np.zeros(len(self.rows))
+
+
+_TOKENS = 32_768  # of a forward pass whose settings have no limit, to judge the memory by
 
 
 class _Share(NamedTuple):
@@ -686,7 +690,7 @@ def make_trainer(  # noqa: PLR0913 what a trainer is made of
             model=model,
             # TRL needs one; rewards are the environment's
             reward_funcs=lambda completions, **_: [0.0] * len(completions),
-            args=_arguments(config, Path(folder), updates, device),
+            args=_arguments(config, model, Path(folder), updates, device),
             train_dataset=Dataset.from_dict({"prompt": ["update"] * max(updates, 2)}),
             processing_class=tokenizer,
             peft_config=peft_config,
@@ -721,12 +725,34 @@ def _shard(trainer: PaWTrainer, config: PaWTraining, reference: Any, device: str
         trainer.ref_model = shard(reference, torch_device, computes_in_half=computes_in_half)
 
 
-def _arguments(config: PaWTraining, folder: Path, updates: int, device: str) -> GRPOConfig:
+def recomputes_activations(config: PaWTraining, model: Any, *, mixed: bool) -> bool:
+    """Return whether activations are computed again, by the settings or by what the memory holds."""
+    optimization = config.optimization
+    if optimization.gradient_checkpointing is not None:
+        return optimization.gradient_checkpointing
+    if is_sharded() or model.device.type != "cuda":
+        return is_sharded()  # a model that needs several GPUs leaves little room
+
+    # The first policy and the critic are copies that come later; the critic is trained, too.
+    weights = list(model.parameters())
+    is_full = config.weights == "full"
+    has_critic = config.algorithm == "ppo"
+    size = sum(weight.numel() * weight.element_size() for weight in weights)
+    later = size * ((is_full and optimization.kl > 0) + has_critic)
+    bytes_left = room(model.device, weights * (is_full + has_critic), further_bytes=later)
+    tokens = optimization.micro_batch_tokens or _TOKENS
+    return tokens * kept_per_token(model, mixed=mixed).whole > bytes_left
+
+
+def _arguments(
+    config: PaWTraining, model: Any, folder: Path, updates: int, device: str
+) -> GRPOConfig:
     """Return TRL's settings; one of its steps is one update. The loss is `losses.objective`, not TRL's."""
     optimization = config.optimization
     on_gpu = device != "cpu" and torch.cuda.is_available()
     is_half = config.precision == "bfloat16" or (config.precision == "auto" and on_gpu)
-    checkpointing = {"use_reentrant": False} if optimization.gradient_checkpointing else None
+    checkpoints = recomputes_activations(config, model, mixed=is_half)
+    checkpointing = {"use_reentrant": False} if checkpoints else None
 
     return GRPOConfig(
         output_dir=str(folder),
@@ -747,7 +773,7 @@ def _arguments(config: PaWTraining, folder: Path, updates: int, device: str) -> 
         seed=config.seed,
         bf16=is_half,
         use_cpu=device == "cpu",
-        gradient_checkpointing=optimization.gradient_checkpointing,
+        gradient_checkpointing=checkpoints,
         gradient_checkpointing_kwargs=checkpointing,
         logging_steps=1,
         save_strategy="steps",
@@ -797,9 +823,11 @@ class _Observed(NamedTuple):
 
 def _probabilities(observed: Sequence[_Observed]) -> Tensor:
     """Return the probability of each token of observations, on the CPU."""
-    logps = [torch.zeros(0), *(micro.logps.flatten().cpu() for micro in observed)]
-    masks = [torch.zeros(0), *(micro.mask.flatten().cpu() for micro in observed)]
-    return torch.cat(logps)[torch.cat(masks).bool()].exp()
+    if not observed:
+        return torch.zeros(0)
+    logps = torch.cat([micro.logps.flatten() for micro in observed]).cpu()
+    masks = torch.cat([micro.mask.flatten() for micro in observed]).cpu()
+    return logps[masks.bool()].exp()
 
 
 def _total(value: Tensor) -> Tensor:

@@ -31,8 +31,14 @@ torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from transformers import AutoModelForCausalLM  # noqa: E402
 
+from comap.trainers.paw import trainer as trainer_module  # noqa: E402
 from comap.trainers.paw.rows import Reader  # noqa: E402
-from comap.trainers.paw.trainer import Critic, Functions, PaWTrainer  # noqa: E402
+from comap.trainers.paw.trainer import (  # noqa: E402
+    Critic,
+    Functions,
+    PaWTrainer,
+    recomputes_activations,
+)
 
 SCRIPT = Path(paw.__file__)
 ALGORITHMS = ("grpo", "rloo", "gigpo", "ppo")
@@ -136,6 +142,27 @@ class _Waits(TorchDispatchMode):
         if name in self.OPERATIONS or by_truth:
             self._note(name)
         return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("bytes_left", "changes", "recomputed"),
+    [
+        (1e12, {}, False),
+        (1e3, {}, True),
+        (1e12, {"gradient_checkpointing": True}, True),
+        (1e3, {"gradient_checkpointing": False}, False),
+    ],
+)
+def test_activations_are_recomputed_where_they_do_not_fit(
+    bytes_left, changes, recomputed, model, monkeypatch
+):
+    policy = AutoModelForCausalLM.from_pretrained(model)
+    on_cpu = settings(gradient_checkpointing=None)
+    assert not recomputes_activations(on_cpu, policy, mixed=False)
+    monkeypatch.setattr(trainer_module, "room", lambda *_, **__: bytes_left)
+    monkeypatch.setattr(type(policy), "device", torch.device("cuda"))
+    config = settings(**{"gradient_checkpointing": None, **changes})
+    assert recomputes_activations(config, policy, mixed=True) == recomputed
 
 
 @pytest.mark.parametrize("trees", [True, False])
