@@ -280,8 +280,8 @@ class EngineTransport:
         self._sleeps = sleeps
         self._is_asleep = False
         # Prompt log-probabilities beside LoRA end in an error of shapes on a CPU (vLLM 0.30, 0.32).
-        device = self._engine.vllm_config.device_config.device_type
-        self.scores_prompts = not adapters or str(device) != "cpu"
+        self._is_on_cpu = vllm.platforms.current_platform.is_cpu()
+        self.scores_prompts = not adapters or not self._is_on_cpu
         self.most_candidates: int | None = None
         self._numbers = itertools.count()
         self._waiting: dict[str, TokenRequest] = {}
@@ -359,6 +359,8 @@ class EngineTransport:
             self.llm.collective_rpc(
                 "reload_weights", kwargs={"weights_iterator": _named_weights(model)}
             )
+            if self._is_on_cpu:
+                self.llm.apply_model(_repack_heads)
         except Exception as error:  # vLLM raises whatever its parts raise
             raise LanguageModelError(
                 f"expected vLLM to take the weights of the model in training, found {_brief(error)}; use "
@@ -398,6 +400,19 @@ def _named_weights(model: Any) -> Iterator[tuple[str, Any]]:
     """Yield a model's weights by the names that its files have; weights that are tied once."""
     for name, weight in model.named_parameters():
         yield name, weight.detach()
+
+
+def _repack_heads(model: Any) -> None:
+    """Give output heads the weights of the embeddings that they are tied to.
+
+    On a CPU a head computes with a copy in another layout, which reloading leaves as it is where the head
+    has no weights of its own in a model's files (vLLM 0.30).
+    """
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+
+    for module in model.modules():
+        if isinstance(module, ParallelLMHead):
+            module.quant_method.process_weights_after_loading(module)
 
 
 def _sampling_params(request: TokenRequest) -> Any:
@@ -595,7 +610,11 @@ class ServerTransport:
             self._send("/v1/unload_lora_adapter", {"lora_name": served_name})
 
     def load_weights(self, model: Any) -> None:
-        """Write the weights into a temporary folder, and let the server read it."""
+        """Write the weights into a temporary folder, and let the server read it.
+
+        On a CPU a head that is tied to the embeddings keeps its former weights (vLLM 0.30): then train
+        adapters, or have the engine in the process.
+        """
         if not self._loads:
             return
         with tempfile.TemporaryDirectory(prefix="comap-weights-") as folder:

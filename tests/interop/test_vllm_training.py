@@ -100,12 +100,15 @@ def test_weights_of_a_training_reach_vllm(
     trained = HFLanguageModel(model, dtype="float32").model
     assert error_of(lm, trained) < CLOSE
 
-    for name, weight in trained.named_parameters():
-        if "down_proj" in name:
-            weight.data.mul_(0.9)
-    assert error_of(lm, trained) > 0.5, "vLLM has the old weights"
-    lm.transport.load_weights(trained)
-    assert error_of(lm, trained) < CLOSE
+    # A server's head on a CPU is not loaded again where it is tied to the embeddings, as here.
+    changed = ("down_proj", "norm", "embed") if place == "engine" else ("down_proj", "norm")
+    for times in (1, 2):
+        for name, weight in trained.named_parameters():
+            if any(part in name for part in changed):
+                weight.data.mul_(0.9)
+        assert error_of(lm, trained) > 0.02 / times, "vLLM has the old weights"
+        lm.transport.load_weights(trained)
+        assert error_of(lm, trained) < CLOSE
 
 
 def sampler(engine: str = "vllm") -> Any:

@@ -40,6 +40,7 @@ def narrow_copy(model: Path, folder: Path) -> Path:
         "num_attention_heads": 2,
         "num_key_value_heads": 1,
         "head_dim": 64,
+        "tie_word_embeddings": False,
         "dtype": "float32",
     }
     torch.manual_seed(0)
