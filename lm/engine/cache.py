@@ -302,15 +302,6 @@ def _compacted(row_numbers: Sequence[int]) -> list[int]:
     return order
 
 
-def _move(rooms: Sequence[Any], order: Sequence[int]) -> None:
-    """Copy those rows of rooms that have a new place."""
-    moves = [(place, number) for place, number in enumerate(order) if place != number]
-    if moves:
-        places, numbers = to_device(np.array(moves).T, rooms[0].device)
-        for room in rooms:
-            room.index_copy_(1, places, room.index_select(1, numbers))
-
-
 class _Rooms:
     """Rows of any lengths side by side: what is at position n of a row is in its slot n.
 
@@ -398,7 +389,12 @@ class _Rooms:
         Rows move to where others leave: a copy of all would be slower than the model.
         """
         order = _compacted(row_numbers)
-        _move([room[:, :, :, : self.upto] for room in self.rooms], order)
+        for room in self.rooms:
+            # Row by row: on a CPU `index_select` of such a view takes longer than the model.
+            read = room[:, :, :, : self.upto]
+            for place, number in enumerate(order):
+                if place != number:
+                    read[:, place] = read[:, number]
         self.rooms = [room[:, : len(order)] for room in self.rooms]
         return order
 
