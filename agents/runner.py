@@ -812,9 +812,8 @@ class _Stream:
         for number, question in enumerate(run.questions):
             waiting = _Waiting(run, number, question)
             ticket = self._answers.submit(question)
-            if (
-                ticket is None
-            ):  # a probe, a grounded world model, or a model that answers in batches
+            # Without a ticket: a probe, a grounded world model, or a model that answers in batches.
+            if ticket is None:
                 self._for_this_thread.append(waiting)
             else:
                 self._asked[ticket] = waiting

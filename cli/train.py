@@ -448,9 +448,9 @@ class PaW(Training):
     env: str = ""
     """Id of the environment, or MODULE:ID (default: the preset's, or else comap/ALFWorld-v0)."""
     simulator: str | None = None
-    """With --search-engine simulated (the presets zerosearch): language model that plays the search
-    engine in training: a folder, a name on the Hub, http://HOST:PORT/v1#NAME, or tiny (a new small
-    model; the default of tiny_zerosearch)."""
+    """Language model that plays the search engine with --search-engine simulated (presets zerosearch):
+    a folder, a name on the Hub, http://HOST:PORT/v1#NAME, or tiny (new; the default of
+    tiny_zerosearch)."""
 
     @classmethod
     def configured(cls, preset_name: str, env: str, settings: Mapping[str, Any]) -> Any:

@@ -100,7 +100,9 @@ def room(device: Any, trained: Iterable[Tensor], *, further_bytes: int = 0) -> f
     """
     weights = sum(own_shard(weight).numel() for weight in trained)
     free = _free_memory(device) - _TRAINED_BYTES * weights - further_bytes
-    return min(gathered([_SHARE * free]))  # all processes cut an update alike
+    # All processes cut an update alike.
+    fewest: float = min(gathered([_SHARE * free]))
+    return fewest
 
 
 def decided(

@@ -63,7 +63,7 @@ MISTAKES = [
     ("run --agent rap --model 'http://127.0.0.1:9/v1#m'", "evaluation_weight=0"),
     ("run --agent react --model tiny --engine vllm", "leave the engine out"),
     ("run --agent react --model tiny --engine vlm", "did you mean 'vllm'"),
-    ("run --agent react --model . --engine vllm", "pip install vllm"),
+    ("run --agent react --model . --engine vllm", "comap-agents[vllm]"),
     ("serve tools --simulator tiny --engine vllm", "leave the engine out"),
     ("run --agent react --model 'http://127.0.0.1:9/v1#m'", "a broken connection"),
     ("run --agent random --world-model 'http://127.0.0.1:9/v1#m'", "a broken connection"),

@@ -97,7 +97,7 @@ def parse(words: list[str]) -> None:
 
 def test_blocks_are_found() -> None:
     kinds = [kind for page in PAGES for kind, _ in blocks_of(page)]
-    assert kinds.count("python") >= 25 and set(kinds) == {"python", "sh", "text"}
+    assert kinds.count("python") >= 25 and set(kinds) == {"python", "sh", "text", "yaml"}
     assert sum(runs_here(words, comment) for _, words, comment in ALL) >= 5
     with pytest.raises(AssertionError):
         parse(["run", "--agent", "react", "--no-such-option"])

@@ -25,4 +25,7 @@ def words_of(text: str) -> list[str]:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_vllm_server_is_started_as_the_error_says(place: str) -> None:
-    assert words_of((ROOT / place).read_text("utf-8")) == words_of(SERVE_WEIGHTS)
+    started_with = words_of((ROOT / place).read_text("utf-8"))
+    # A page may add what one machine needs, such as --tensor-parallel-size.
+    needed = words_of(SERVE_WEIGHTS)
+    assert started_with[: len(needed)] == needed

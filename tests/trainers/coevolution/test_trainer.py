@@ -252,7 +252,7 @@ def test_the_teacher_has_no_dropout_and_the_student_has(model, tmp_path):
     for row in distilled():
         places.add(row, row.answer)
     targets = Targets.of(places, "cpu")
-    one, other = (trainer._teacher_hidden(places, targets) for _ in range(2))
+    one, other = (trainer._teacher_output(places, targets).hidden for _ in range(2))
     assert torch.equal(one, other) and not one.requires_grad
     assert trainer.model.training, "the student's dropout is on again"
     losses = {loss_of(trainer) for _ in range(3)}
