@@ -320,6 +320,7 @@ class Measures:
         self._accelerator = accelerator
         self._config = config
         self._sums: dict[str, tuple[Tensor | float, Tensor | float]] = {}
+        self._observed: list[tuple[Tensor, Tensor]] = []  # log-probabilities, and their masks
 
     def add(self, name: str, total: Tensor | float, count: Tensor | float) -> None:
         """Add a sum over so many things to a measure."""
@@ -345,6 +346,7 @@ class Measures:
             self.add("kl", (terms.divergence * mask).sum(), tokens)
 
         if terms.observed is not None:
+            self._observed.append((inputs.logps.detach(), inputs.observed))
             observation = terms.observed
             count = observation.tokens.sum()
             self.add("wm_loss", observation.rows.detach().sum(), (observation.tokens > 0).sum())
@@ -357,6 +359,17 @@ class Measures:
         """Add how far the policy's log-probabilities of responses, (B, T), are from those sampled."""
         errors = (inputs.logps.detach() - sampled).abs() * inputs.mask
         self.add("sampling_error", errors.sum(), inputs.mask.sum())
+
+    def probabilities(self) -> Tensor:
+        """Return the probability of each token of this process's observations, and start anew."""
+        import torch
+
+        if not self._observed:
+            return torch.zeros(0)
+        logps = torch.cat([values.flatten() for values, _ in self._observed]).cpu()
+        masks = torch.cat([mask.flatten() for _, mask in self._observed]).cpu()
+        self._observed.clear()
+        return logps[masks.bool()].exp()
 
     def means(self) -> dict[str, float | None]:
         """Return the means, None of nothing, and start anew; all processes must call this."""

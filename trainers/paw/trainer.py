@@ -159,7 +159,6 @@ class PaWTrainer(ShardedTraining, GRPOTrainer):  # type: ignore[misc]
         self.last_update: dict[str, Any] | None = None
         self.reader = Reader.of(config, self.base, self.args.device)
         self._micro: dict[str, Any] | None = None
-        self._observed: list[_Observed] = []  # of this process, in an update
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
         """Do a whole update, except for the optimizer's last step, which transformers' loop does."""
@@ -331,8 +330,6 @@ class PaWTrainer(ShardedTraining, GRPOTrainer):  # type: ignore[misc]
         self.measures.add_micro_batch(terms, loss_inputs)
         if "sampled_logps" in inputs:
             self.measures.add_sampling_error(loss_inputs, inputs["sampled_logps"])
-        if terms.observed is not None:
-            self._observed.append(_Observed(logps.detach(), loss_inputs.observed))
         return terms.loss * self.accelerator.num_processes  # whose gradients are averaged
 
     def _read(self, model: Any, forest: Forest, *, entropy: bool) -> tuple[Tensor, Tensor | None]:
@@ -475,9 +472,8 @@ class PaWTrainer(ShardedTraining, GRPOTrainer):  # type: ignore[misc]
         line = {"update": update.number + 1, "rows": update.total, **update.metrics}
         line |= self.measures.means()
         if self.config.paw:
-            probabilities = torch.cat(gathered([_probabilities(self._observed)]))
+            probabilities = torch.cat(gathered([self.measures.probabilities()]))
             line["wm_median"] = float(probabilities.median()) if len(probabilities) else None
-            self._observed.clear()
         if self.args.device.type == "cuda":
             line["peak_memory"] = torch.cuda.max_memory_allocated(self.args.device)
             torch.cuda.reset_peak_memory_stats(self.args.device)
@@ -812,22 +808,6 @@ class _Watch(TrainerCallback):  # type: ignore[misc]
         line["learning_rate"] = logs.get("learning_rate")
         self._trainer.last_update = None
         self._trainer.tell(line)
-
-
-class _Observed(NamedTuple):
-    """A micro-batch's log-probabilities (B, C), and 1 at the tokens of observations."""
-
-    logps: Tensor
-    mask: Tensor
-
-
-def _probabilities(observed: Sequence[_Observed]) -> Tensor:
-    """Return the probability of each token of observations, on the CPU."""
-    if not observed:
-        return torch.zeros(0)
-    logps = torch.cat([micro.logps.flatten() for micro in observed]).cpu()
-    masks = torch.cat([micro.mask.flatten() for micro in observed]).cpu()
-    return logps[masks.bool()].exp()
 
 
 def _total(value: Tensor) -> Tensor:
