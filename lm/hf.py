@@ -6,7 +6,7 @@ import math
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from .base import (
 )
 from .chat import ChatLanguageModel, ChatTokenizer, checked_template_kwargs
 from .engine.cache import PrefixTree
+from .engine.lora import lean_adapter
 from .engine.norms import fused_norms
 from .engine.passes import Branches, Engine, Row, TokenTrie, computed, split, until_unique
 from .engine.weights import WeightWatch
@@ -54,10 +55,10 @@ class HFLanguageModel(ChatLanguageModel):
 
     On a GPU a model in half or single precision chooses tokens in single precision, with one wait for
     the GPU in a pass, so a text may differ from a CPU's where two tokens are equal to within rounding.
-    The adapter of a call is added to the weights for the time of the call, which takes memory for a
-    second copy of these weights, and is not done where that is more than half of what is free. The
-    weights are put back, not computed back. In half precision a merged weight is rounded to it: of an
-    adapter that has hardly been trained, changes smaller than that are not in the answers.
+    In single precision the adapter of a call is added to the weights for the time of the call, which
+    takes memory for a second copy of these weights, and is not done where that is more than half of
+    what is free; the weights are put back, not computed back. In half precision it is not added, since
+    rounding would take most of what a young adapter has learned: a layer adds its product instead.
 
     What mostly followed in its earlier texts is read ahead, several tokens in one pass (speculative
     decoding with n-grams), and kept as far as the same tokens are then chosen: texts are as without.
@@ -311,8 +312,8 @@ class HFLanguageModel(ChatLanguageModel):
             engine = self._engine
             for adapter, indices in indices_of.items():
                 engine.tree = self._tree_of(adapter)
-                with self._adapters.using(adapter, merged=engine.for_gpu), self._ready():
-                    of_adapter = [prepared[i] for i in indices]
+                of_adapter = [prepared[i] for i in indices]
+                with self._ready(adapter):
                     answers = computed(engine, type(requests[0]), of_adapter)
                 for i, answer in zip(indices, answers, strict=True):
                     replies[i] = self._reply(requests[i], prepared[i], answer)
@@ -333,21 +334,24 @@ class HFLanguageModel(ChatLanguageModel):
         return self._trees[adapter]
 
     @contextmanager
-    def _ready(self) -> Iterator[None]:
-        """Make the model ready to answer; afterwards it is in training again if it was."""
+    def _ready(self, adapter: str | None) -> Iterator[None]:
+        """Make the model ready to answer with an adapter; afterwards it is in training again if it was."""
         import torch
 
         base = self._adapters.base
         training = [module for module in base.modules() if module.training]
-        for module in training:
-            module.training = False
-        norms = fused_norms(base) if self._engine.for_gpu else nullcontext()
-        try:
-            with torch.inference_mode(), norms:
-                yield
-        finally:
+        with ExitStack() as changes:
             for module in training:
-                module.training = True
+                module.training = False
+                changes.callback(setattr, module, "training", True)
+
+            changes.enter_context(self._adapters.using(adapter))
+            if self._engine.for_gpu:
+                changes.enter_context(fused_norms(base))
+            if self._engine.for_gpu and adapter is not None:
+                changes.enter_context(lean_adapter(base, adapter))
+            changes.enter_context(torch.inference_mode())
+            yield
 
     def _prepared(self, request: LMRequest, prompt: list[int]) -> Any:
         """Return what `computed` takes for a request; raise where it cannot be answered."""

@@ -7,7 +7,6 @@ import inspect
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -505,15 +504,8 @@ class Adapters:
             ) from error
 
     @contextmanager
-    def using(self, name: str | None, *, merged: bool = False) -> Iterator[None]:
-        """Switch an adapter on, or all off for None, and put everything back afterwards.
-
-        Args:
-            name: An adapter, or None for the bare model.
-            merged: Add the adapter to the weights beneath for that time, so that passes cost no more than
-                the bare model's. It takes memory for a second copy of these weights. In half precision
-                what an adapter adds to a weight may be rounded away: see `HFLanguageModel`.
-        """
+    def using(self, name: str | None) -> Iterator[None]:
+        """Switch an adapter on, or all off for None, and put everything back afterwards."""
         layers: list[Any] = []
         if self._wrapped:
             from peft.tuners.tuners_utils import BaseTunerLayer
@@ -521,62 +513,15 @@ class Adapters:
             layers = [layer for layer in self.base.modules() if isinstance(layer, BaseTunerLayer)]
 
         before = [(layer._active_adapter, layer._disable_adapters) for layer in layers]
-        weights: list[tuple[Any, Any]] = []
         try:
             for layer in layers:  # peft's own methods also change what is trained
                 layer._disable_adapters = name is None
                 layer._active_adapter = layer._active_adapter if name is None else [name]
-            if merged and name is not None:
-                self._merge(layers, name, weights)
             yield
         finally:
-            for weight, values in weights:
-                weight.data = values
             for layer, (active, disabled) in zip(layers, before, strict=True):
                 layer._active_adapter = active
                 layer._disable_adapters = disabled
-
-    def _merge(self, layers: Sequence[Any], name: str, replaced: list[tuple[Any, Any]]) -> None:
-        """Give layers weights with an adapter in them, and switch it off there; some stay as they are.
-
-        The former weights are kept and not computed back: what subtracts an adapter leaves rounding behind.
-
-        Args:
-            layers: Those with adapters.
-            name: The adapter.
-            replaced: Gets each weight whose values are others now, and its former values.
-        """
-        import torch
-
-        uses = Counter(map(id, self._weights_of_modules()))
-        mergeable = [
-            layer
-            for layer in layers
-            if _is_mergeable(layer, name) and uses[id(layer.base_layer.weight)] == 1
-        ]
-        size = sum(layer.base_layer.weight.nbytes for layer in mergeable)
-        if not _has_room(self.base.device, size):
-            return
-
-        for layer in mergeable:
-            weight = layer.base_layer.weight
-            first = layer.lora_A[name].weight
-            second = layer.lora_B[name].weight
-
-            # In the higher precision of the two, which mostly is the adapter's, and rounded once.
-            dtype = torch.promote_types(weight.dtype, first.dtype)
-            with torch.no_grad():
-                values = torch.addmm(
-                    weight.to(dtype), second.to(dtype), first.to(dtype), alpha=layer.scaling[name]
-                ).to(weight.dtype)
-            replaced.append((weight, weight.data))
-            weight.data = values
-            layer._disable_adapters = True
-
-    def _weights_of_modules(self) -> Iterator[Any]:
-        """Yield the weights of each module, those that several share once for each."""
-        for module in self.base.modules():
-            yield from module.parameters(recurse=False)
 
     def _fill(self, name: str, weights: dict[str, Any]) -> None:
         from peft import set_peft_model_state_dict
@@ -593,28 +538,6 @@ class Adapters:
         for key, weight in self.base.named_parameters():
             if f".{name}." in key:
                 weight.requires_grad_(False)
-
-
-def _is_mergeable(layer: Any, name: str) -> bool:
-    """Return whether a layer's weights can have an adapter in them: not variants (DoRA), not quantized."""
-    import torch
-    from peft.tuners.lora import Linear
-
-    if not isinstance(layer, Linear) or name not in layer.lora_A:
-        return False
-    is_plain = name not in layer.lora_variant and not layer.lora_bias.get(name)
-    return is_plain and type(layer.base_layer) is torch.nn.Linear and not layer.fan_in_fan_out
-
-
-def _has_room(device: Any, size: int) -> bool:
-    """Return whether so many bytes are less than half of the memory that a GPU has left."""
-    import torch
-
-    if device.type != "cuda":
-        return True
-    free, _ = torch.cuda.mem_get_info(device)
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return bool(2 * size < free + unused)
 
 
 def _check_config(config: Any) -> None:

@@ -329,9 +329,10 @@ def generation(
 ) -> dict[str, Any]:
     """Answer 64 requests of ReAct in one call of the backend ``hf``, all in one batch as on a GPU.
 
-    With `for_gpu` it chooses tokens, normalizes and merges adapters as it does there.
+    With `for_gpu` it chooses tokens, normalizes and adds adapters as it does there in half precision.
     """
-    lm = HFLanguageModel(model, batch_rows=GENERATED_ROWS, batch_tokens=2**18)
+    dtype = "bfloat16" if for_gpu else "float32"
+    lm = HFLanguageModel(model, dtype=dtype, batch_rows=GENERATED_ROWS, batch_tokens=2**18)
     if for_gpu:
         lm._engine.for_gpu = True
     if lora:

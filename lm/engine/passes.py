@@ -101,8 +101,8 @@ class Engine:
 
     Attributes:
         for_gpu: Whether it computes as a GPU does it best: tokens are chosen in single precision, with one
-            wait in a pass, and adapters are merged. So it is on a GPU, but for models in double precision;
-            tests set it on a CPU.
+            wait in a pass, and adapters take few operations. So it is on a GPU, but for models in double
+            precision; tests set it on a CPU.
     """
 
     model: Any

@@ -1,7 +1,9 @@
-"""What changes weights is noticed, also where it leaves no mark; adapters are merged and leave no trace."""
+"""What changes weights is noticed, also where it leaves no mark; adapters as on a GPU leave no trace."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,8 @@ torch = pytest.importorskip("torch")
 peft = pytest.importorskip("peft")
 pytest.importorskip("transformers")
 
-from comap.lm import HFLanguageModel, Message, Score, load  # noqa: E402
+from comap.lm import HFLanguageModel, Message, Score  # noqa: E402
+from comap.lm.engine import lora  # noqa: E402
 from comap.lm.engine.weights import WeightWatch  # noqa: E402
 
 NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -69,6 +72,14 @@ def scores(lm: HFLanguageModel, *names: str | None) -> list[float]:
     return tokens
 
 
+@contextmanager
+def added(lm: HFLanguageModel) -> Iterator[None]:
+    """Have the adapter "agent" computed as on a GPU."""
+    base = lm._adapters.base
+    with lm._adapters.using("agent"), lora.lean_adapter(base, "agent"):
+        yield
+
+
 def state(lm: HFLanguageModel) -> list[Any]:
     """Return copies of all weights, where they lie, and which adapters are on."""
     weights = [(weight.clone(), weight.data_ptr()) for weight in lm.model.parameters()]
@@ -97,7 +108,7 @@ def test_merged_adapters_answer_as_others_and_leave_no_trace(
     plain = scores(lm, *names)
     before = state(lm)
     layers = [m for m in lm.model.modules() if isinstance(m, peft.tuners.lora.LoraLayer)]
-    with lm._adapters.using("agent", merged=True):
+    with added(lm):
         assert layers and all(layer.disable_adapters for layer in layers)
     assert same(before, state(lm))
 
@@ -125,7 +136,7 @@ def test_an_error_leaves_the_weights_as_they_were(
 
     if failing == "merging":
         monkeypatch.setattr(torch, "addmm", short_of_memory)
-    with pytest.raises(torch.OutOfMemoryError), lm._adapters.using("agent", merged=True):
+    with pytest.raises(torch.OutOfMemoryError), added(lm):
         raise torch.OutOfMemoryError("CUDA out of memory")
     assert same(before, state(lm)) and len(calls) == (3 if failing == "merging" else 0)
 
@@ -138,7 +149,7 @@ def test_what_cannot_be_merged_answers_unmerged(
     head = tied.model.get_output_embeddings()
     tied._adapters.base.get_input_embeddings().weight = head.base_layer.weight
     plain = scores(tied, "agent")
-    with tied._adapters.using("agent", merged=True):
+    with added(tied):
         assert not head.disable_adapters
     tied._engine.for_gpu = True
     assert scores(tied, "agent") == pytest.approx(plain, abs=1e-5)
@@ -148,5 +159,49 @@ def test_what_cannot_be_merged_answers_unmerged(
     lm.add_adapter("dora", peft.LoraConfig(r=2, target_modules=["q_proj"], use_dora=True))
     lm._engine.for_gpu = True
     assert scores(lm, "dora") == pytest.approx(scores(lm, None), abs=1e-4)
-    monkeypatch.setattr(load, "_has_room", lambda *_: False)
+    monkeypatch.setattr(lora, "_has_room", lambda *_: False)
     assert scores(lm, "agent") == plain
+
+
+def test_in_half_precision_a_young_adapter_is_not_rounded_away(folder: Path) -> None:
+    """Added to the weights, half of it would be gone: its numbers are a thousandth of theirs."""
+    lm = adapted(folder, "bfloat16")
+    layers = [m for m in lm.model.modules() if isinstance(m, peft.tuners.lora.LoraLayer)]
+    generator = torch.Generator().manual_seed(0)
+    assert len(layers) > 5
+    for layer in layers:
+        first = layer.lora_A["agent"].weight.detach()
+        second = layer.lora_B["agent"].weight.detach()
+        weight = layer.base_layer.weight.detach()
+        product = layer.scaling["agent"] * second.double() @ first.double()
+        size = 1e-3 * float(weight.double().std() / product.std())
+        second.mul_(size)
+        product *= size
+
+        # An adapter has learned from inputs that lie in its own directions.
+        inputs = (torch.randn(2_000, len(first), generator=generator) @ first).bfloat16()
+        expected = inputs.double() @ product.T
+        with added(lm), torch.no_grad():
+            outputs = layer(inputs)
+        in_weights = inputs @ (weight.double() + product).bfloat16().T
+
+        bare_outputs = (inputs @ weight.T).double()
+        share = _share_of(expected, outputs.double() - bare_outputs)
+        share_in_weights = _share_of(expected, in_weights.double() - bare_outputs)
+        assert share > 0.95 and share_in_weights < 0.8, (share, share_in_weights)
+    assert not any("forward" in vars(layer) for layer in layers)
+
+
+def _share_of(expected: Any, found: Any) -> float:
+    return float((found * expected).sum() / (expected**2).sum())
+
+
+def test_in_half_precision_answers_are_nearly_those_of_peft(folder: Path) -> None:
+    lm = adapted(folder, "bfloat16")
+    names = (None, "agent", "wm", None, "agent")
+    plain = scores(lm, *names)
+    before = state(lm)
+    lm._engine.for_gpu = True
+    assert scores(lm, *names) == pytest.approx(plain, abs=0.15)
+    assert scores(lm, "agent") != pytest.approx(scores(lm, "wm"), abs=0.15)
+    assert same(before, state(lm))
