@@ -248,6 +248,7 @@ def observation_logprobs(
     row_indices = [index for index, row in enumerate(rows) if row.observation_ids]
     sequences = [rows[index].tokens(True) for index in row_indices]
     limits = {"max_rows": _ROWS, "max_tokens": batch_tokens}
+    as_trees = model.device.type == "cpu"  # elsewhere padded rows are faster
 
     # With its own index as its group, each row is a tree by itself: no beginning is shared.
     for trees in grouped(row_indices, row_indices, sequences, **limits):
@@ -255,7 +256,8 @@ def observation_logprobs(
         for tree in trees:
             batch_indices += tree
         batch_rows = [[rows[index]] for index in batch_indices]
-        batch = micro_batch(batch_rows, [True] * len(batch_rows), model, model.device)
+        observed = [True] * len(batch_rows)
+        batch = micro_batch(batch_rows, observed, model, model.device, shared=as_trees)
         with torch.no_grad():
             hidden = model.base_model(**batch["forest"].inputs, use_cache=False).last_hidden_state
             scores = token_scores(batch["forest"], entropy=False)

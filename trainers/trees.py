@@ -24,7 +24,7 @@ from transformers import masking_utils
 from ..lm.engine.cache import common
 from ..lm.engine.passes import additive
 from .memory import kept_logits
-from .row_trainer import precise, recomputed
+from .row_trainer import on_device, precise, recomputed
 
 
 class Limb(NamedTuple):
@@ -240,14 +240,6 @@ def _scored(
     with_entropy = sum(of_span.shape[1] for of_span in of_spans[True])
     nothing = np.zeros((3, 0), np.int64)
     return np.concatenate([nothing, *of_spans[True], *of_spans[False]], axis=1), with_entropy
-
-
-def on_device(values: NDArray[Any] | Tensor, device: Any) -> Tensor:
-    """Return values on a device; on a GPU they are copied while the program goes on."""
-    tensor = torch.as_tensor(values)
-    if torch.device(device).type == "cuda":
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
 
 
 def _visible(trees: Sequence[Tree], size: int) -> NDArray[np.bool_]:

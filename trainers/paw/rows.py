@@ -349,7 +349,8 @@ def micro_batch(
         ``forest``: the model's inputs; ``completion_mask`` (1 for tokens of the response) and
         ``observation_mask`` (1 for scored tokens of the observation), (B, C) and of 64-bit integers.
     """
-    from ..trees import Span, on_device, plant
+    from ..row_trainer import on_device
+    from ..trees import Span, plant
 
     rows = list(chain.from_iterable(trees))
     parts = [row.parts(is_read) for row, is_read in zip(rows, observed, strict=True)]

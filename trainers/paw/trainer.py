@@ -35,7 +35,7 @@ from ...lm.chat import ChatTokenizer
 from ...lm.load import device_of
 from ..memory import kept_per_token, room
 from ..processes import gathered, own_device, part_at_exit
-from ..row_trainer import add_hidden_forward
+from ..row_trainer import add_hidden_forward, on_device
 from ..run_folder import last_checkpoint, mark_complete, read_weights, write_weights
 from ..sharding import (
     ShardedTraining,
@@ -48,7 +48,7 @@ from ..sharding import (
     unknown_to_accelerate,
     whole,
 )
-from ..trees import Forest, MicroBatch, on_device, token_scores
+from ..trees import Forest, MicroBatch, token_scores
 from .advantages import gae, gigpo_advantages, grpo_advantages, rloo_advantages, row_returns, whiten
 from .config import EntropyMode, PaWTraining
 from .losses import (

@@ -237,7 +237,7 @@ def _check_sharding(config: PaWTraining, sampler: Sampler) -> None:
 
 
 def _check_sampler(config: PaWTraining, sampler: Sampler) -> None:
-    """Refuse to play rollouts with the model that is trained meanwhile."""
+    """Refuse a sampler that cannot sample: a sharded model by itself, or a model while it is trained."""
     _check_sharding(config, sampler)
     if config.staleness and not sampler.is_vllm:
         raise OptionError(
