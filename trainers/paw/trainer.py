@@ -30,13 +30,13 @@ from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer import utils
 
 from ...agents.run import writing
-from ...errors import DataCorrupt, OptionError
+from ...errors import OptionError
 from ...lm.chat import ChatTokenizer
 from ...lm.load import device_of
 from ..memory import kept_per_token, room
 from ..processes import gathered, own_device, part_at_exit
 from ..row_trainer import add_hidden_forward, on_device
-from ..run_folder import last_checkpoint, mark_complete, read_weights, write_weights
+from ..run_folder import last_checkpoint, mark_complete
 from ..sharding import (
     ShardedTraining,
     check_launch,
@@ -51,6 +51,7 @@ from ..sharding import (
 from ..trees import Forest, MicroBatch, token_scores
 from .advantages import gae, gigpo_advantages, grpo_advantages, rloo_advantages, row_returns, whiten
 from .config import EntropyMode, PaWTraining
+from .critic import Critic
 from .losses import (
     LossInputs,
     Measures,
@@ -102,7 +103,6 @@ class Update:
     advantages: Any = None  # for all response tokens of a row; with PPO a tensor (T,) each
     sampled: list[Tensor] | None = None  # log-probabilities (T,) as sampled; None if a row has none
     old: list[Tensor] | None = None  # log-probabilities (T,) before; None if the policy is the same
-    reference: list[Tensor] | None = None  # log-probabilities (T,) under the first policy
     values: list[Tensor] | None = None  # the critic's, (T,)
     targets: list[Tensor] | None = None  # the critic's, (T,)
     selected: NDArray[np.bool_] = field(init=False)  # whether the observation is learned from
@@ -296,8 +296,6 @@ class PaWTrainer(ShardedTraining, GRPOTrainer):  # type: ignore[misc]
                 inputs[name] = of_tokens(getattr(update, name))
         if update.old is not None:
             inputs["old_per_token_logps"] = of_tokens(update.old)
-        if update.reference is not None:
-            inputs["ref_per_token_logps"] = of_tokens(update.reference)
         if is_first and update.sampled is not None:
             inputs["sampled_logps"] = of_tokens(update.sampled)
 
@@ -313,11 +311,12 @@ class PaWTrainer(ShardedTraining, GRPOTrainer):  # type: ignore[misc]
         """Return a micro-batch's part of its mini-batch's loss, from one forward pass."""
         limits = self.config.optimization
         needs_entropy = bool(limits.entropy_bonus) or limits.log_entropies
+        reference = self._reference(inputs["forest"]) if limits.kl else None
         logps, entropies = self._read(model, inputs["forest"], entropy=needs_entropy)
         loss_inputs = LossInputs(
             logps=logps,
             old=inputs.get("old_per_token_logps"),
-            reference=inputs.get("ref_per_token_logps"),
+            reference=reference,
             entropies=entropies,
             advantages=inputs["advantages"],
             mask=inputs["completion_mask"],
@@ -349,7 +348,7 @@ class PaWTrainer(ShardedTraining, GRPOTrainer):  # type: ignore[misc]
         self.measures.add("value_loss", error.detach(), mask.sum())
 
     def _score(self, update: Update) -> Entropies:
-        """Fill in old and reference log-probabilities, and return the entropies of the actions.
+        """Fill in old log-probabilities, and return the entropies of the actions.
 
         Responses are scored anew only for the ratios of several mini-batches, or for entropies that the
         log-probabilities noted while sampling do not give.
@@ -380,8 +379,6 @@ class PaWTrainer(ShardedTraining, GRPOTrainer):  # type: ignore[misc]
             entropy = needs_full or (config.paw and config.optimization.log_entropies)
             logps, full_entropies = self._logps(self.model, rows, entropy=entropy)
             update.old = update.old or logps
-        if config.optimization.kl:
-            update.reference = self._reference(rows)
 
         if not config.paw:
             return np.zeros(0), None
@@ -410,14 +407,27 @@ class PaWTrainer(ShardedTraining, GRPOTrainer):  # type: ignore[misc]
             return logps, None
         return logps, in_order([table for _, table in tables if table is not None], indices, rows)
 
-    def _reference(self, rows: Sequence[PaWRow]) -> list[Tensor]:
-        """Return log-probabilities under the policy that training began with."""
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def _reference(self, forest: Forest) -> Tensor:
+        """Return the log-probability of each scored token under the policy that training began with.
+
+        It reads what the policy reads, in the same precision: in other shapes kernels round otherwise, and
+        the KL divergence of a policy from itself would not be 0.
+        """
         if self.ref_model is not None:
-            return self._logps(self.ref_model, rows, entropy=False)[0]  # type: ignore[no-any-return]
+            # Accelerate has wrapped its forward, but `add_hidden_forward` goes beneath the wrapping.
+            precision = nullcontext() if is_sharded() else self.accelerator.autocast()
+            with precision:
+                return self._read(self.ref_model, forest, entropy=False)[0]
 
         model = self.accelerator.unwrap_model(self.model)
-        with utils.use_adapter(model, adapter_name="ref" if "ref" in model.peft_config else None):
-            return self._logps(self.model, rows, entropy=False)[0]  # type: ignore[no-any-return]
+        first_adapter = "ref" if "ref" in model.peft_config else None
+        was_training = model.training
+        model.eval()
+        with utils.use_adapter(model, adapter_name=first_adapter):
+            logps, _ = self._read(self.model, forest, entropy=False)
+        model.train(was_training)
+        return logps
 
     def _entropies(
         self,
@@ -813,80 +823,3 @@ class _Watch(TrainerCallback):  # type: ignore[misc]
 def _total(value: Tensor) -> Tensor:
     """Return the sum of a tensor over all processes."""
     return torch.stack([addend.to(value.device) for addend in gathered([value.cpu()])]).sum(0)
-
-
-_OPTIMIZER = "optimizer.pt"
-
-
-class Critic(torch.nn.Module):  # type: ignore[misc]
-    """A copy of the policy's transformer with one number at each position instead of a word."""
-
-    def __init__(self, model: Any, config: PaWTraining) -> None:
-        super().__init__()
-        if model.base_model is model:
-            raise OptionError(
-                f"expected a language model with a transformer beneath its head, found {type(model)}; "
-                "another algorithm than ppo needs none"
-            )
-
-        # Values are 0 at first, so that the first advantages are the returns.
-        self.backbone = copy.deepcopy(model.base_model)
-        weight = next(self.backbone.parameters())
-        self.head = torch.nn.Linear(int(self.backbone.config.hidden_size), 1).to(weight.device)
-        torch.nn.init.zeros_(self.head.weight)
-        torch.nn.init.zeros_(self.head.bias)
-        self.requires_grad_(True)
-
-        self._limits = config.optimization
-        self._reader = Reader.of(config, self.backbone, weight.device)
-        self.optimizer = torch.optim.AdamW(
-            self.parameters(),
-            lr=config.advantages.critic_rate,
-            weight_decay=self._limits.weight_decay,
-        )
-
-    def forward(self, forest: Forest) -> Tensor:
-        """Return values (B, C) of the scored tokens."""
-        hidden = forest.read(self.backbone, use_cache=False).last_hidden_state
-        states = forest.states(hidden).to(self.head.weight.dtype)
-        return forest.table(self.head(states).squeeze(-1).float())
-
-    @torch.no_grad()  # type: ignore[untyped-decorator]
-    def values(self, rows: Sequence[PaWRow]) -> list[Tensor]:
-        """Return the values (T,) of each row's response, on the CPU."""
-        self.eval()
-        tables = []
-        indices: list[int] = []
-        for batch_indices, batch in self._reader.responses(rows):
-            tables.append(self(batch["forest"]))
-            indices += batch_indices
-        return in_order(tables, indices, rows)
-
-    def step(self, accelerator: Any) -> None:
-        """Update the weights by the gradients so far, the mean over all processes, and forget them."""
-        weights = [weight for weight in self.parameters() if weight.grad is not None]
-        if accelerator.num_processes > 1:
-            for weight in weights:
-                weight.grad = accelerator.reduce(weight.grad, "mean")
-
-        torch.nn.utils.clip_grad_norm_(weights, self._limits.clip)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-
-    def save(self, folder: Path) -> None:
-        """Write weights and the optimizer's state into a folder."""
-        write_weights(folder / "critic", {"critic": self.state_dict()})
-        torch.save(self.optimizer.state_dict(), folder / "critic" / _OPTIMIZER)
-
-    def load(self, folder: Path) -> None:
-        """Read what `save` wrote."""
-        read_weights(folder / "critic", {"critic": self.state_dict()}, "the critic")
-        path = folder / "critic" / _OPTIMIZER
-        try:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-            self.optimizer.load_state_dict(state)
-        except Exception as error:  # torch raises nearly anything for damaged bytes
-            raise DataCorrupt(
-                f"expected the state of the critic's optimizer in {path}, found other content "
-                f"({type(error).__name__}: {error!s:.200}); remove that folder to train this stage anew"
-            ) from error

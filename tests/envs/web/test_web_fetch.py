@@ -353,7 +353,8 @@ def test_what_is_refused_leaves_the_page_as_it_is(env: Any) -> None:
 def test_what_scripts_may_read(env: Any) -> None:
     env.reset(seed=0)
     observation, *_ = env.step(f"goto [http://{LAMPS}/read]")
-    for _ in range(20):  # on a busy machine the page shows itself before its scripts have the answers
+    # On a busy machine the page shows itself before its scripts have their answers.
+    for _ in range(20):
         if observation.count("StaticText 'http://") < 3:
             observation, *_ = env.step("wait")
     assert f"StaticText 'http://{HELP}/hello: TypeError" in observation  # as in any browser

@@ -386,6 +386,7 @@ def test_without_paw_the_loss_is_trls(algorithm, model, tmp_path):
         inputs = trainer._tensors(update, trainer._mini_batches(update)[0], micro)
         ours = trainer._compute_loss(trainer.model, inputs)
         as_trl = {**inputs, **apart_in_tensors([update.rows[row] for row in chain(*micro)])}
+        as_trl["ref_per_token_logps"] = trainer._reference(inputs["forest"])
         theirs = stock._compute_loss(
             policy, {**as_trl, "num_items_in_batch": torch.tensor(float(inputs["tokens"]))}
         )
