@@ -248,7 +248,7 @@ use the agent 'react'
     temperature: NonNegativeFloat = 1.0
     """Temperature of rollouts; evaluation is at 0.4, in search QA at 0."""
     top_p: PositiveShare = 1.0
-    """Nucleus: all of it, since training needs the probabilities that were sampled from (ours)."""
+    """Nucleus; a training takes 1 alone, since its ratios are of the probabilities sampled from (ours)."""
     examples: Annotated[int, Range(0, 1)] = 0
     """None: the prompts say the form."""
     thinking: bool = True

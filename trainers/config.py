@@ -56,7 +56,7 @@ class Optimization:
     ] = "cosine"
     """How learning rates fall."""
     warmup_ratio: Share = 0.03
-    """Share of a stage's updates over which they rise."""
+    """Share of a stage's updates over which they rise: of W such updates the k-th has k/W of the rate."""
     beta2: Annotated[float, Range(0, 1, below=True)] = 0.999
     """Second decay rate of AdamW."""
     weight_decay: NonNegativeFloat = 0.0

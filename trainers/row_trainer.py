@@ -35,6 +35,7 @@ from .processes import part_at_exit
 from .roles import Roles
 from .run_folder import last_checkpoint, mark_complete, read_weights, write_weights
 from .samples import Example, MicroBatch, ScoredToken, Update, dealt, scored_positions
+from .schedule import RisingFromTheStart
 from .sharding import (
     ShardedTraining,
     average_gradients,
@@ -134,7 +135,7 @@ Losses: TypeAlias = Callable[[Any, Any], LossSums]
 """Computes a micro-batch's losses from hidden states and the model's head, inside the model's forward."""
 
 
-class RowTrainer(ShardedTraining, SFTTrainer):  # type: ignore[misc]
+class RowTrainer(RisingFromTheStart, ShardedTraining, SFTTrainer):  # type: ignore[misc]
     """Trains one role on rows whose order and updates are given.
 
     Subclasses compute a micro-batch's losses in `prepare`. What is trained besides the role's weights

@@ -290,7 +290,9 @@ class CoEvolution(StagedTraining):
             samples = [samples[index] for index in balanced(kinds, config.round_balance, seed)]
 
         # The anchors are as many as the reflections, also in the ablation that learns none of these.
-        anchor_count = len(samples) if config.anchor_rows is None else config.anchor_rows
+        # Without any they are as many as there could have been: eq. 8 has anchors in each round.
+        step_count = sum(len(episode.steps) for episode in episodes_to_learn(episodes, config))
+        anchor_count = config.anchor_rows or len(samples) or step_count
         if not config.online_reflection or not config.alpha:
             samples = []
         anchor_episodes = self.demos

@@ -146,7 +146,8 @@ class CoMapTraining(SharedTraining):
     """What the initialization learns of its labels: reflections (CoMap); or, for as many tokens, the
     expert's actions in the same states as drafts (DAgger), or nothing but demonstrations: controls."""
     anchor_rows: PositiveInt | None = None
-    """Demonstrated steps of each epoch beside reflections; None for as many as there are reflections."""
+    """Demonstrated steps of each epoch beside reflections; None for as many as there are reflections, or
+    in a round without any as many as steps were played."""
     init_anchor: NonNegativeFloat = 0.0
     """Weight of demonstrations in the initialization (ours: small models forget how to draft)."""
     form_loss: bool | None = None

@@ -289,6 +289,12 @@ class PaWTraining:
 
         if ":" not in self.reward:
             check_choice("reward", self.reward, ("success", "f1", "env", "MODULE:function"))
+        if self.agent.top_p < 1:
+            raise OptionError(
+                "expected agent.top_p=1, since ratios of probabilities are those of the distribution that "
+                f"replies are sampled from, found {self.agent.top_p:g}; leave it at 1 in a training (an "
+                "agent that is only played may have less)"
+            )
         if self.algorithm == "rloo" and self.members < 2:
             raise OptionError(
                 "algorithm='rloo' compares the episodes of a task: members must be at least 2, not "

@@ -96,3 +96,14 @@ class Critic(torch.nn.Module):  # type: ignore[misc]
                 f"expected the state of the critic's optimizer in {path}, found other content "
                 f"({type(error).__name__}: {error!s:.200}); remove that folder to train this stage anew"
             ) from error
+
+
+def value_loss(
+    values: Tensor, old: Tensor, targets: Tensor, mask: Tensor, clip: float | None
+) -> Tensor:
+    """Return PPO's loss of the critic: the sum over tokens of half the squared error, clipped."""
+    error = (values - targets) ** 2
+    if clip is not None:
+        clipped_values = old + (values - old).clamp(-clip, clip)
+        error = error.maximum((clipped_values - targets) ** 2)
+    return 0.5 * (error * mask).sum()

@@ -295,17 +295,6 @@ def row_weights(
     return np.where(is_selected, group_weights[group], 0.0)
 
 
-def value_loss(
-    values: Tensor, old: Tensor, targets: Tensor, mask: Tensor, clip: float | None
-) -> Tensor:
-    """Return PPO's loss of the critic: the sum over tokens of half the squared error, clipped."""
-    error = (values - targets) ** 2
-    if clip is not None:
-        clipped_values = old + (values - old).clamp(-clip, clip)
-        error = error.maximum((clipped_values - targets) ** 2)
-    return 0.5 * (error * mask).sum()
-
-
 def action_tokens(texts: Sequence[str]) -> list[bool]:
     """Return for each token of a reply, by its text, whether it is inside the first action tag."""
     spans = [(start, end) for _, start, end in tagged("".join(texts), "action", "search", "answer")]

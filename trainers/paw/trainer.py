@@ -37,6 +37,7 @@ from ..memory import kept_per_token, room
 from ..processes import gathered, own_device, part_at_exit
 from ..row_trainer import add_hidden_forward, on_device
 from ..run_folder import last_checkpoint, mark_complete
+from ..schedule import RisingFromTheStart
 from ..sharding import (
     ShardedTraining,
     check_launch,
@@ -51,7 +52,7 @@ from ..sharding import (
 from ..trees import Forest, MicroBatch, token_scores
 from .advantages import gae, gigpo_advantages, grpo_advantages, rloo_advantages, row_returns, whiten
 from .config import EntropyMode, PaWTraining
-from .critic import Critic
+from .critic import Critic, value_loss
 from .losses import (
     LossInputs,
     Measures,
@@ -64,7 +65,6 @@ from .losses import (
     row_entropies,
     row_weights,
     select_rows,
-    value_loss,
 )
 from .rows import MiniBatch, PaWRow, Reader, deal, in_order, padded
 
@@ -135,7 +135,7 @@ class _Candidate(NamedTuple):
     compared_entropy: float  # by another definition
 
 
-class PaWTrainer(ShardedTraining, GRPOTrainer):  # type: ignore[misc]
+class PaWTrainer(RisingFromTheStart, ShardedTraining, GRPOTrainer):  # type: ignore[misc]
     """TRL's trainer with updates of whole episodes; `make_trainer` sets it up."""
 
     def set_up(

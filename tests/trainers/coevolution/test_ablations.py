@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from comap.agents.comap import WorldStateGate
+from comap.trainers.comap import coevolution
 from comap.worldmodel import RetrievalWorldModel
 from kits.trainings import Recorded, small
 
@@ -84,6 +85,17 @@ def test_controls_learn_as_many_tokens_without_reflecting(without, learned):
     assert all(sample.text.startswith("Action: ") for sample in samples)
     model = RetrievalWorldModel(run.out / "models" / "retrieval.jsonl")
     assert len(model) > 0
+
+
+def test_a_round_without_reflections_learns_its_anchors(without, monkeypatch):
+    """Eq. 8 has their term in each round; they are as many as the steps that were played."""
+    monkeypatch.setattr(coevolution, "rollout_samples", lambda *episodes, **options: iter(()))
+    run = without(episode_filter="none")
+    samples = run.samples("round-1-policy")
+    assert {sample.kind for sample in samples} == {"anchor"}
+    epochs = settings().policy_epochs
+    assert len(samples) == epochs * sum(len(episode.steps) for episode in run.played())
+    assert run.moved["round-1-policy"] == {"agent"}
 
 
 def test_the_whole_training(whole):

@@ -85,6 +85,7 @@ def test_what_a_setting_cannot_be_is_refused_by_name(kind, name):
         ),
         ({"algorithm": "rloo", "members": 1}, "members must be at least 2, not 1"),
         ({"warmup_ratio": 0.1}, "constant_with_warmup"),
+        ({"top_p": 0.9}, r"expected agent.top_p=1, .* found 0.9; leave it at 1 in a training"),
         ({"state_text": "belief"}, "expected state_text='history'"),
         ({"form": "given"}, "expected form='asked'"),
         ({"prompts": "brief", "context": "concat", "form": "given"}, "form='asked'"),
