@@ -20,7 +20,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import (
+    HTTPConnection,
+    HTTPException,
+    HTTPResponse,
+    HTTPSConnection,
+    IncompleteRead,
+    RemoteDisconnected,
+)
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -551,12 +558,23 @@ class ServerTransport:
     def _ask(self, number: int, request: TokenRequest, way: _Abortable) -> None:
         reply: TokenReply | Exception
         try:
-            opener = urllib.request.build_opener(_NoRedirects, way)
-            answer = self._send("/v1/completions", self._body(request), opener)
-            reply = _read_answer(request, _read_json(answer))
+            reply = _read_answer(request, _read_json(self._complete(request, way)))
         except Exception as error:  # in a thread: whatever it is belongs to this request
             reply = error
         self._done.put((number, reply))
+
+    def _complete(self, request: TokenRequest, way: _Abortable) -> bytes:
+        """Return a server's answer; where the connection breaks before it is there, ask once more."""
+        opener = urllib.request.build_opener(_NoRedirects, way)
+        body = self._body(request)
+        try:
+            return self._send("/v1/completions", body, opener)
+        except LanguageModelError as error:
+            if not _is_broken_connection(error.__cause__):
+                raise
+
+        # A reply is a function of its request: the second one is what the first would have been.
+        return self._send("/v1/completions", body, opener)
 
     def _body(self, request: TokenRequest) -> dict[str, Any]:
         body = {
@@ -694,6 +712,8 @@ class ServerTransport:
         try:
             with opener.open(request, timeout=self._timeout) as response:
                 text: bytes = response.read(_MOST_BYTES + 1)
+                if response.length and len(text) <= _MOST_BYTES:
+                    raise IncompleteRead(text, response.length)
         except urllib.error.HTTPError as error:
             raise LanguageModelError(
                 f"expected an answer of the vLLM server, found the status {error.code}: "
@@ -701,7 +721,7 @@ class ServerTransport:
             ) from error
         except (OSError, HTTPException) as error:
             raise LanguageModelError(
-                f"expected a vLLM server at {self._address.host}, found {_brief(error)}; {SERVE}"
+                f"expected a vLLM server at {self._address.place}, found {_brief(error)}; {SERVE}"
             ) from error
 
         if len(text) > _MOST_BYTES:
@@ -709,6 +729,13 @@ class ServerTransport:
                 f"expected an answer of at most {_MOST_BYTES:,} bytes of the vLLM server, found more"
             )
         return text
+
+
+def _is_broken_connection(error: BaseException | None) -> bool:
+    """Return whether a connection broke off; that nobody listens, or answers in time, is another error."""
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    broken = (RemoteDisconnected, IncompleteRead, ConnectionResetError, BrokenPipeError)
+    return isinstance(reason, broken)
 
 
 def _read_json(text: bytes) -> dict[str, Any]:

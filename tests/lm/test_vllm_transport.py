@@ -76,8 +76,6 @@ def test_what_is_no_completion_costs_its_request(answer: dict[str, Any]) -> None
         (hostile_server.sends({"error": {"message": "too long"}}, 400), "400: too long"),
         (hostile_server.raw(b"[" * 100_000), "something else"),
         (hostile_server.raw(b"\xff"), "something else"),
-        (hostile_server.breaks_off, "found"),
-        (hostile_server.slams, "found"),
     ],
 )
 def test_a_broken_answer_costs_its_request(behavior: Any, message: str) -> None:
@@ -88,6 +86,36 @@ def test_a_broken_answer_costs_its_request(behavior: Any, message: str) -> None:
         (failure,) = replies(transport, TokenRequest((1,)))
         assert isinstance(failure, LanguageModelError) and message in str(failure)
         assert replies(transport, TokenRequest((1,)))[0].tokens == (7,)
+
+
+@pytest.mark.parametrize("breaks", [hostile_server.breaks_off, hostile_server.slams])
+def test_a_request_whose_connection_broke_is_asked_once_more(breaks: Any) -> None:
+    right = hostile_server.sends(completion())
+    request = TokenRequest((1, 2), 4, temperature=0.7, seed=3)
+    models = hostile_server.sends(MODELS)
+    with hostile_server.HostileServer(models, breaks, right) as server:
+        assert replies(ServerTransport(server.base), request) == [TokenReply((7,), (-0.5,))]
+    _, first, second = server.requests
+    assert first == second, "the reply is a function of the request"
+
+    # A second time is the server's fault: the request fails, and the next one is asked.
+    with hostile_server.HostileServer(models, breaks, breaks, right) as server:
+        transport = ServerTransport(server.base)
+        (failure,) = replies(transport, request)
+        assert isinstance(failure, LanguageModelError)
+        assert f"expected a vLLM server at {server.base[7:]}, found" in str(failure)
+        assert replies(transport, request)[0].tokens == (7,)
+    assert len(server.requests) == 4
+
+
+def test_what_is_loaded_is_sent_once(tmp_path: Path) -> None:
+    """A server that broke off may have it already, and refuses what it has."""
+    behaviors = (hostile_server.sends(MODELS), hostile_server.slams)
+    with hostile_server.HostileServer(*behaviors) as server:
+        transport = ServerTransport(server.base)
+        with pytest.raises(LanguageModelError, match="server to load the adapter"):
+            transport.load_adapter("agent", tmp_path)
+    assert len(server.requests) == 2
 
 
 def test_a_redirect_gets_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
