@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..agents.convert import to_dataset, to_sharegpt
-from ..agents.run import TRAJECTORIES, recorded_briefing
+from ..agents.run import RUN, TRAJECTORIES, read_run, recorded_briefing
 from ..envs import restore, snapshot
 from ..envs.registry import env_class
 from ..errors import DataNotFound, OptionError, needs_extra
 from ..jsonl import replacing_file
 from ..trainers.setup import Environments
-from ..trajectory import read_trajectories
+from ..trajectory import Trajectory, read_trajectories
 from .options import WORD, Command, EnvOptions
 from .run import check_out
 
@@ -122,19 +123,19 @@ class _Game:
 
 @dataclass(frozen=True, kw_only=True)
 class Export(Command):
-    """Convert recorded episodes to chat messages or to ShareGPT's format.
+    """Convert recorded episodes to chat messages, to ShareGPT's format or to a log of Inspect.
 
     The file has a row for each episode: messages (the conversations that TRL trains on), sharegpt, or
     parquet (messages as Parquet). It is Parquet if its name ends in .parquet, else JSON lines. Facts
-    and the rewards of steps stay in the run.
+    and the rewards of steps stay in the run. A log of Inspect, for inspect view, ends in .eval.
     """
 
     example: ClassVar[str] = "comap export runs/first --to messages --out first.jsonl"
 
     source: Path = field(metadata=WORD)
     """Folder of a run, or a file of trajectories."""
-    to: Literal["messages", "sharegpt", "parquet"]
-    """Format: messages, sharegpt or parquet."""
+    to: Literal["messages", "sharegpt", "parquet", "inspect"]
+    """Format: messages, sharegpt, parquet or inspect."""
     out: Path
     """File to write."""
     successes: bool = False
@@ -156,6 +157,10 @@ class Export(Command):
             kind = "successful episodes" if self.successes else "episodes"
             raise DataNotFound(f"expected {kind} with steps in {path}, found none")
 
+        if self.to == "inspect":
+            self._write_log(episodes, path.parent)
+            return 0
+
         briefing = recorded_briefing(path.parent)
         rows: Any
         if self.to == "sharegpt":
@@ -176,3 +181,11 @@ class Export(Command):
                 file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n".encode() for row in rows)
         print(f"{self.out}: {len(rows):,} rows, one for each episode")
         return 0
+
+    def _write_log(self, episodes: Sequence[Trajectory], folder: Path) -> None:
+        """Write a log of Inspect; what `run.json` beside the episodes says goes with them."""
+        from ..integrations.inspect_logs import write_log
+
+        record = read_run(folder / RUN) if (folder / RUN).is_file() else None
+        write_log(episodes, self.out, record)
+        print(f"{self.out}: {len(episodes):,} samples; look at it with: inspect view")
