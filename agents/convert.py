@@ -107,6 +107,31 @@ def conversation_of(
     return _plain(messages)
 
 
+def turns_of(trajectory: Trajectory) -> list[dict[str, str]]:
+    """Return an episode as messages to be looked at: the goal, then by turns what was seen and done.
+
+    It is what happened, not what a model was asked: `to_dataset` has that. A reply of several calls (a
+    draft, a reflection) is one message, with the action that was taken at its end.
+
+    Example:
+        >>> import gymnasium as gym, comap
+        >>> from comap.agents import ExpertAgent, run_episode
+        >>> env = gym.make("comap/ALFWorld-v0", source="generated", max_episode_steps=2)
+        >>> [turn["role"] for turn in turns_of(run_episode(env, ExpertAgent(), seed=0))]
+        ['system', 'user', 'assistant', 'user', 'assistant', 'user']
+    """
+    turns: list[dict[str, str]] = []
+    if trajectory.goal:
+        turns.append({"role": "system", "content": f"Task: {trajectory.goal}"})
+    turns.append({"role": "user", "content": trajectory.observation})
+    for step in trajectory.steps:
+        replies = [call.text for call in step.calls if call.kind == "generate"]
+        said = "\n\n".join(filter(None, (*replies, f"> {step.action}")))
+        turns.append({"role": "assistant", "content": said})
+        turns.append({"role": "user", "content": step.observation})
+    return turns
+
+
 def _prompt_for(messages: Sequence[Message], replies: Sequence[str]) -> list[Message]:
     """Return a prompt whose form is that of the replies.
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..agents.convert import turns_of
 from ..agents.tally import Tally
 from ..envs.generated import is_generated
 from ..errors import OptionError, needs_extra
@@ -148,18 +149,12 @@ def messages_of(trajectory: Trajectory) -> list[Any]:
     """Return an episode as a conversation of Inspect: what was observed, what was replied and done."""
     from inspect_ai.model import ChatMessageAssistant, ChatMessageSystem, ChatMessageUser
 
-    messages: list[Any] = []
-    if trajectory.goal:
-        messages.append(ChatMessageSystem(content=f"Task: {trajectory.goal}"))
-    observation = trajectory.observation
-    for step in trajectory.steps:
-        replies = [call.text for call in step.calls if call.kind == "generate"]
-        said = "\n\n".join(filter(None, (*replies, f"> {step.action}")))
-        messages.append(ChatMessageUser(content=observation))
-        messages.append(ChatMessageAssistant(content=said))
-        observation = step.observation
-    messages.append(ChatMessageUser(content=observation))
-    return messages
+    kinds: dict[str, Any] = {
+        "system": ChatMessageSystem,
+        "user": ChatMessageUser,
+        "assistant": ChatMessageAssistant,
+    }
+    return [kinds[turn["role"]](content=turn["content"]) for turn in turns_of(trajectory)]
 
 
 def predictions_of(trajectory: Trajectory) -> list[float]:

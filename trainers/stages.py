@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 MakeEnv: TypeAlias = Callable[[str], "gymnasium.Env[str, str]"]
 
 Tell: TypeAlias = Callable[[Mapping[str, Any]], object]
-"""Callback for events: plain data with the name of an ``event``."""
+"""Callback for events: plain data with the name of an ``event``, and the ``trials`` of an ``episode``."""
 
 Work: TypeAlias = "Callable[[StageFolder], DataclassInstance | Mapping[str, Any]]"
 """A stage's work: returns its result, with the files of what it trained under ``weights``.
@@ -369,6 +369,8 @@ class StagedTraining(ABC):
                     "done": task_count,
                     "of": len(run.tasks),
                     "won": success_count,
+                    "stage": folder.parent.name.partition("-")[2],
+                    "trials": trials,
                 }
             )
 

@@ -1,26 +1,34 @@
-"""Curves of a training or a run in TensorBoard, trackio or Weights & Biases, by their own writers."""
+"""Curves and rollouts of a training or a run in TensorBoard, trackio or Weights & Biases.
+
+By their own writers. Rollouts are traces in trackio, a table in Weights & Biases, and not in TensorBoard.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ..agents.convert import turns_of
 from ..agents.run import DIGESTS
 from ..agents.tally import Tally
 from ..errors import OptionError, suggest
+from ..trajectory import Trajectory
 from .processes import is_first
 
 TRACKERS = ("none", "tensorboard", "trackio", "wandb")
 """Where a training can report to; each but the first is a package of its own."""
 
 _ROUND = re.compile(r"^round-\d+-")
+_MOST_SHOWN = 8
+"""Rollouts of an update, a stage or a run that a tracker shows."""
 _LEFT_OUT = ("of", "number", "step", "steps", "update")
 _MAPPINGS_LEFT_OUT = ("won", "weights", DIGESTS)
 
@@ -52,7 +60,8 @@ def tracked(
 
     def tell_and_log(event: Mapping[str, Any]) -> None:
         if not curves:  # not before: a run that is refused has no events
-            curves.append(Curves(_open(name, out, settings)))
+            tracker = _open(name, out, settings)
+            curves.append(Curves(tracker, _ROLLOUTS.get(name, _NoRollouts)(tracker)))
         curves[0].add(event)
         tell(event)
 
@@ -60,7 +69,7 @@ def tracked(
         yield tell_and_log
     finally:
         for started_curves in curves:
-            started_curves.tracker.finish()
+            started_curves.finish()
 
 
 def shown_settings(described: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,11 +125,81 @@ class _TensorBoard:
         self._writer.add_event(event)
 
 
-class Curves:
-    """Logs the numbers of events: a curve goes on from round to round, over optimizer updates."""
+class _NoRollouts:
+    """What a tracker without a place for rollouts shows of them: nothing."""
 
-    def __init__(self, tracker: Any):
+    def __init__(self, tracker: Any) -> None:
+        self._tracker = tracker
+
+    def add(self, trajectory: Trajectory, part: str, step: int) -> None:
+        """Show a rollout."""
+
+    def finish(self) -> None:
+        """Show what is not shown yet."""
+
+
+class _Traces(_NoRollouts):
+    """Rollouts as traces of trackio's, as soon as they have ended."""
+
+    def add(self, trajectory: Trajectory, part: str, step: int) -> None:
+        import trackio
+
+        about = {"part": part, **_about(trajectory)}
+        about["status"] = "error" if trajectory.error else "ok"
+        trace = trackio.Trace(messages=turns_of(trajectory), metadata=about)
+        self._tracker.log({"rollouts": trace}, step=step)
+
+
+class TableOfRollouts(_NoRollouts):
+    """Rollouts as rows of a table in Weights & Biases, which is sent when all is done."""
+
+    def __init__(self, tracker: Any) -> None:
+        super().__init__(tracker)
+        self._rows: list[dict[str, Any]] = []
+
+    def add(self, trajectory: Trajectory, part: str, step: int) -> None:
+        texts = [f"[{turn['role']}]\n{turn['content']}" for turn in turns_of(trajectory)]
+        row = {"step": step, "part": part, **_about(trajectory), "rollout": "\n\n".join(texts)}
+        self._rows.append(row)
+
+    def finish(self) -> None:
+        if not self._rows:
+            return
+        import wandb
+
+        columns = list(self._rows[0])
+        rows = [list(row.values()) for row in self._rows]
+        self._tracker.log({"rollouts": wandb.Table(columns=columns, data=rows)})
+
+
+def _about(trajectory: Trajectory) -> dict[str, Any]:
+    """Return what a rollout is of, and how it ended."""
+    return {
+        "environment": trajectory.env_id,
+        "task": trajectory.task,
+        "seed": trajectory.seed,
+        "agent": trajectory.agent,
+        "success": trajectory.success,
+        "score": trajectory.score,
+        "steps": len(trajectory.steps),
+        "error": trajectory.error,
+    }
+
+
+_ROLLOUTS: dict[str, type[_NoRollouts]] = {"trackio": _Traces, "wandb": TableOfRollouts}
+
+
+class Curves:
+    """Logs the numbers of events: a curve goes on from round to round, over optimizer updates.
+
+    Of the rollouts of an update, a stage or a run, the first few are shown whole, so that a tracker stays
+    small; the folder has all of them.
+    """
+
+    def __init__(self, tracker: Any, rollouts: _NoRollouts | None = None):
         self.tracker = tracker
+        self.rollouts = rollouts or _NoRollouts(tracker)
+        self._shown: Counter[tuple[str, int]] = Counter()  # of each part
         self._before = 0  # updates of earlier stages, or episodes of a run
         self._step = 0
 
@@ -133,8 +212,12 @@ class Curves:
             self._log(stage, event, self._before + update)
         elif kind == "evaluated":
             self._log(f"evaluation/{event['split']}", event, event["update"])
+        elif kind == "episode":
+            part = str(event.get("stage") or "update")
+            self._show(event.get("trials", ()), part, event.get("update", 0))
         elif kind == "played":  # a task of a run
             self._before += 1
+            self._show(event["trials"], "run", 0)
             summary = Tally.of(event["trials"]).summary()
             del summary["n"], summary["generated_tasks"]
             success = summary["success"]["value"]
@@ -143,6 +226,20 @@ class Curves:
             self._before += event["result"].get("updates", 0)
             if kind == "done":  # what is known was logged when it was done
                 self._log(stage, event["result"], self._before)
+
+    def finish(self) -> None:
+        """Show what is not shown yet, and end the tracker's run."""
+        self.rollouts.finish()
+        self.tracker.finish()
+
+    def _show(self, trajectories: Iterable[Trajectory], part: str, number: int) -> None:
+        """Show rollouts of a part of the training, if not enough of that part are shown."""
+        for trajectory in trajectories:
+            if self._shown[part, number] >= _MOST_SHOWN:
+                return
+            self._shown[part, number] += 1
+            numbered_part = f"{part} {number}" if number else part
+            self.rollouts.add(trajectory, numbered_part, self._step)
 
     def _log(self, prefix: str, values: Mapping[str, Any], step: int) -> None:
         self._step = max(self._step, step)  # W&B drops what is logged for earlier steps

@@ -6,12 +6,15 @@ import json
 import os
 import subprocess
 import sys
+import types
 
+import gymnasium
 import pytest
 
+from comap.agents import RandomAgent, run_episode
 from comap.cli import main
 from comap.errors import OptionError
-from comap.trainers.tracking import Curves, check_tracker, tracked
+from comap.trainers.tracking import Curves, TableOfRollouts, check_tracker, tracked
 from comap.worldmodel.naming import NOT_TO_REPORT
 from kits.event_files import curves_of, text_of
 
@@ -142,6 +145,73 @@ def test_trackio_gets_the_same_without_a_network(tmp_path):
     assert [point["step"] for point in found] == [1, 2]
     (last,) = json.loads(said("trackio.cli", *metric, "run/score"))["values"]
     assert last["value"] == summary_of(tmp_path / "mine")["score"]
+
+    listing = ["list", "traces", "--project", "comap", "--run", "mine", "--json"]
+    traces = json.loads(said("trackio.cli", *listing))["traces"]
+    assert len(traces) == 2
+
+
+class ShownRollouts:
+    def __init__(self):
+        self.shown = []
+
+    def add(self, trajectory, part, step):
+        self.shown.append((trajectory.task, part, step))
+
+    def finish(self):
+        self.shown.append("finished")
+
+
+def test_the_first_rollouts_of_each_part_are_shown(episodes):
+    """Eight of each update and each stage; what is known from before shows nothing."""
+    seen, rollouts = Seen(), ShownRollouts()
+    seen.finish = lambda: None
+    curves = Curves(seen, rollouts)
+    for update in (1, 2):
+        for done in range(1, 13):
+            counts = {"update": update, "done": done, "of": 12, "won": 0}
+            curves.add({"event": "episode", **counts, "trials": episodes[:1]})
+        curves.add({"event": "update", "update": update, "of": 2, "success": 0.0})
+    for stage in ("round-1-rollouts", "round-2-rollouts"):
+        counts = {"done": 1, "of": 1, "won": 0}
+        curves.add({"event": "episode", **counts, "stage": stage, "trials": episodes})
+    curves.add({"event": "episode", "done": 1, "of": 1, "won": 0})
+    curves.finish()
+    task = episodes[0].task
+    assert rollouts.shown == [
+        *[(task, "update 1", 0)] * 8,
+        *[(task, "update 2", 1)] * 8,
+        *[(episode.task, "round-1-rollouts", 2) for episode in episodes],
+        *[(episode.task, "round-2-rollouts", 2) for episode in episodes],
+        "finished",
+    ]
+
+
+@pytest.fixture(scope="module")
+def episodes():
+    env = gymnasium.make("comap/ALFWorld-v0", source="generated", max_episode_steps=3)
+    return [run_episode(env, RandomAgent(), seed=seed) for seed in range(2)]
+
+
+def test_a_table_of_rollouts_has_a_row_each(episodes, monkeypatch):
+    """W&B's table is its own; here it is looked at before it is sent."""
+    wandb = types.ModuleType("wandb")
+    wandb.Table = lambda columns, data: {"columns": columns, "data": data}
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    logged = []
+    tracker = types.SimpleNamespace(log=logged.append)
+    table = TableOfRollouts(tracker)
+    table.finish()
+    assert not logged, "there is nothing to show"
+    for episode in episodes:
+        table.add(episode, "run", 3)
+    table.finish()
+    (shown,) = (line["rollouts"] for line in logged)
+    assert shown["columns"][:4] == ["step", "part", "environment", "task"]
+    assert [row[3] for row in shown["data"]] == [episode.task for episode in episodes]
+    for row, episode in zip(shown["data"], episodes, strict=True):
+        assert row[-1].startswith(f"[system]\nTask: {episode.goal}\n\n[user]\n")
+        assert all(f"> {step.action}" in row[-1] for step in episode.steps)
 
 
 def test_trackers_that_are_not_there(monkeypatch):

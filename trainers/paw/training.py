@@ -461,7 +461,7 @@ class _Training:
             episodes += 1
             solved += episode.success
             counts = {"update": update + 1, "done": episodes, "of": total}
-            self.tell({"event": "episode", "won": solved, **counts})
+            self.tell({"event": "episode", "won": solved, **counts, "trials": [episode]})
 
         return tell_episode
 
