@@ -181,7 +181,7 @@ def test_commands_are_known() -> None:
             files = [word for word in words if word.endswith(".py")]
             assert files and all((ROOT / file).is_file() for file in files), (page, words)
         else:
-            assert program in ("openenv", "transformers", "vf-eval", "vllm"), (page, words)
+            assert program in ("inspect", "openenv", "transformers", "vf-eval", "vllm"), (page, words)
 
 
 def extras_known() -> set[str]:
