@@ -53,6 +53,7 @@ OWN = {
 }
 """What the reader wrote, and what stands for it where a command is only parsed."""
 MOST_LINES = 40  # of code on each of them
+OTHERS = ("inspect", "openenv", "transformers", "vf-eval", "vllm")  # programs that pages tell of
 SMALLER = {
     "quickstart.md": {
         "--train-tasks 20 --test-tasks 2": "--train-tasks 4 --test-tasks 1",
@@ -181,7 +182,7 @@ def test_commands_are_known() -> None:
             files = [word for word in words if word.endswith(".py")]
             assert files and all((ROOT / file).is_file() for file in files), (page, words)
         else:
-            assert program in ("inspect", "openenv", "transformers", "vf-eval", "vllm"), (page, words)
+            assert program in OTHERS, (page, words)
 
 
 def extras_known() -> set[str]:
