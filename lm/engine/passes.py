@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -103,6 +104,7 @@ class Engine:
         for_gpu: Whether it computes as a GPU does it best: tokens are chosen in single precision, with one
             wait in a pass, and adapters take few operations. So it is on a GPU, but for models in double
             precision; tests set it on a CPU.
+        cache_argument: What the model's `forward` calls the cache.
     """
 
     model: Any
@@ -110,6 +112,7 @@ class Engine:
     rows: int
     tokens: int
     for_gpu: bool = field(init=False)
+    cache_argument: str = field(init=False)
     tree: PrefixTree = field(default_factory=lambda: PrefixTree(0))
     short_of_memory: bool = False
     spare: dict[int, Any] = field(default_factory=dict)
@@ -117,6 +120,10 @@ class Engine:
     def __post_init__(self) -> None:
         # What is in double precision is meant to be exact, on a GPU, too.
         self.for_gpu = self.device.type == "cuda" and self.model.dtype.itemsize < 8
+
+        # Transformers 5.24 has renamed the argument: it warns of the old name, and 5.40 refuses it.
+        parameters = inspect.signature(self.model.forward).parameters
+        self.cache_argument = "cache" if "cache" in parameters else "past_key_values"
 
     def run(self, lengths: Sequence[int], work: Callable[[list[int]], Sequence[Any]]) -> list[Any]:
         """Return what `work` returns for all items, in chunks that are halved when memory is short.
@@ -303,13 +310,9 @@ class Rows:
                 allowed = torch.arange(cache.upto, device=device) <= positions[:, :, None]
             mask = additive(allowed[:, None], self.engine.model.dtype)
 
+        options |= {self.engine.cache_argument: cache, "use_cache": True}
         return (model or self.engine.model)(
-            input_ids=ids,
-            position_ids=positions,
-            attention_mask=mask,
-            past_key_values=cache,
-            use_cache=True,
-            **options,
+            input_ids=ids, position_ids=positions, attention_mask=mask, **options
         )
 
     def last(self, guess_lengths: Sequence[int]) -> Any:
@@ -355,7 +358,11 @@ class Rows:
         # Logits, some 150,000 numbers a token, are made at these places alone.
         last_tokens = torch.tensor([part.end - 1 for part in mask.parts])[:, None]
         logit_places = (last_tokens + torch.from_numpy(offsets)).flatten()
-        options = {"past_key_values": cache, "use_cache": True, "logits_to_keep": logit_places}
+        options = {
+            self.engine.cache_argument: cache,
+            "use_cache": True,
+            "logits_to_keep": logit_places,
+        }
         logits = model(input_ids=ids, position_ids=slots, attention_mask=mask, **options).logits[0]
         return logits.view(rows, width, -1)
 
