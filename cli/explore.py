@@ -17,6 +17,8 @@ from importlib import metadata
 from typing import Any, ClassVar, NamedTuple
 
 import gymnasium
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from .. import __version__
 from ..agents.create import AGENTS, agent_class, agent_options
@@ -225,31 +227,27 @@ class Doctor(Command):
     def _versions() -> Iterator[_Check]:
         yield _Check(True, "Python", f"{platform.python_version()}, {sys.executable}")
         yield _Check(True, "comap", __version__)
+        core = _requirements().get("", [])
+        ranges = {canonicalize_name(requirement.name): requirement for requirement in core}
         for name in _VERSIONS:
             installed = version(name)
-            yield _Check(installed is not None, name, installed or "not installed; see the extras")
+            finding = installed or "not installed; see the extras"
+            fault = _fault(ranges[name]) if name in ranges else ""
+            if fault:
+                finding = f"{fault}; run: pip install {DISTRIBUTION}"
+            yield _Check(installed is not None and not fault, name, finding)
 
     @staticmethod
     def _extras() -> Iterator[_Check]:
-        """Check the packages of each extra, as the installed distribution lists them."""
-        requirements: Iterable[str] = ()
-        if version(DISTRIBUTION):  # not where comap is imported from a checkout
-            requirements = metadata.requires(DISTRIBUTION) or ()
-
-        # Such as: accelerate>=1.0; extra == "train"
-        packages: dict[str, list[str]] = {}
-        for requirement in requirements:
-            extra_marker = re.search(r"""extra == ["']([\w-]+)["']""", requirement)
-            if extra_marker and extra_marker[1] not in _DEVELOPMENT:
-                package = re.split(r"[^\w.-]", requirement)[0]
-                packages.setdefault(extra_marker[1], []).append(package)
-
-        for extra, names in packages.items():
-            missing = [name for name in names if version(name) is None]
-            finding = ", ".join(names)
-            if missing:
-                finding = f"lacks {', '.join(missing)}; run: {install_command(extra)}"
-            yield _Check(not missing, f"extra {extra}", finding)
+        """Check the packages of each extra, and their versions."""
+        for extra, requirements in _requirements().items():
+            if not extra:
+                continue
+            faults = [fault for fault in map(_fault, requirements) if fault]
+            finding = ", ".join(requirement.name for requirement in requirements)
+            if faults:
+                finding = f"{', '.join(faults)}; run: {install_command(extra)}"
+            yield _Check(not faults, f"extra {extra}", finding)
 
     @staticmethod
     def _data() -> Iterator[_Check]:
@@ -296,6 +294,34 @@ class _Check(NamedTuple):
     is_present: bool
     name: str
     finding: str
+
+
+def _requirements() -> dict[str, list[Requirement]]:
+    """Return what each extra asks for, as the installed distribution lists it, and ``""`` the core."""
+    lines: Iterable[str] = ()
+    if version(DISTRIBUTION):  # not where comap is imported from a checkout
+        lines = metadata.requires(DISTRIBUTION) or ()
+
+    # Such as: accelerate>=1.0; extra == "train"
+    requirements: dict[str, list[Requirement]] = {}
+    for line in lines:
+        requirement = Requirement(line)
+        extra_marker = re.search(r"""extra == ["']([\w-]+)["']""", line)
+        extra = extra_marker[1] if extra_marker else ""
+        is_for_here = requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+        if is_for_here and extra not in _DEVELOPMENT:
+            requirements.setdefault(extra, []).append(requirement)
+    return requirements
+
+
+def _fault(requirement: Requirement) -> str:
+    """Return what is wrong with the installed version of a package; empty if nothing is."""
+    installed = version(requirement.name)
+    if installed is None:
+        return f"lacks {requirement.name}"
+    if requirement.specifier.contains(installed, prereleases=True):
+        return ""
+    return f"has {requirement.name} {installed}, needs {requirement.specifier}"
 
 
 def _engine() -> _Check:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, redirect_stdout
 from typing import Any, NamedTuple
 
 from .. import __version__
 from ..envs.http import CLIENT, MAX_REQUEST_BYTES, Guard, is_loopback
-from ..errors import CoMapError, OptionError, needs_extra, suggest
+from ..errors import CoMapError, NoEpisode, OptionError, needs_extra, suggest
 from .sessions import Offered, Session, Share, seed_of, task_of
 
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
@@ -34,8 +35,14 @@ _OWN = {
     "observe": ("Tells the present observation again.", {"type": "object", "properties": {}}),
 }
 _INSTRUCTIONS = (
-    "An environment for language agents. An episode is running from the start: 'observe' tells its "
-    "task. 'reset' starts another one; tools other than 'reset' and 'observe' act in it."
+    "An environment for language agents. Each session has its own episode, which starts when the tools "
+    "are listed: 'observe' tells its task. 'reset' starts another one; tools other than 'reset' and "
+    "'observe' act in it. Keep one session open for an episode: a new session knows nothing of it."
+)
+_NO_EPISODE = (
+    "expected 'reset' first, found {name!r} as the first call of a new session, which has no episode. If "
+    "you have called 'reset' before, that was in another session: your client opens one for each call. "
+    "Keep one session open (in LangChain: async with client.session(...))"
 )
 
 
@@ -103,6 +110,9 @@ class EpisodeTools:
             self._session.close()
 
     def _call(self, name: str, arguments: Mapping[str, Any]) -> Result:
+        # A client with a session for each call would play first steps of new episodes for ever.
+        if self._session is None and name != "reset":
+            raise NoEpisode(_NO_EPISODE.format(name=name[:80]))
         session = self.session
         if name == "reset":
             unknown = set(arguments) - set(_RESET["properties"])
@@ -155,50 +165,132 @@ class EpisodeTools:
 
 
 def mcp_server(offered: Offered, share: Share | None = None) -> Any:
-    """Return a server of the official package ``mcp``; each connection has its `EpisodeTools`."""
+    """Return a server of the official package ``mcp``; each connection has its `EpisodeTools`.
+
+    Without `share` it serves a single connection.
+    """
     with needs_extra("mcp", "serving MCP"):
         import anyio
-        from mcp import types
         from mcp.server.lowlevel import Server
 
     @asynccontextmanager
-    async def lifespan(_: Any) -> AsyncIterator[tuple[EpisodeTools, Any]]:
+    async def connected(_: Any) -> AsyncIterator[_Connected]:
         tools = EpisodeTools(offered)
         client = CLIENT.get()
         if share is not None:
             share.take(client, refuse=False)  # `_Handler` has done that
         try:
-            yield tools, anyio.Lock()
+            yield _Connected(tools, anyio.Lock())
         finally:
             tools.close()
             if share is not None:
                 share.give_back(client)
 
-    server: Any = Server("comap", __version__, _INSTRUCTIONS, lifespan=lifespan)
+    if "on_call_tool" in inspect.signature(Server).parameters:
+        return _second_server(connected, is_single=share is None)
+    return _first_server(connected)
 
-    async def list_tools() -> Any:
-        tools, lock = server.request_context.lifespan_context
-        async with lock:
-            return [types.Tool(**tool) for tool in await anyio.to_thread.run_sync(tools.listed)]
 
-    async def call_tool(name: str, arguments: dict[str, Any]) -> Any:
+class _Connected(NamedTuple):
+    """The episode of a connection; whoever uses it holds the lock."""
+
+    tools: EpisodeTools
+    lock: Any
+
+
+async def _list_tools(connected: _Connected) -> Any:
+    import anyio
+    from mcp import types
+
+    async with connected.lock:
+        tools = await anyio.to_thread.run_sync(connected.tools.listed)
+    return types.ListToolsResult.model_validate({"tools": tools})
+
+
+async def _call_tool(
+    connected: _Connected, name: str, arguments: Mapping[str, Any] | None, client: Any
+) -> Any:
+    import anyio
+    from mcp import types
+
+    async with connected.lock:
+        # In a thread: other clients are answered meanwhile.
+        result = await anyio.to_thread.run_sync(connected.tools.call, name, arguments or {})
+    if result.tools_changed:
+        await client.send_tool_list_changed()
+
+    text = result.text.encode("utf-8", "replace").decode()  # without halves of characters
+    answer: dict[str, Any] = {"content": [{"type": "text", "text": text}]}
+    answer["isError"] = result.message is None
+    if result.message is not None:  # hosts show models the structured content, not the metadata
+        answer |= {"structuredContent": result.shown, "_meta": {_STATE: result.message}}
+    return types.CallToolResult.model_validate(answer)
+
+
+def _first_server(connected: Callable[[Any], Any]) -> Any:
+    """Return the server of mcp 1, whose lifespan is that of a connection."""
+    from mcp import types
+    from mcp.server.lowlevel import Server
+
+    server: Any = Server("comap", __version__, _INSTRUCTIONS, lifespan=connected)
+
+    async def list_tools(_: Any) -> Any:
+        return types.ServerResult(await _list_tools(server.request_context.lifespan_context))
+
+    async def call_tool(request: Any) -> Any:
         context = server.request_context
-        tools, lock = context.lifespan_context
-        async with lock:
-            # In a thread: other clients are answered meanwhile.
-            result = await anyio.to_thread.run_sync(tools.call, name, arguments)
-        if result.tools_changed:
-            await context.session.send_tool_list_changed()
+        name, arguments = request.params.name, request.params.arguments
+        result = await _call_tool(context.lifespan_context, name, arguments, context.session)
+        return types.ServerResult(result)
 
-        text = result.text.encode("utf-8", "replace").decode()  # without halves of characters
-        content: list[Any] = [types.TextContent(type="text", text=text)]
-        answer: dict[str, Any] = {"content": content, "isError": result.message is None}
-        if result.message is not None:  # hosts show models the structured content, not the metadata
-            answer |= {"structuredContent": result.shown, "_meta": {_STATE: result.message}}
-        return types.CallToolResult(**answer)
+    # Not by the decorators: theirs check arguments, where the environment tells what is wrong, and list
+    # the tools before a call, which is for clients to do.
+    server.request_handlers[types.ListToolsRequest] = list_tools
+    server.request_handlers[types.CallToolRequest] = call_tool
+    return server
 
-    server.list_tools()(list_tools)
-    server.call_tool(validate_input=False)(call_tool)  # the environment tells what is wrong
+
+def _second_server(connected: Callable[[Any], Any], is_single: bool) -> Any:
+    """Return the server of mcp 2, whose lifespan is that of the whole server."""
+    from mcp.server.lowlevel import Server
+
+    @asynccontextmanager
+    async def nothing(_: Any) -> AsyncIterator[None]:
+        yield None
+
+    async def connected_of(context: Any) -> _Connected:
+        if is_single:
+            single: _Connected = context.lifespan_context
+            return single
+
+        # The package keeps a state for each connection, and handlers get no other way to it.
+        connection = context.session._connection
+        if _STATE not in connection.state:
+            entered = await connection.exit_stack.enter_async_context(connected(None))
+            connection.state[_STATE] = entered
+        present: _Connected = connection.state[_STATE]
+        return present
+
+    async def open_at_once(context: Any, call_next: Any) -> Any:
+        await connected_of(context)  # it counts from the first message
+        return await call_next(context)
+
+    async def list_tools(context: Any, _: Any) -> Any:
+        return await _list_tools(await connected_of(context))
+
+    async def call_tool(context: Any, call: Any) -> Any:
+        current = await connected_of(context)
+        return await _call_tool(current, call.name, call.arguments, context.session)
+
+    server: Any = Server(
+        "comap",
+        version=__version__,
+        instructions=_INSTRUCTIONS,
+        lifespan=connected if is_single else nothing,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+    server.middleware.append(open_at_once)
     return server
 
 
@@ -237,7 +329,9 @@ def http_app(
         async with manager.run():
             yield
 
-    app = Starlette(routes=[Route("/mcp", _Handler(manager, shares))], lifespan=lifespan)
+    app = Starlette(
+        routes=[Route("/mcp", _WithHandshake(_Handler(manager, shares)))], lifespan=lifespan
+    )
     return Guard(app, host, token)
 
 
@@ -245,6 +339,49 @@ def _worth_telling(record: logging.LogRecord) -> bool:
     """Return whether a record of ``mcp`` tells more than that a client said good-bye."""
     error = record.exc_info[1] if record.exc_info else None
     return type(error).__name__ != "ClosedResourceError"
+
+
+_UNSUPPORTED = -32022  # the protocol's own number for a version that is not served
+
+
+class _WithHandshake:
+    """Refuses requests of protocol versions without sessions, which have no place for an episode.
+
+    Clients that know such a version know the others, too: they open a session then.
+    """
+
+    def __init__(self, app: Any):
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        from starlette.responses import JSONResponse
+
+        version = ""
+        for name, value in scope["headers"]:
+            if name == b"mcp-protocol-version":
+                version = value.decode("latin-1")
+        supported = _versions_with_sessions()
+        if not version or version in supported:
+            await self._app(scope, receive, send)
+            return
+
+        error = {
+            "code": _UNSUPPORTED,
+            "message": "expected a protocol version with sessions: an episode is a session's",
+            "data": {"supported": supported, "requested": version[:80]},
+        }
+        response = JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 400)
+        await response(scope, receive, send)
+
+
+def _versions_with_sessions() -> list[str]:
+    try:
+        from mcp_types import version
+    except ImportError:  # mcp 1 has none without sessions
+        from mcp.shared.version import SUPPORTED_PROTOCOL_VERSIONS
+
+        return list(SUPPORTED_PROTOCOL_VERSIONS)
+    return list(version.HANDSHAKE_PROTOCOL_VERSIONS)
 
 
 class _Handler:

@@ -93,6 +93,32 @@ def test_the_doctor_says_what_is_lacking_and_what_to_do(monkeypatch, tmp_path):
     assert re.search(r"GPU +H100, 81559 MiB, 570.1", say("doctor")[1])
 
 
+REQUIRED = """gymnasium<2,>=1.4
+mcp<3,>=1.30; extra == "mcp"
+trl<1.17,>=1.16; extra == "train"
+nothing-like-it; extra == "train"
+winonly; sys_platform == "win32" and extra == "train"
+ruff>=99; extra == "lint"
+"""
+INSTALLED = {"comap-agents": "0.1", "gymnasium": "1.3.0", "mcp": "3.0.0", "trl": "1.16.5+cpu"}
+
+
+def test_the_doctor_compares_versions(monkeypatch):
+    """A package may be there in a version that does not fit: names alone do not say so."""
+    monkeypatch.setattr("comap.cli.explore.version", INSTALLED.get)
+    monkeypatch.setattr(
+        "comap.cli.explore.metadata.requires", lambda name: REQUIRED.strip().split("\n")
+    )
+    told = say("doctor")[1]
+    assert re.search(r"--  gymnasium +has gymnasium 1\.3\.0, needs <2,>=1\.4; run: pip", told)
+    assert re.search(r'--  extra mcp +has mcp 3\.0\.0, needs <3,>=1\.30; run: .*\[mcp\]"', told)
+    assert re.search(r"--  extra train +lacks nothing-like-it; run: ", told)
+    assert "extra lint" not in told and "winonly" not in told
+
+    monkeypatch.setitem(INSTALLED, "mcp", "2.3.0")
+    assert re.search(r"ok  extra mcp +mcp\n", say("doctor")[1])
+
+
 def play(words, *lines):
     """What is printed for these lines, prompts aside."""
     command = [sys.executable, "-m", "comap", "play", *words.split()]

@@ -14,9 +14,10 @@ import comap
 from comap.errors import OptionError
 from comap.integrations import Offered
 from comap.integrations.mcp import EpisodeTools, http_app
+from kits.mcp_client import McpSession, http_session, stdio_session
 from kits.serving import served
 
-mcp = pytest.importorskip("mcp")
+pytest.importorskip("mcp")
 pytest.importorskip("uvicorn")
 
 TOOLS, ALFWORLD = "comap/StableToolBench-v0", "comap/ALFWorld-v0"
@@ -27,16 +28,9 @@ ROOT = Path(comap.__file__).parent.parent
 
 def ask(url, talk, token=TOKEN):
     """Connect the official client to a server and let it talk."""
-    import httpx
-    from mcp.client.streamable_http import streamable_http_client
 
     async def run():
-        headers = {"authorization": f"Bearer {token}"}
-        async with (
-            httpx.AsyncClient(headers=headers, trust_env=False, timeout=20) as client,
-            streamable_http_client(url, http_client=client) as (reading, writing, _),
-            mcp.ClientSession(reading, writing) as session,
-        ):
+        async with http_session(url, token) as session:
             await session.initialize()
             return await talk(session)
 
@@ -48,26 +42,30 @@ async def play(session, task):
     twin = gym.make(TOOLS, **GENERATED)
     twin.reset(options={"task": task})
     last = await session.call_tool("reset", {"task": task})
-    names = [tool.name for tool in (await session.list_tools()).tools]
+    names = [tool["name"] for tool in await session.list_tools()]
     functions = {one["name"]: one for one in twin.unwrapped.functions}
     assert names == ["reset", "observe", *functions]
-    texts, done = [last.content[0].text], False
+    texts, done = [text_of(last)], False
     while not done:
         call = json.loads(twin.unwrapped.expert_action())
         observation, *_ = twin.step(json.dumps(call))
         last = await session.call_tool(call["name"], call["arguments"])
-        assert not last.isError and last.content[0].text == observation
+        assert not last["isError"] and text_of(last) == observation
         texts.append(observation)
-        done = last.structuredContent["done"]
+        done = last["structuredContent"]["done"]
     return texts, state_of(last)
 
 
 def state_of(result):
     """How the episode stands, which a host does not show the model."""
     hidden = {"score", "success", "facts", "reward", "task", "goal"}
-    state = result.meta["comap/state"]
-    assert hidden <= state.keys() and not hidden & result.structuredContent.keys()
+    state = result["_meta"]["comap/state"]
+    assert hidden <= state.keys() and not hidden & result["structuredContent"].keys()
     return state
+
+
+def text_of(result):
+    return result["content"][0]["text"]
 
 
 @pytest.fixture(scope="module")
@@ -80,19 +78,19 @@ def test_the_official_client_solves_tasks(tools):
     """A whole episode, tool by tool, with their schemas; then another one with other tools."""
 
     async def talk(session):
-        listed = {tool.name: tool for tool in (await session.list_tools()).tools}
+        listed = {tool["name"]: tool for tool in await session.list_tools()}
         first = state_of(await session.call_tool("observe", {}))
         twin = gym.make(TOOLS, **GENERATED)
         twin.reset(options={"task": first["task"]})
         for schema in twin.unwrapped.functions:  # an episode runs from the start
-            assert listed[schema["name"]].inputSchema == schema["parameters"]
-            assert listed[schema["name"]].description == schema["description"]
+            assert listed[schema["name"]]["inputSchema"] == schema["parameters"]
+            assert listed[schema["name"]]["description"] == schema["description"]
         for task in ("generated/train/3", "generated/train/30"):
             texts, told = await play(session, task)
             assert told["success"] and told["score"] == 1.0 and told["task"] == task
             assert texts[0].startswith("Task: ") and len(texts) >= 3
         over = await session.call_tool("Finish", {"return_type": "give_up_and_restart"})
-        assert over.isError and "reset" in over.content[0].text
+        assert over["isError"] and "reset" in text_of(over)
 
     ask(tools, talk)
 
@@ -107,14 +105,69 @@ def test_what_is_wrong_is_told_to_the_model(tools):
             ("reset", {"seed": "x"}, "whole number"),
             ("reset", {"split": "train"}, "expected task, data_idx or seed"),
         ]
+        await session.list_tools()
         for name, arguments, said in cases:
             told = await session.call_tool(name, arguments)
-            assert told.isError and said in told.content[0].text
-            assert "Traceback" not in told.content[0].text
+            assert told["isError"] and said in text_of(told)
+            assert "Traceback" not in text_of(told)
         told = await session.call_tool("Finish", {"return_type": 3})  # the environment's own answer
-        assert not told.isError and told.structuredContent["invalid_action"]
+        assert not told["isError"] and told["structuredContent"]["invalid_action"]
 
     ask(tools, talk)
+
+
+def test_a_session_for_each_call_is_refused(tools):
+    """LangChain's tools open one by default: each call would be the first step of a new episode."""
+
+    async def start(session):
+        return await session.call_tool("reset", {"data_idx": 0})
+
+    async def act(session):
+        return await session.call_tool("Finish", {"return_type": "give_up_and_restart"})
+
+    async def observe(session):
+        return await session.call_tool("observe", {})
+
+    assert not ask(tools, start)["isError"]
+    for talk in (act, observe):
+        told = ask(tools, talk)
+        assert told["isError"] and "another session" in text_of(told)
+
+
+def test_versions_without_sessions_are_refused(tools):
+    """mcp 2's newer client asks for one of them first; it reads here that it must open a session."""
+    import httpx
+
+    message = {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {}}
+    headers = {
+        "authorization": f"Bearer {TOKEN}",
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": "2026-07-28",
+    }
+    with httpx.Client(trust_env=False, timeout=20) as client:
+        response = client.post(tools, json=message, headers=headers)
+    error = response.json()["error"]
+    assert response.status_code == 400 and error["code"] == -32022
+    assert "2025-06-18" in error["data"]["supported"]
+
+
+def test_the_newer_client_opens_a_session(tools):
+    mcp = pytest.importorskip("mcp")
+    if not hasattr(mcp, "Client"):
+        pytest.skip("mcp 1 has no such client")
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    async def run():
+        headers = {"authorization": f"Bearer {TOKEN}"}
+        async with (
+            httpx2.AsyncClient(headers=headers, trust_env=False, timeout=20) as http,
+            mcp.Client(streamable_http_client(tools, http_client=http)) as client,
+        ):
+            assert "session" in client.instructions
+            return (await play(McpSession(client), "generated/train/3"))[1]
+
+    assert asyncio.run(run())["success"]
 
 
 def post(url, body, **headers):
@@ -159,19 +212,15 @@ def test_other_environments_have_one_tool():
 
 def test_a_client_at_standard_input_and_output():
     """The command as an MCP host starts it; the official client finds its tools and plays."""
-    from mcp.client.stdio import StdioServerParameters, stdio_client
-
     words = ["-m", "comap", "serve", "env", "--env", TOOLS, "--style", "mcp", "--stdio"]
     words += ["--env-option", "source=generated"]
-    where = StdioServerParameters(command=sys.executable, args=words, cwd=ROOT)
 
     async def run():
-        async with (
-            stdio_client(where) as (reading, writing),
-            mcp.ClientSession(reading, writing) as session,
-        ):
+        async with stdio_session(sys.executable, words, ROOT) as session:
             told = await session.initialize()
-            assert told.serverInfo.name == "comap" and told.capabilities.tools.listChanged
+            assert told["serverInfo"]["name"] == "comap"
+            assert told["capabilities"]["tools"]["listChanged"]
+            assert "session" in told["instructions"]
             assert (await play(session, "generated/train/7"))[1]["success"]
 
     asyncio.run(run())

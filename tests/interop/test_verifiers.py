@@ -3,7 +3,7 @@
 `make interop` runs this in an environment of its own: verifiers needs mcp 2, and OpenEnv needs mcp 1.
 """
 
-# installs: comap[verifiers] uv
+# installs: comap[verifiers]
 
 from __future__ import annotations
 
