@@ -1,8 +1,9 @@
 r"""BrowserGym's texts: its agents on `comap/Web-v0`, and comap's agents on its tasks; nothing is executed.
 
 `BrowserGymView` shows a Web environment as BrowserGym does; the other way, `browsergym_wording` is what
-`comap.integrations.adapter.adapt` needs. Pages are ``axtree_txt``, which BrowserGym's agents make by
-``flatten_axtree_to_str``; actions are single calls with literals, such as ``fill('a51', 'lamp')``.
+`comap.integrations.adapter.adapt` needs. Pages are ``axtree_object``, which BrowserGym's environments
+return, or ``axtree_txt``, which its agents make of that by ``flatten_axtree_to_str``; actions are single
+calls with literals, such as ``fill('a51', 'lamp')``.
 BrowserGym itself is not needed (its texts are those of version 0.14.3, which runs actions as code).
 """
 
@@ -28,7 +29,7 @@ _ATTRIBUTE = re.compile(rf", (\w+)(?:=({_QUOTED}|[-\w.]+))?")
 _PROPERTIES = ("checked", "selected", "expanded", "pressed", "disabled", "required")
 # Roles of lines that comap's pages leave out: they say nothing that the lines within them do not.
 _SILENT = {"generic", "none", "list", "listitem", "paragraph", "form", "MenuListPopup"}
-_SILENT |= {"InlineTextBox", "ListMarker", "LabelText"}
+_SILENT |= {"InlineTextBox", "LineBreak", "ListMarker", "LabelText"}
 _UNREADABLE = (AttributeError, LookupError, SyntaxError, TypeError, ValueError)
 _CALLS: Mapping[str, tuple[str, ...]] = {  # our action, and the names of the arguments
     "noop": ("wait", "wait_ms"),
@@ -183,6 +184,65 @@ def from_axtree(tree: str, url: str = "") -> tuple[str, tuple[str, ...]]:
     return "\n".join(lines), tuple(bids)
 
 
+def flattened(tree: Mapping[str, Any]) -> str:
+    r"""Return BrowserGym's ``axtree_object``, the browser's own tree, as text.
+
+    It is what BrowserGym's ``flatten_axtree_to_str`` writes, without the lines and the properties that
+    comap's pages leave out.
+
+    Example:
+        >>> page = {"nodeId": "1", "role": {"value": "RootWebArea"}, "name": {"value": "Shop"}}
+        >>> link = {"nodeId": "2", "role": {"value": "link"}, "name": {"value": "Cart"}}
+        >>> nodes = [page | {"childIds": ["2"]}, link | {"browsergym_id": "a5"}]
+        >>> print(flattened({"nodes": nodes}).replace("\t", "  "))
+        RootWebArea 'Shop'
+          [a5] link 'Cart'
+    """
+    nodes = {node["nodeId"]: node for node in tree["nodes"]}
+    lines = []
+    waiting: list[tuple[Any, int, str]] = []
+    if nodes:
+        waiting.append((nodes.pop(tree["nodes"][0]["nodeId"]), 0, ""))
+    while waiting:
+        node, depth, name_around = waiting.pop()
+        line = _node_line(node, name_around)
+        if line:
+            lines.append("\t" * depth + line)
+            depth += 1
+
+        # Each node comes once, whatever a broken tree says.
+        name = str(node.get("name", {}).get("value", ""))
+        child_ids = [child_id for child_id in node.get("childIds", ()) if child_id in nodes]
+        children = [nodes.pop(child_id) for child_id in dict.fromkeys(child_ids)]
+        waiting += [(child, depth, name) for child in reversed(children)]
+    return "\n".join(lines)
+
+
+def _node_line(node: Mapping[str, Any], name_around: str) -> str:
+    """Return a node of the browser's tree as a line; empty for one that says nothing."""
+    role = str(node["role"]["value"])
+    name = str(node.get("name", {}).get("value", ""))
+    repeats_name = role == "StaticText" and name in name_around
+    if "name" not in node or role in _SILENT or repeats_name:
+        return ""
+
+    bid = node.get("browsergym_id")
+    line = f"{role} {name.strip()!r}" if bid is None else f"[{bid}] {role} {name.strip()!r}"
+    value = node.get("value", {}).get("value")
+    if value is not None:
+        line += f" value={value!r}"
+    for entry in node.get("properties", ()):
+        key = entry["name"]
+        content = entry.get("value", {}).get("value")
+        if key not in _PROPERTIES or content is None:
+            continue
+        if key != "required":
+            line += f", {key}={content!r}"
+        elif content:
+            line += f", {key}"
+    return line
+
+
 def _word(literal: str) -> str:
     """Return a literal of BrowserGym's text as comap writes it."""
     if literal in ("True", "False"):
@@ -275,7 +335,8 @@ class BrowserGymView(gymnasium.Wrapper[Any, str, str, str]):
 def browsergym_wording() -> Wording:
     """Return what `comap.integrations.adapter.adapt` needs for an environment of BrowserGym.
 
-    Its observations must have ``axtree_txt``, and it must take several calls at once (its default).
+    Its observations have ``axtree_object``, as BrowserGym's own environments do, or ``axtree_txt``, made
+    of it by an agent's preprocessor. It must take several calls at once (its default).
     One wording is for one environment: ``adapt(env, WebCanonicalizer(), browsergym_wording())``.
     """
     present: dict[str, Any] = {}  # the last observation, its page, and where the episode began
@@ -283,7 +344,10 @@ def browsergym_wording() -> Wording:
     def observe(observation: Mapping[str, Any]) -> str:
         url = str(observation["url"])
         start = present["start"] if observation.get("last_action") else url
-        page, bids = from_axtree(observation["axtree_txt"], url)
+        tree = observation.get("axtree_txt")
+        if tree is None:
+            tree = flattened(observation["axtree_object"])
+        page, bids = from_axtree(tree, url)
         present.update(observation, start=start, page=page, bids=bids)
         return page
 

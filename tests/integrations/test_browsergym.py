@@ -14,6 +14,7 @@ from comap.integrations.adapter import adapt
 from comap.integrations.browsergym import (
     BrowserGymView,
     browsergym_wording,
+    flattened,
     from_axtree,
     from_browsergym,
     to_axtree,
@@ -181,6 +182,44 @@ def test_an_agent_of_browsergym_plays_comaps_task() -> None:
     answer = env.unwrapped.wanted.draft.answer
     observation, reward, terminated, _, info = env.step(f"send_msg_to_user({answer!r})")
     assert terminated and reward == 1.0 and "RootWebArea" in observation["axtree_txt"]
+
+
+def node(number: str, role: str, name: str | None, *children: str, **rest: Any) -> dict[str, Any]:
+    """Return a node of the browser's tree as BrowserGym observes it."""
+    made = {"nodeId": number, "role": {"value": role}, "childIds": list(children), **rest}
+    return made if name is None else made | {"name": {"value": name}}
+
+
+def prop(name: str, value: Any) -> dict[str, Any]:
+    return {"name": name, "value": {"type": "any", "value": value}}
+
+
+def test_a_browsers_own_tree_is_flattened() -> None:
+    city = {"value": {"value": "Bonn"}, "properties": [prop("required", True), {"name": "url"}]}
+    gift = {"properties": [prop("checked", "false"), prop("focusable", True)]}
+    nodes = [
+        node("1", "RootWebArea", "Order - Shop", "2", "9"),
+        node("2", "none", None, "3", "4", "5", "2", ignored=True),
+        node("3", "textbox", "City", browsergym_id="a4", **city),
+        node("4", "checkbox", "Gift", browsergym_id="a9", **gift),
+        node("5", "button", " It's ", "6", "7", "gone", browsergym_id="a10"),
+        node("6", "StaticText", "It's", "8"),
+        node("7", "StaticText", "new"),
+        node("8", "InlineTextBox", "It's"),
+        node("9", "generic", "", "5", "1"),
+    ]
+    tree = (
+        "RootWebArea 'Order - Shop'\n\t[a4] textbox 'City' value='Bonn', required\n"
+        "\t[a9] checkbox 'Gift', checked='false'\n\t[a10] button \"It's\"\n\t\tStaticText 'new'"
+    )
+    assert flattened({"nodes": nodes}) == tree
+    assert flattened({"nodes": []}) == ""
+
+    observation = {"url": "http://shop.test/", "axtree_object": {"nodes": nodes}, "goal": "Buy"}
+    wording = browsergym_wording()
+    assert wording.observe is not None and wording.act is not None
+    page = wording.observe(observation)
+    assert "[4] button 'It\\'s'" in page and wording.act("click [4]") == "click('a10')"
 
 
 class TwoCalls(gymnasium.Wrapper[Any, str, Any, str]):
