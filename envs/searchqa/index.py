@@ -229,7 +229,10 @@ class DenseRetriever:
 
         self._faiss: Any = None
         if (folder / _FAISS).is_file():
-            self._faiss = _faiss().read_index(str(folder / _FAISS))
+            # Its pages are read when a search needs them, and shared by all processes: an index may be
+            # larger than the memory.
+            faiss = _faiss()
+            self._faiss = faiss.read_index(str(folder / _FAISS), faiss.IO_FLAG_MMAP_IFC)
             return
         try:
             self._vectors = np.load(folder / _VECTORS, mmap_mode="r", allow_pickle=False)

@@ -398,7 +398,11 @@ _DEFAULT_TOPK = 3
 
 
 def answer(retriever: Retriever, request: Any, max_topk: int = 100) -> dict[str, Any]:
-    """Return the answer to a request, as JSON data."""
+    """Return the answer to a request, as JSON data.
+
+    A query of a batch that is too long has no passages, and its reason in ``errors``; the others are
+    answered.
+    """
     if not isinstance(request, Mapping):
         raise OptionError(f"expected a JSON object, found {type(request).__name__}")
     if ("query" in request) == ("queries" in request):
@@ -409,7 +413,8 @@ def answer(retriever: Retriever, request: Any, max_topk: int = 100) -> dict[str,
         raise OptionError("expected 'query' to be a text, or 'queries' a list of texts")
     if len(queries) > MAX_QUERIES:
         raise OptionError(f"expected at most {MAX_QUERIES} queries, found {len(queries)}")
-    if any(len(query) > _LONGEST_QUERY for query in queries):
+    short_queries = [query for query in queries if len(query) <= _LONGEST_QUERY]
+    if queries and not short_queries:
         raise OptionError(f"expected queries of at most {_LONGEST_QUERY:,} characters")
 
     # ZeroSearch's clients write "top_k".
@@ -425,8 +430,15 @@ def answer(retriever: Retriever, request: Any, max_topk: int = 100) -> dict[str,
             f"{topk} each"
         )
 
-    answers = retriever.search(queries, topk) if queries else []
-    return {"result": [[_row(hit) for hit in hits] for hits in answers]}
+    answers = iter(retriever.search(short_queries, topk) if short_queries else [])
+    rows: list[list[dict[str, Any]]] = []
+    errors: list[str | None] = []
+    for query in queries:
+        is_too_long = len(query) > _LONGEST_QUERY
+        rows.append([] if is_too_long else [_row(hit) for hit in next(answers)])
+        length = f"expected at most {_LONGEST_QUERY:,} characters, found {len(query):,}"
+        errors.append(length if is_too_long else None)
+    return {"result": rows, "errors": errors} if any(errors) else {"result": rows}
 
 
 def _row(hit: Hit) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -243,6 +244,35 @@ def test_a_transformer_encodes(faiss: str | None, book: Path, tmp_path: Path) ->
     score = next(hit.score for hit in found[0] if hit.id == "c")
     assert score == pytest.approx(float((one @ vectors.T)[0, 0]), abs=1e-5)
     assert all(len(hits) == 5 for hits in found)
+
+
+class Wide:
+    """Vectors of a hundred passages that take 26 MB; only their first number differs."""
+
+    name = "wide"
+
+    def encode(self, texts, side):
+        vectors = np.ones((len(texts), 65_536), np.float32)
+        vectors[:, 0] = [len(text) for text in texts]
+        return vectors
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_an_index_of_faiss_is_no_more_in_memory_than_on_disk(tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    corpus = tmp_path / "corpus.jsonl"
+    rows = ({"id": str(n), "contents": f'"Town"\n{"a" * n}'} for n in range(100))
+    corpus.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    out = build_index(corpus, tmp_path / "out", "dense", encoder=Wide(), faiss="Flat")
+
+    def own_kilobytes() -> int:
+        status = Path("/proc/self/status").read_text("ascii")
+        return int(re.search(r"RssAnon:\s+(\d+)", status)[1])
+
+    before = own_kilobytes()
+    index = open_index(out, encoder=Wide())
+    assert index.search(["Emma"])[0][0].id == "99"
+    assert own_kilobytes() - before < 13_000
 
 
 def test_fusion_by_rank(book: Path, tmp_path: Path) -> None:

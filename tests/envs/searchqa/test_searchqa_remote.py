@@ -158,6 +158,19 @@ def test_requests_are_checked(body: bytes, status: int, served: Server) -> None:
     assert asked(served, b'{"query": "emma"}')[1]["result"][0][0]["document"]["id"] == "c"
 
 
+def test_one_query_too_long_refuses_itself_alone(served: Server) -> None:
+    body = {"queries": ["emma", "a" * 20_000, "river"], "topk": 1}
+    status, told = asked(served, json.dumps(body).encode())
+    first, second, third = told["result"]
+    assert status == 200 and first[0]["document"]["id"] == "c"
+    assert second == [] and third
+    assert told["errors"] == [None, "expected at most 10,000 characters, found 20,000", None]
+    assert "errors" not in asked(served, b'{"query": "emma"}')[1]
+
+    found = RemoteRetriever(served.base).search(body["queries"], 1)
+    assert [len(hits) for hits in found] == [1, 0, 1]
+
+
 def test_a_broken_index_is_a_500(index: Path) -> None:
     class Broken:
         identity = "broken"
