@@ -35,6 +35,8 @@ class Get(Command):
 
     data_set: str = field(metadata=WORD)
     """Name of the data set, as in comap data list."""
+    release: str | None = None
+    """Another release, such as json_2.1.3, which alfworld-download takes; its content is not compared."""
     mirror: str | None = None
     """Address of a folder that has the archive."""
     force: bool = False

@@ -15,11 +15,19 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import DataCorrupt, DataNotFound, DownloadError, OptionError, check_url, suggest
+from ..errors import (
+    DataCorrupt,
+    DataNotFound,
+    DownloadError,
+    OptionError,
+    check_choice,
+    check_url,
+    suggest,
+)
 from ..jsonl import sha256_of
 from .storage import (
     Listener,
@@ -78,7 +86,10 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """One data set of the catalogue: a zip archive, and in its folder `root` a folder for each split."""
+    """One data set of the catalogue: a zip archive, and in its folder `root` a folder for each split.
+
+    Of `other_releases`, which have the same tasks, only the address is known, not the content.
+    """
 
     name: str
     title: str
@@ -89,10 +100,27 @@ class DataSet:
     license: str = ""
     homepage: str = ""
     root: str = "."
+    other_roots: tuple[str, ...] = ()  # what other releases may call that folder
+    release: str = ""
+    other_releases: Mapping[str, str] = field(default_factory=dict)
     items: str = "*"  # glob pattern of the items in a split's folder
     skip: tuple[str, ...] = ()  # items whose id contains one of these do not count
     marker: str = ""  # nor do those whose content does not contain this
     splits: tuple[Split, ...] = ()
+
+    def folder(self, directory: Path) -> Path:
+        """Return the folder of the splits in a directory, under the name that it has there."""
+        roots = [directory / name for name in (self.root, *self.other_roots)]
+        return next((root for root in roots if root.is_dir()), roots[0])
+
+    def of_release(self, release: str | None) -> DataSet:
+        """Return this data set as a release has it; None for the one whose content is known."""
+        if release in (None, self.release):
+            return self
+        check_choice("release", release, [self.release, *self.other_releases])
+        splits = tuple(replace(split, sha256=None) for split in self.splits)
+        url = self.other_releases[str(release)]
+        return replace(self, url=url, sha256=None, splits=splits, release=str(release))
 
 
 @functools.cache
@@ -103,6 +131,7 @@ def catalogue() -> dict[str, DataSet]:
         parts = {
             "limits": Limits(**entry["limits"]),
             "skip": tuple(entry["skip"]),
+            "other_roots": tuple(entry["other_roots"]),
             "splits": splits,
         }
         data_sets[name] = DataSet(name=name, **entry | parts)
@@ -130,6 +159,7 @@ def is_installed(data_set: str | DataSet) -> bool:
 def get(
     data_set: str | DataSet,
     *,
+    release: str | None = None,
     mirror: str | None = None,
     force: bool = False,
     allow_changed: bool = False,
@@ -138,10 +168,11 @@ def get(
 ) -> Path:
     """Download a data set unless it is there already, and return its folder.
 
-    `mirror` is the address of a folder that has the archive; `timeout` are the seconds without a byte
-    after which a connection counts as cut; `allow_changed` accepts other content than the catalogue's.
+    `release` names another one than the catalogue's, such as ``json_2.1.3`` of ALFWorld. `mirror` is the
+    address of a folder that has the archive; `timeout` are the seconds without a byte after which a
+    connection counts as cut; `allow_changed` accepts other content than the catalogue's.
     """
-    data_set = find(data_set)
+    data_set = find(data_set).of_release(release)
     check_url("the archive's address", data_set.url, "https://host/file")
     server, _, file_name = data_set.url.rpartition("/")
     if mirror is not None:
@@ -168,6 +199,8 @@ def get(
             unpack(archive, draft, data_set.limits, progress)
             items = _checked_items(data_set, draft, server, allow_changed, progress)
             manifest = {"name": data_set.name, "archive": origin, "items": items}
+            if data_set.release:
+                manifest["release"] = data_set.release
             write_json(draft / MANIFEST, manifest)
     return target
 
@@ -184,11 +217,17 @@ def _clean(target: Path) -> None:
 def _is_there(data_set: DataSet, target: Path) -> bool:
     """Return whether the data set is in its place; anything else there is an error."""
     if is_installed(data_set):
-        return True
+        installed = (read_json(target / MANIFEST) or {}).get("release", data_set.release)
+        if installed == data_set.release or not data_set.release:
+            return True
+        raise OptionError(
+            f"expected {data_set.release} of {data_set.name!r} in {target}, found {installed}; replace it "
+            f"by: comap data get {data_set.name} --release {data_set.release} --force"
+        )
     with on_disk(target):
         if not os.path.lexists(target) or (target.is_dir() and not any(target.iterdir())):
             return False
-    if data_set.splits and (target / data_set.root).is_dir() and verify(data_set).ok:
+    if data_set.splits and data_set.folder(target).is_dir() and verify(data_set).ok:
         return True
     raise DataCorrupt(
         f"expected the data set {data_set.name!r} or nothing in {target}, found other files, which "
@@ -377,12 +416,14 @@ def verify(
     data_set = find(data_set)
     directory = data_path(data_set.name) if path is None else Path(path)
     with on_disk(directory):
-        if not (directory / data_set.root).is_dir():
+        if not data_set.folder(directory).is_dir():
             raise DataNotFound(_not_found(data_set, directory))
         items_of_split = _survey(data_set, directory, progress)
 
     # A folder that was filled by other means has none: then numbers and fingerprints decide.
     manifest = read_json(directory / MANIFEST)
+    if isinstance(manifest, dict) and manifest.get("release") in data_set.other_releases:
+        data_set = data_set.of_release(manifest["release"])
     listed = manifest.get("items") if isinstance(manifest, dict) else None
     if not isinstance(listed, dict):
         listed = {}
@@ -393,8 +434,8 @@ def verify(
 def _not_found(data_set: DataSet, directory: Path) -> str:
     """Return what was expected in a folder, what is there, and what to do."""
     remedy = f"run: comap data get {data_set.name}"
-    if directory.name == data_set.root:
-        remedy = f"give the folder that {data_set.root!r} is in: {directory.parent}"
+    if directory.name in (data_set.root, *data_set.other_roots):
+        remedy = f"give the folder that {directory.name!r} is in: {directory.parent}"
 
     content = "no such folder"
     if directory.is_dir():
@@ -420,7 +461,7 @@ def _survey(data_set: DataSet, directory: Path, progress: Listener) -> dict[str,
 
     for split in data_set.splits:
         items = items_of_split[split.name] = {}
-        folder = directory / data_set.root / split.name
+        folder = data_set.folder(directory) / split.name
         for path in sorted(folder.glob(data_set.items)):
             name = (Path(split.name) / path.relative_to(folder).parent).as_posix()
             if any(word in name for word in data_set.skip) or not path.is_file():

@@ -95,8 +95,8 @@ class ALFWorldEnv(TextEnv):
 
     Args:
         split: ``"train"``, ``"valid_seen"``, ``"valid_unseen"`` or (official only) ``"valid_train"``.
-        data_dir: Folder that holds ``json_2.1.1``; None looks in ``COMAP_HOME/alfworld`` and in
-            ``ALFWORLD_DATA``.
+        data_dir: Folder that holds ``json_2.1.1`` (or ``json_2.1.2``, ``json_2.1.3``); None looks in
+            ``COMAP_HOME/alfworld`` and in ``ALFWORLD_DATA``.
         engine: ``"native"``, or ``"textworld"`` for the upstream engine (extra ``alfworld``).
         dialect: ``"move"`` (alfworld 0.4) or ``"put"`` (up to 0.3; agents of that time expect it).
         expert: What `expert_action` knows: ``"plan"`` everything, ``"explore"`` what was observed.

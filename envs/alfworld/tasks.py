@@ -22,6 +22,8 @@ from .rooms import Difficulty
 SPLITS = ("train", "valid_train", "valid_seen", "valid_unseen")
 _GENERATED_SPLITS = ("train", "valid_seen", "valid_unseen")
 _FOLDER = "json_2.1.1"
+_FOLDERS = (_FOLDER, "json_2.1.2", "json_2.1.3")
+"""What releases call the folder; that of 2.1.2 has the first name, too."""
 _FILE = "game.tw-pddl"
 
 
@@ -61,7 +63,7 @@ def _find(data_dir: str | os.PathLike[str] | None) -> Path | None:
     if data_dir is not None:
         folder = named_folder(data_dir)
         # The folder that ALFWORLD_DATA would name, or the one in it.
-        for root in (folder / _FOLDER, folder):
+        for root in (*(folder / name for name in _FOLDERS), folder):
             if any((root / split).is_dir() for split in SPLITS):
                 return root
         raise DataNotFound(
@@ -73,8 +75,9 @@ def _find(data_dir: str | os.PathLike[str] | None) -> Path | None:
     if os.environ.get("ALFWORLD_DATA"):
         candidates.append(named_folder(os.environ["ALFWORLD_DATA"], "ALFWORLD_DATA"))
     for candidate in candidates:
-        if (candidate / _FOLDER).is_dir():
-            return candidate / _FOLDER
+        for name in _FOLDERS:
+            if (candidate / name).is_dir():
+                return candidate / name
     return None
 
 

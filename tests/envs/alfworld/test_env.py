@@ -70,6 +70,15 @@ def test_data_dir(folder, nothing):
         assert not first(env)[1]["task"].startswith("generated/")
 
 
+@pytest.mark.parametrize("name", ["json_2.1.2", "json_2.1.3"])
+def test_a_folder_is_found_under_the_names_of_other_releases(name, copied, nothing, monkeypatch):
+    other = copied("other")
+    (other / "json_2.1.1").rename(other / name)
+    tasks = ALFWorldEnv(data_dir=other).tasks.ids
+    monkeypatch.setenv("ALFWORLD_DATA", str(other))
+    assert ALFWorldEnv(source="official").tasks.ids == tasks and tasks
+
+
 def test_other_files_are_no_games(folder, copied):
     """Upstream leaves out sliced and movable ones, and so do we; stray files do no harm."""
     train = folder / "json_2.1.1" / "train"

@@ -65,6 +65,29 @@ def test_data_put_there_by_hand_are_used_if_they_are_right(site: Any, toy: DataS
     assert tree(home / "toy") == site.files and leftovers(home) == ["toy"]
 
 
+def test_another_release_is_got_when_it_is_named(site: Any, toy: DataSet, home: Path):
+    """Its content is not known, but how many items it has; its folder may have another name."""
+    others = {"two": toy.url.replace("toy.zip", "two.zip")}
+    toy = replace(toy, release="one", other_releases=others, other_roots=("root2",))
+    get(toy)
+    with pytest.raises(
+        OptionError, match=r"expected two of 'toy' .* found one; .*--release two --f"
+    ):
+        get(toy, release="two")
+    with pytest.raises(OptionError, match="release cannot be 'three'"):
+        get(toy, release="three")
+
+    files = {name.replace("root", "root2"): text + b"!" for name, text in site.files.items()}
+    site.body = site.pack(files)
+    get(toy, release="two", force=True)
+    assert site.requests[-1].endswith("two.zip") and tree(home / "toy") == files
+    report = verify(toy)
+    assert report.ok and report.splits[0][1:] == (True, "3 of 3, content not known")
+    get(toy, release="two")
+    with pytest.raises(OptionError, match="found two"):
+        get(toy)
+
+
 def test_wrong_bytes_are_removed(site: Any, toy: DataSet, home: Path):
     right = hashlib.sha256(site.body).hexdigest()
     site.body = site.body[:-1] + b"x"
