@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import resource
 import shlex
 import subprocess
 import sys
@@ -324,18 +323,29 @@ def work(main: Main, commands: Sequence[Sequence[str]], log: str, cost: str) -> 
     sys.stderr.flush()
 
     # Simulators and workers are processes of their own; these count once they have ended.
-    own_usage = resource.getrusage(resource.RUSAGE_SELF)
-    children_usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    own_seconds = own_usage.ru_utime + own_usage.ru_stime
-    children_seconds = children_usage.ru_utime + children_usage.ru_stime
+    times = os.times()
+    cpu_seconds = times.user + times.system + times.children_user + times.children_system
     record = {
         "exit": code,
         "seconds": round(time.monotonic() - start, 2),
-        "cpu_seconds": round(own_seconds + children_seconds, 2),
-        "peak_mib": round(max(own_usage.ru_maxrss, children_usage.ru_maxrss) / 1024, 1),
+        "cpu_seconds": round(cpu_seconds, 2),
     }
+    peak = _peak_mib()
+    if peak is not None:
+        record["peak_mib"] = peak
     Path(cost).write_text(json.dumps(record) + "\n", "ascii")
     os._exit(min(code, 255))  # threads of libraries shall not keep it
+
+
+def _peak_mib() -> float | None:
+    """Return the most memory of this process or of one that it started; None on Windows."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    unit = 2**20 if sys.platform == "darwin" else 2**10  # macOS counts bytes
+    return round(max(usage.ru_maxrss for usage in usages) / unit, 1)
 
 
 def _end_with_runner() -> None:
