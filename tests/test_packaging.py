@@ -225,7 +225,8 @@ def test_core_alone_plays_verifies_and_compares(tmp_path: Path) -> None:
 
 def test_what_ci_pins_is_what_the_project_asks_for() -> None:
     lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
-    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    texts = [line.partition("#")[0].strip() for line in lines]  # a reason may stand beside a pin
+    pins = [Requirement(text) for text in texts if text]
     known = {canonicalize_name(pin.name): pin for pin in pins}
     assert len(known) == len(pins), "a package is pinned twice"
     told = project()["project"]
