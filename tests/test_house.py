@@ -219,6 +219,23 @@ def test_import_touches_nothing(tmp_path: Path) -> None:
     assert not HEAVY & set(said["modules"])
 
 
+POSIX = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"}
+"""Modules of Python that Windows lacks."""
+
+
+@EACH_FILE
+def test_what_windows_lacks_is_imported_under_a_guard(path: Path) -> None:
+    """A module that imports one of these at its top, in no `if` and no `try`, cannot be imported there."""
+    tree = ast.parse((ROOT / path).read_text("utf-8"))
+    imported = set()
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            imported.add(node.module)
+    assert not POSIX & imported
+
+
 def test_import_is_quick(tmp_path: Path) -> None:
     # Time of the processor, not of the clock: what else runs on the machine does not count.
     code = "import comap, time; print(time.process_time())"

@@ -182,3 +182,11 @@ def is_free(path):
     with suppress(DownloadError), locked(path, wait=0):
         return True
     return False
+
+
+def test_memory_is_measured_where_python_can(monkeypatch):
+    """Windows has no module `resource`: jobs run there without that number."""
+    peak = runner._peak_mib()
+    assert peak is not None and peak > 1
+    monkeypatch.setitem(sys.modules, "resource", None)
+    assert runner._peak_mib() is None
