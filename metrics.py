@@ -8,7 +8,7 @@ predicted to change? With ``D(x) = {+f: f added} | {-f: f removed}`` relative to
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -320,15 +320,51 @@ def pass_at_k(attempts: Iterable[Collection[bool]]) -> dict[int, float]:
         >>> pass_at_k([[True, False, False, False], [False] * 4])
         {1: 0.125, 2: 0.25, 4: 0.5}
     """
+    return _over_tasks(attempts, _one_succeeds)
+
+
+def pass_hat_k(attempts: Iterable[Collection[bool]]) -> dict[int, float]:
+    """Return pass^k: how likely all of `k` attempts at a task succeed, as a mean over tasks.
+
+    Each task's share is estimated without bias from its `n` attempts, `c` of them successful:
+    ``C(c, k) / C(n, k)`` (tau-bench, Yao et al. 2024, arXiv 2406.12045).
+
+    Args:
+        attempts: Whether each attempt at each task succeeded.
+
+    Returns:
+        The value for `k` = 1, 2, 4 and so on, up to the fewest attempts at a task.
+
+    Example:
+        >>> pass_hat_k([[True, True, True, False], [True] * 4])
+        {1: 0.875, 2: 0.75, 4: 0.5}
+    """
+    return _over_tasks(attempts, _all_succeed)
+
+
+_Estimate: TypeAlias = "Callable[[int, int, int], float]"
+"""Estimates a task's share from the number of its attempts, of its successes, and `k`."""
+
+
+# Whole binomials, which Python has exactly: in floating point those of many attempts overflow.
+def _one_succeeds(n: int, successes: int, k: int) -> float:
+    return 1 - math.comb(n - successes, k) / math.comb(n, k)
+
+
+def _all_succeed(n: int, successes: int, k: int) -> float:
+    return math.comb(successes, k) / math.comb(n, k)
+
+
+def _over_tasks(attempts: Iterable[Collection[bool]], estimate: _Estimate) -> dict[int, float]:
+    """Return the mean over tasks of an estimate for each `k`."""
     counts = [(len(outcomes), sum(map(bool, outcomes))) for outcomes in attempts]
     fewest = min((n for n, _ in counts), default=0)
+    return {k: _mean([estimate(n, wins, k) for n, wins in counts]) for k in _powers(fewest)}
 
-    # Whole binomials, which Python has exactly: in floating point those of many attempts overflow.
-    means = {}
-    for power in range(fewest.bit_length()):
-        k = 2**power
-        means[k] = _mean([1 - math.comb(n - wins, k) / math.comb(n, k) for n, wins in counts])
-    return means
+
+def _powers(largest: int) -> list[int]:
+    """Return 1, 2, 4 and so on up to a number."""
+    return [2**power for power in range(largest.bit_length())]
 
 
 def goal_condition_success(scores: Iterable[float]) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 from ..envs.generated import is_generated
 from ..envs.registry import text_env_of
 from ..facts import State
-from ..metrics import Rate, delta_f1, pass_at_k, wilson
+from ..metrics import Rate, delta_f1, pass_at_k, pass_hat_k, wilson
 from ..trajectory import Call, Step, Trajectory
 from ..worldmodel.naming import in_words
 from .comap import GatePath
@@ -21,7 +21,7 @@ from .unread import UNREAD, UnreadReplies
 _SPENT = ("calls", "prompt_tokens", "completion_tokens")
 CUT = "cut_replies"
 """The member of a summary that counts the replies which ended at their limit of tokens."""
-ADDED = frozenset({"generated_tasks", "world_models", CUT, UNREAD})
+ADDED = frozenset({"generated_tasks", "world_models", "pass_hat_k", CUT, UNREAD})
 """The members of a summary that earlier versions did not write: `comap verify` does not miss them."""
 
 
@@ -159,6 +159,7 @@ class Tally:
             summary["episodes"] = episodes
             attempts = [[trials[-1] for trials in seeds.values()] for seeds in self.won.values()]
             summary["pass_at_k"] = {str(k): share for k, share in pass_at_k(attempts).items()}
+            summary["pass_hat_k"] = {str(k): share for k, share in pass_hat_k(attempts).items()}
         if self.trials > episodes:
             first = asdict(self._success(0, self.won))
             summary["trials"] = {"all": self.trials, "first": first, "last": summary["success"]}

@@ -267,8 +267,9 @@ def _success_rows(summary: Mapping[str, Any]) -> dict[str, str]:
     rows = {"success": str(Rate(**summary["success"]))}
     if "trials" in summary:
         rows["success in the first trial"] = str(Rate(**summary["trials"]["first"]))
-    for k, share in [*summary.get("pass_at_k", {}).items()][1:]:  # pass@1 is the success
-        rows[f"pass@{one_line(k, 10)}"] = f"{100 * share:.1f} %"
+    for key, name in (("pass_at_k", "pass@"), ("pass_hat_k", "pass^")):
+        for k, share in [*summary.get(key, {}).items()][1:]:  # with k = 1 both are the success
+            rows[f"{name}{one_line(k, 10)}"] = f"{100 * share:.1f} %"
     for name, rate in summary.get("by_type", {}).items():
         rows[f"success, {one_line(name, 40) or 'other'}"] = str(Rate(**rate))
     return rows

@@ -122,7 +122,7 @@ class Play(ModelOptions):
     seed: int = 0
     """Seed of agent, models and environment."""
     seeds: int = 1
-    """Number of seeds to play each task with, from --seed on; several give pass@k."""
+    """Number of seeds to play each task with, from --seed on; several give pass@k and pass^k."""
     keep: Literal["auto", "replies", "prompts", "tokens"] = "auto"
     """What to record of each model call: replies; prompts too (for CoMap 5 to 13 kB a step instead of
     3); or tokens too, with log-probabilities. auto is prompts for at most 100 tasks, else replies; a

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,8 @@ from comap.metrics import (
     delta_f1_report,
     goal_condition_success,
     histogram,
+    pass_at_k,
+    pass_hat_k,
     revision_rates,
     success_rate,
     wilson,
@@ -163,3 +166,16 @@ def test_what_is_no_share_is_refused() -> None:
         with pytest.raises(OptionError):
             wilson(value, 3)
     assert wilson(3 / 7, 7) == success_rate([True] * 3 + [False] * 4)
+
+
+@given(st.lists(st.lists(BOOLS, min_size=1, max_size=7), min_size=1, max_size=4))
+def test_pass_k_counts_every_choice_of_k_attempts(attempts: list[list[bool]]) -> None:
+    one_succeeds, all_succeed = pass_at_k(attempts), pass_hat_k(attempts)
+    assert one_succeeds.keys() == all_succeed.keys()
+    for k in one_succeeds:
+        chosen = [list(combinations(outcomes, k)) for outcomes in attempts]
+        some = [sum(map(any, choices)) / len(choices) for choices in chosen]
+        every = [sum(map(all, choices)) / len(choices) for choices in chosen]
+        assert one_succeeds[k] == pytest.approx(sum(some) / len(some))
+        assert all_succeed[k] == pytest.approx(sum(every) / len(every))
+    assert one_succeeds[1] == pytest.approx(all_succeed[1])

@@ -191,6 +191,11 @@ def test_seeds_are_attempts(tmp_path: Path) -> None:
         "2": pytest.approx((1 / 2 + 5 / 6) / 3),  # Chen et al.'s estimate
         "4": pytest.approx(2 / 3),
     }
+    assert summary["pass_hat_k"] == {
+        "1": pytest.approx(0.25),
+        "2": pytest.approx((0 + 0 + 1 / 6) / 3),  # of tau-bench: two of four attempts, both chosen
+        "4": 0.0,
+    }
     assert (summary["success"]["value"], summary["success"]["n"]) == (pytest.approx(0.25), 3)
     (tmp_path / "trajectories.jsonl").write_bytes(b"".join(lines[:6]))
     played: list[Any] = []
