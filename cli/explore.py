@@ -228,7 +228,9 @@ class Doctor(Command):
         yield _Check(True, "Python", f"{platform.python_version()}, {sys.executable}")
         yield _Check(True, "comap", __version__)
         core = _requirements().get("", [])
-        ranges = {canonicalize_name(requirement.name): requirement for requirement in core}
+        ranges: dict[str, Requirement] = {}
+        for requirement in core:
+            ranges[canonicalize_name(requirement.name)] = requirement
         for name in _VERSIONS:
             installed = version(name)
             finding = installed or "not installed; see the extras"

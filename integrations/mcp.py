@@ -313,6 +313,11 @@ def http_app(
 
     logging.getLogger("mcp.server.streamable_http").addFilter(_worth_telling)
     hosts = [*_LOCAL, *(f"{name}:*" for name in _LOCAL)]
+
+    # mcp 2.0, which verifiers 0.4 needs, counts no sessions; `_Handler` does.
+    limits = {}
+    if "max_sessions" in inspect.signature(StreamableHTTPSessionManager).parameters:
+        limits["max_sessions"] = limit
     manager = StreamableHTTPSessionManager(
         server,
         security_settings=TransportSecuritySettings(
@@ -321,7 +326,7 @@ def http_app(
         session_idle_timeout=idle,
         json_response=True,  # answers are whole at once; as streams of events they take twice as long
         max_request_body_size=MAX_REQUEST_BYTES,
-        max_sessions=limit,
+        **limits,
     )
 
     @asynccontextmanager
