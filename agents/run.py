@@ -22,11 +22,11 @@ from .. import jsonl
 from ..envs import TextEnv
 from ..envs.briefing import Briefing
 from ..envs.generated import is_generated
-from ..envs.registry import text_env_of
+from ..envs.registry import own_class, text_env_of
 from ..envs.storage import locked
 from ..errors import DataCorrupt, DownloadError, OptionError, check_number
 from ..lm import LanguageModel
-from ..redaction import without_secrets
+from ..redaction import public_options, without_secrets
 from ..trajectory import Step, Trajectory, read_trajectories
 from ..worldmodel import Configured, WorldModel
 from ..worldmodel.language import LanguageWorldModel
@@ -324,6 +324,8 @@ def recorded_briefing(folder: Path) -> Briefing | None:
 
 def _config_of(model: Any) -> Any:
     """Return what a world model was made from, without the folders of this machine."""
+    if isinstance(model, Mapping) and ":" in str(model.get("id")):
+        model = public_options(model, own_class(model["id"]))
     if isinstance(model, str | Mapping) or model is None:
         return _without_folders(model)
     if isinstance(model, LanguageWorldModel):

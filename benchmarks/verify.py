@@ -25,6 +25,7 @@ from ..envs.registry import env_class, not_ours
 from ..errors import CoMapError, DataCorrupt, DataNotFound, OptionError, TaskNotFound
 from ..facts import Delta, State, diff
 from ..jsonl import read_json, wrong_file
+from ..redaction import HIDDEN
 from ..trainers.run_folder import FORMAT as TRAINING_FORMAT
 from ..trajectory import ENV_INFO, Step, Trajectory
 from .record import circumstances
@@ -437,7 +438,9 @@ class _Recorded:
 
         if not isinstance(env_id, str):
             return cls(run, summary, None, None)
-        return cls(run, summary, env_id, options)
+        # What a record does not show, `--env-option` says.
+        recorded = {name: value for name, value in options.items() if value != HIDDEN}
+        return cls(run, summary, env_id, recorded)
 
     @property
     def data(self) -> str:

@@ -16,6 +16,7 @@ from ..agents.config import check_adapter
 from ..agents.create import tiny_folder
 from ..agents.run import RUN, read_run
 from ..envs.panel import evenly
+from ..envs.registry import own_class
 from ..errors import DataCorrupt, OptionError
 from ..lm import LanguageModel, OpenAILanguageModel
 from ..lm.create import (
@@ -28,10 +29,11 @@ from ..lm.create import (
 )
 from ..lm.engine_choice import EngineChoice, resolved_engine
 from ..lm.vllm_transports import is_url
+from ..redaction import public_options, without_secrets
 from ..trainers.setup import Environments
 from ..worldmodel import CachedWorldModel, RetrievalWorldModel, WorldModel, transitions_of
 from ..worldmodel.language import LanguageWorldModel
-from .options import EnvOptions, Pairs, Texts
+from .options import EnvOptions, Pairs, Texts, as_pairs
 
 AnyWorldModel: TypeAlias = "WorldModel | str | Mapping[str, Any] | None"
 
@@ -108,8 +110,8 @@ class ModelOptions(EnvOptions):
         """
         spec = self.world_model
         if is_class_name(spec):
-            options = [f"{name}={value}" for name, value in self.world_model_option.items()]
-            return " ".join([str(spec), *options])
+            options = public_options(self.world_model_option, own_class(str(spec)))
+            return " ".join([str(spec), *as_pairs(without_secrets(options))])
         if spec == "retrieval":
             seed = getattr(self, "seed", 0)
             return f"retrieval, fitted on {self.fit_tasks} tasks of train, seed {seed}"

@@ -490,10 +490,10 @@ def written(command: Command) -> dict[str, Any]:
 
 
 def _as_written(value: Any, hint: Any) -> Any:
-    return _as_pairs(value) if hint in (Pairs, Texts) else value
+    return as_pairs(value) if hint in (Pairs, Texts) else value
 
 
-def _as_pairs(values: Mapping[str, Any]) -> list[str]:
+def as_pairs(values: Mapping[str, Any]) -> list[str]:
     """Return values by name as one writes them: ``NAME=VALUE``."""
     lines = []
     for name, value in values.items():

@@ -32,6 +32,7 @@ from ..lm.create import (
     full_name,
     shipped_models,
 )
+from ..redaction import public_options
 from ..trainers.setup import Environments
 from ..worldmodel import (
     ImaginedEnv,
@@ -320,6 +321,7 @@ class Play(ModelOptions):
             make_played_env = self._imagining(make_env, world_model)
             world_model = None
         recorded_options = {name: value for name, value in options.items() if name != "data_dir"}
+        recorded_options = public_options(recorded_options, cls)
         run = Run(
             make_env=make_played_env,
             agent=agent,

@@ -100,8 +100,8 @@ class Environments(Address):
     for programs on this machine)."""
     step_timeout: float = 60.0
     """Maximum number of seconds of a reset or a step."""
-    idle: float = 3600.0
-    """Seconds after which an unused environment is closed."""
+    idle: float = 600.0
+    """Seconds after which an unused environment is closed: 30 where --limit is reached."""
     port: int = 36_001
     """Port to listen on; 0 for any free one."""
 

@@ -42,6 +42,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}(/[A-Za-z0-9_][A-Za-z0-9_.
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]{0,59}")
 _REVISION = re.compile(r"[A-Za-z0-9][\w./-]{0,119}", re.ASCII)
 _PATHS = ("base_model_name_or_path", "_name_or_path", "name_or_path")
+_OF_USERS = ("env_options",)  # of an environment that anybody may have written
 _GROUP = 256  # episodes in a row group
 _PART = 2**28  # bytes of records in a file
 
@@ -446,7 +447,7 @@ def _keep_run(source: Path, folder: Path) -> None:
             shutil.copyfile(source / name, folder / name)
             _checked(folder / name, name)
             if name != TIMINGS:
-                public = without_secrets(_without_paths(read_json(folder / name)))
+                public = without_secrets(_without_paths(read_json(folder / name)), free=_OF_USERS)
                 write_json(folder / name, public)
 
     # `comap verify` compares digests: the record may have changed by what was left out of it.

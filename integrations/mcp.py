@@ -6,14 +6,16 @@ import inspect
 import logging
 import os
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, redirect_stdout
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .. import __version__
 from ..envs.http import CLIENT, MAX_REQUEST_BYTES, Guard, is_loopback
 from ..errors import CoMapError, NoEpisode, OptionError, needs_extra, suggest
-from .sessions import Offered, Session, Share, seed_of, task_of
+from .sessions import IDLE, SPARED, Offered, Session, Share, seed_of, task_of
 
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
 _RESET: dict[str, Any] = {
@@ -300,7 +302,7 @@ def http_app(
     host: str,
     token: str | None = None,
     limit: int = 64,
-    idle: float = 3600.0,
+    idle: float = IDLE,
     share: int | None = None,
 ) -> Any:
     """Return the web application with the route ``/mcp``, MCP's streamable HTTP."""
@@ -335,7 +337,7 @@ def http_app(
             yield
 
     app = Starlette(
-        routes=[Route("/mcp", _WithHandshake(_Handler(manager, shares)))], lifespan=lifespan
+        routes=[Route("/mcp", _WithHandshake(_Handler(manager, shares, idle)))], lifespan=lifespan
     )
     return Guard(app, host, token)
 
@@ -389,24 +391,137 @@ def _versions_with_sessions() -> list[str]:
     return list(version.HANDSHAKE_PROTOCOL_VERSIONS)
 
 
-class _Handler:
-    """An ASGI application, which `Route` takes for one since it is no function."""
+@dataclass
+class _Connection:
+    """A session of the protocol: whose it is, when it was used, and what goes on in it."""
 
-    def __init__(self, manager: Any, share: Share):
+    client: str
+    used: float
+    calls: int = 0
+    streams: int = 0  # a client that is there reads one, for what the server says by itself
+
+
+class _Handler:
+    """An ASGI application, which `Route` takes for one since it is no function.
+
+    Clients that break off end no session: where no more may be open, the one that was unused longest is
+    ended for a new one, by the request that its own client would have sent.
+    """
+
+    def __init__(self, manager: Any, share: Share, idle: float):
         self._manager = manager
         self._share = share
+        self._idle = idle
+        self._connections: dict[str, _Connection] = {}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         from starlette.responses import JSONResponse
 
         # A request without the id of a session opens one, and is refused where an HTTP status can say so.
-        app = self._manager.handle_request
-        opens_session = all(name != b"mcp-session-id" for name, _ in scope["headers"])
-        if opens_session:
-            refusal = self._share.refusal(CLIENT.get())
-            if refusal is not None:
-                app = JSONResponse({"error": str(refusal)}, refusal.status)
-        await app(scope, receive, send)
+        session_id = _session_in(scope["headers"])
+        if session_id:
+            await self._within(session_id, scope, receive, send)
+            return
+
+        client = CLIENT.get()
+        await self._make_room(client, scope)
+        refusal = self._share.refusal(client)
+        if refusal is not None:
+            await JSONResponse({"error": str(refusal)}, refusal.status)(scope, receive, send)
+            return
+
+        async def send_noted(message: Any) -> None:
+            opened_id = _session_in(message.get("headers", ()))
+            if opened_id:
+                self._connections[opened_id] = _Connection(client, time.monotonic())
+            await send(message)
+
+        await self._manager.handle_request(scope, receive, send_noted)
+
+    async def _within(self, session_id: str, scope: Any, receive: Any, send: Any) -> None:
+        """Pass a request of an open session on, and note when it ends."""
+        connection = self._connections.get(session_id)
+        is_gone = scope["method"] == "DELETE"
+
+        async def send_noted(message: Any) -> None:
+            nonlocal is_gone
+            is_gone = is_gone or message.get("status") == 404
+            await send(message)
+
+        is_stream = scope["method"] == "GET"
+        if connection is not None:
+            connection.streams += is_stream
+            connection.calls += not is_stream
+        try:
+            await self._manager.handle_request(scope, receive, send_noted)
+        finally:
+            if connection is not None:
+                connection.streams -= is_stream
+                connection.calls -= not is_stream
+                connection.used = time.monotonic()
+            if is_gone:
+                self._connections.pop(session_id, None)
+
+    async def _make_room(self, client: str, scope: Any) -> None:
+        """End the session that was unused longest, where a client could else open none."""
+        import anyio
+
+        # The package ends idle sessions by itself.
+        now = time.monotonic()
+        for session_id, connection in list(self._connections.items()):
+            is_used = connection.calls or connection.streams
+            if now - connection.used > 2 * self._idle and not is_used:
+                del self._connections[session_id]
+
+        # An environment is closed, and counted no more, a moment after its session has ended.
+        async def wait_while(full_of: str | None) -> None:
+            with anyio.move_on_after(1):
+                while full_of is not None and self._share.crowd(client) == full_of:
+                    await anyio.sleep(0.01)
+
+        if len(self._connections) < self._share.limit:
+            await wait_while(self._share.crowd(client))
+
+        while (crowd := self._share.crowd(client)) is not None:
+            now = time.monotonic()
+            unused = [
+                (connection.streams > 0, connection.used, session_id)
+                for session_id, connection in self._connections.items()
+                if crowd in ("", connection.client)
+                and now - connection.used >= SPARED
+                and not connection.calls
+            ]
+            if not unused:
+                return
+            _, _, session_id = min(unused)
+            if await self._end(session_id, scope):
+                await wait_while(crowd)
+
+    async def _end(self, session_id: str, scope: Any) -> bool:
+        """End a session of another client; return whether it was open still."""
+        was_open = True
+        headers = [pair for pair in scope["headers"] if pair[0] not in (b"content-length",)]
+        headers.append((_SESSION_HEADER, session_id.encode()))
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Any) -> None:
+            nonlocal was_open
+            was_open = was_open and message.get("status") != 404
+
+        request = {**scope, "method": "DELETE", "headers": headers}
+        await self._within(session_id, request, receive, send)
+        return was_open
+
+
+_SESSION_HEADER = b"mcp-session-id"
+
+
+def _session_in(headers: Any) -> str:
+    """Return the id of a session that headers name; empty for none."""
+    values = (value.decode("latin-1") for name, value in headers if name.lower() == _SESSION_HEADER)
+    return next(values, "")
 
 
 def serve_stdio(offered: Offered) -> None:

@@ -15,7 +15,7 @@ from .. import __version__
 from ..envs import Panel
 from ..envs.http import CLIENT, Guard, Refused
 from ..errors import CoMapError, NoEpisode, OptionError, TaskNotFound, needs_extra
-from .sessions import Offered, Session, Share, seed_of, task_of
+from .sessions import IDLE, Offered, Session, Share, seed_of, task_of
 
 with needs_extra("openenv", "OpenEnv"):
     from openenv.core.client_types import StepResult
@@ -234,7 +234,7 @@ def openenv_app(
     host: str,
     token: str | None = None,
     limit: int = 64,
-    idle: float = 3600.0,
+    idle: float = IDLE,
     share: int | None = None,
 ) -> Any:
     """Return the web application that serves the first environment that is offered.

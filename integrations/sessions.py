@@ -26,6 +26,10 @@ _LONGEST_NAME = 300
 _MOST_OPTIONS = 32
 _PLACE_CHARACTERS = frozenset("/\\:")  # without these, a text is no path and no address
 _WAIT = 5.0  # seconds for an environment that another request uses
+IDLE = 600.0
+"""Seconds after which an environment that nobody used is closed, unless one says otherwise."""
+SPARED = 30.0
+"""Seconds without use before which an environment is not closed for another one."""
 
 Worth: TypeAlias = Literal["return", "score", "success"]
 """What a rollout is worth: the sum of its rewards, its score at the end, or 1 for success."""
@@ -292,6 +296,9 @@ class Session:
 class Sessions:
     """The environments that the clients of a server have open, each with an id that nobody guesses.
 
+    Clients that break off close nothing: where no more may be open, the environment that was unused
+    longest is closed for a new one, if that was for 30 seconds or more.
+
     Args:
         offered: What clients may make.
         limit: How many may be open.
@@ -316,7 +323,7 @@ class Sessions:
         self,
         offered: Offered,
         limit: int = 64,
-        idle: float = 3600.0,
+        idle: float = IDLE,
         clock: Callable[[], float] = time.monotonic,
         share: int | None = None,
     ):
@@ -337,6 +344,7 @@ class Sessions:
         offered_id = self.offered.chosen(env_id)
         client = CLIENT.get()
         self.close_idle()
+        self._make_room(client)
 
         # Counted before it is made: many requests at once must not pass the limit together.
         self.share.take(client)
@@ -395,6 +403,21 @@ class Sessions:
         ]
         return sum(map(self.close, idle_ones))
 
+    def _make_room(self, client: str) -> None:
+        """Close what was unused longest, where a client could else open nothing."""
+        while (crowd := self.share.crowd(client)) is not None:
+            now = self._clock()
+            unused = [
+                (session.used, name)
+                for name, session in list(self._open.items())
+                if crowd in ("", session.client)
+                and now - session.used >= SPARED
+                and not (session.lock.locked() or session.busy)
+            ]
+            # The nearest may be in use again by now: then the next one is closed.
+            if not any(self.close(name) for _, name in sorted(unused)):
+                return
+
     def close_all(self) -> None:
         """Close everything that is open."""
         for name in list(self._open):
@@ -407,8 +430,16 @@ class Sessions:
         return Refused(
             404,
             f"expected the id of an open environment, found {shown_id!r:.60}; it was closed, by its "
-            "client or because it was idle, or never opened: create one",
+            "client, because it was idle, or for another client's, or never opened: create one",
         )
+
+
+class _Exceeded(NamedTuple):
+    """A limit that is reached: a client's share, or that of the server."""
+
+    limit: int
+    count: int
+    is_share: bool
 
 
 class Share:
@@ -428,24 +459,41 @@ class Share:
         self._open: Counter[str] = Counter()
         self._lock = threading.Lock()
 
+    def crowd(self, client: str) -> str | None:
+        """Return whose environments stand in a client's way: its own, or with ``""`` everybody's.
+
+        None where it may open one more.
+        """
+        exceeded = self._exceeded(client)
+        if exceeded is None:
+            return None
+        return client if exceeded.is_share else ""
+
     def refusal(self, client: str) -> Refused | None:
         """Return why a client may not open one more environment, or None where it may."""
+        exceeded = self._exceeded(client)
+        if exceeded is None:
+            return None
+        owner = "of a client" if exceeded.is_share else "on this server"
+        return Refused(
+            503,
+            f"expected fewer than {exceeded.limit} open environments {owner}, found {exceeded.count}; "
+            "close one, or start the server with a greater limit",
+        )
+
+    def _exceeded(self, client: str) -> _Exceeded | None:
+        """Return the limit that one more environment of a client would exceed."""
         share = self._share
         if share is None and client and not is_loopback(client):
             share = max(self.limit // 2, 1)
 
         total_limit = self.limit if self._limits_total else None
-        limits = (
-            (share, self._open[client], "of a client"),
-            (total_limit, self._open.total(), "on this server"),
-        )
-        for limit, open_count, owner in limits:
-            if limit is not None and open_count >= limit:
-                return Refused(
-                    503,
-                    f"expected fewer than {limit} open environments {owner}, found {open_count}; "
-                    "close one, or start the server with a greater limit",
-                )
+        count = self._open[client]
+        if share is not None and count >= share:
+            return _Exceeded(share, count, is_share=True)
+        total = self._open.total()
+        if total_limit is not None and total >= total_limit:
+            return _Exceeded(total_limit, total, is_share=False)
         return None
 
     def take(self, client: str, refuse: bool = True) -> None:

@@ -21,8 +21,9 @@ from ..agents.config import AgentConfig
 from ..agents.create import tiny_folder
 from ..envs import TextEnv
 from ..envs.generated import is_generated, tasks_in_words
-from ..envs.registry import class_of, not_ours, registered
+from ..envs.registry import class_of, env_class, not_ours, registered
 from ..errors import CoMapError, DataCorrupt, DataNotFound, OptionError, needs_extra, suggest
+from ..redaction import public_options
 from ..trajectory import Trajectory
 from .config import SharedTraining
 from .processes import is_first, own_device, wait, world_size
@@ -97,6 +98,7 @@ class Environments:
             tasks[split] = tasks_in_words(len(task_ids), sum(map(is_generated, task_ids)))
 
         options = {key: value for key, value in self.options.items() if key not in _FOLDERS}
+        options = public_options(options, env_class(self.env_id))
         return {"id": self.env_id, "options": options, "tasks": tasks, "fingerprint": fingerprints}
 
 

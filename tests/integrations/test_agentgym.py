@@ -15,7 +15,7 @@ import pytest
 
 import comap
 from comap.cli import main
-from comap.envs.http import MAX_REQUEST_BYTES, Refused, Server
+from comap.envs.http import CLIENT, MAX_REQUEST_BYTES, Refused, Server
 from comap.errors import OptionError
 from comap.integrations import Offered, Sessions
 from comap.integrations.agentgym import agentgym_app
@@ -207,6 +207,56 @@ def test_a_limit_and_idle_environments():
         assert sessions.close_idle() == 1
         assert used.reset(seed=0)["step"] == 0
     assert not sessions.close(third) and sessions.close(second) and len(sessions) == 0
+
+
+def test_clients_that_break_off_do_not_keep_others_out():
+    now = [0.0]
+    sessions = Sessions(offered(), limit=3, idle=600.0, clock=lambda: now[0])
+    names = []
+    for second in (0, 10, 20):
+        now[0] = second
+        names.append(sessions.create()[0])
+
+    now[0] = 29.0  # each may still be in use
+    with pytest.raises(Refused, match="fewer than 3"):
+        sessions.create()
+    now[0] = 31.0
+    with sessions.use(names[0]):  # which is used again: the second was unused longest
+        pass
+    now[0] = 45.0
+    fourth, _ = sessions.create()
+    with pytest.raises(Refused, match="another client's"), sessions.use(names[1]):
+        pass
+    for name in (names[0], names[2], fourth):
+        with sessions.use(name) as session:
+            assert session.reset(seed=0)["step"] == 0
+    sessions.close_all()
+    assert not sessions.share.crowd("")
+
+
+def test_a_client_beyond_its_share_gives_up_its_own():
+    now = [0.0]
+    sessions = Sessions(offered(), limit=4, clock=lambda: now[0], share=1)
+    first_of_a, *others = open_as(sessions, "10.0.0.1", "10.0.0.2", "10.0.0.3")
+    now[0] = 100.0
+    (second_of_c,) = open_as(sessions, "10.0.0.3")
+    assert len(sessions) == 3
+    for name in (first_of_a, others[0], second_of_c):
+        with sessions.use(name):
+            pass
+    with pytest.raises(Refused), sessions.use(others[1]):
+        pass
+    sessions.close_all()
+
+
+def open_as(sessions, *clients):
+    """Open an environment for each client."""
+    names = []
+    for client in clients:
+        token = CLIENT.set(client)
+        names.append(sessions.create()[0])
+        CLIENT.reset(token)
+    return names
 
 
 @pytest.mark.parametrize(

@@ -224,3 +224,52 @@ def test_a_client_at_standard_input_and_output():
             assert (await play(session, "generated/train/7"))[1]["success"]
 
     asyncio.run(run())
+
+
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "a", "version": "1"},
+    },
+}
+
+
+def test_clients_that_break_off_do_not_keep_others_out(monkeypatch):
+    """Where all sessions are open, the one that was unused longest ends for a new one."""
+    import httpx
+
+    app = http_app(Offered([TOOLS], GENERATED), host="127.0.0.1", token=TOKEN, limit=2)
+    headers = {
+        "authorization": f"Bearer {TOKEN}",
+        "accept": "application/json, text/event-stream",
+    }
+    with served(app) as base, httpx.Client(headers=headers, trust_env=False, timeout=20) as client:
+
+        def hello():
+            response = client.post(f"{base}/mcp", json=HELLO)
+            return response.status_code, response.headers.get("mcp-session-id", "")
+
+        def list_tools(session_id):
+            message = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+            own = {"mcp-session-id": session_id}
+            client.post(f"{base}/mcp", json=message, headers=own)
+            message = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+            return client.post(f"{base}/mcp", json=message, headers=own).status_code
+
+        first, second = hello()[1], hello()[1]
+        assert list_tools(first) == list_tools(second) == 200
+        assert hello()[0] == 503  # both may still be in use
+
+        monkeypatch.setattr("comap.integrations.mcp.SPARED", 0.0)
+        assert list_tools(first) == 200
+        status, third = hello()
+        assert status == 200 and list_tools(third) == 200
+        assert list_tools(second) == 404 and list_tools(first) == 200
+
+        # One that ended by itself leaves room, and is not looked for again.
+        client.delete(f"{base}/mcp", headers={"mcp-session-id": first})
+        assert hello()[0] == 200 and list_tools(third) == 200
