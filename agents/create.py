@@ -129,7 +129,14 @@ def agent_class(name: str) -> type[Any]:
         raise OptionError(
             f"there is no agent {name!r}; {suggest(path, AGENTS)} (your own: 'package.module:Class')"
         )
-    return own_class(path)
+    cls = own_class(path)
+
+    # Before one is made: a file for --config may name any class, and making it may do anything.
+    if not callable(getattr(cls, "decide", None)):
+        raise OptionError(
+            f"expected an agent, with 'name' and 'decide', found {cls.__name__}; add them"
+        )
+    return cls
 
 
 _MARK = "tiny.json"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..errors import OptionError
 from ..jsonl import append, replacing_file
 from ..redaction import public_words
 
@@ -93,6 +94,13 @@ class Session:
 @contextmanager
 def journal(words: Sequence[str], folder: Path) -> Iterator[Session]:
     """Add a line to the folder's journal when the block ends, however it does: what was done."""
+    # A link might lead anywhere; said now, not when all is done.
+    path = folder / JOURNAL
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise OptionError(
+            f"expected a plain file at {path}, found a link or something else; remove it, or choose "
+            "another folder"
+        )
     session = Session()
     started = circumstances()["date"]
     try:
@@ -110,7 +118,7 @@ def journal(words: Sequence[str], folder: Path) -> Iterator[Session]:
                 **session_circumstances,
             }
             with suppress(OSError):  # a full disk must not hide what ended the command
-                append(folder / JOURNAL, [line])
+                append(path, [line])
 
 
 @cache

@@ -87,21 +87,23 @@ comap --traceback COMMAND ...
 class VisibleStream:
     """A stream that writes control characters as visible text, so that recorded text steers no terminal.
 
-    Code that draws on the terminal on purpose writes to `unfiltered`. A text may begin with moves to the
-    start of a line, as progress bars of libraries write them.
+    Code that draws on the terminal on purpose writes to `unfiltered`. On standard error, where libraries
+    draw progress bars and comap's own lines begin with its name, a text may begin with `moves` to the start
+    of a line. On standard output it may not: an observation would write over what is above it.
     """
 
     _CONTROL = re.compile(r"[^\x20-\x7e\n\t]")
     _MOVES = re.compile(r"[\r\n]*(\x1b\[A)*\r?")
 
-    def __init__(self, stream: Any):
+    def __init__(self, stream: Any, moves: bool = False):
         self.unfiltered = stream
+        self._may_move = moves
 
     def write(self, text: str) -> int:
         if self._CONTROL.search(text):
             from ..benchmarks.tables import visible
 
-            leading_moves = self._MOVES.match(text)
+            leading_moves = self._MOVES.match(text) if self._may_move else None
             start = leading_moves.end() if leading_moves else 0
             text = text[:start] + visible(text[start:])
         return int(self.unfiltered.write(text))
@@ -113,7 +115,7 @@ class VisibleStream:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status: 2 for a mistake on the command line."""
     output = VisibleStream(sys.stdout)
-    errors = VisibleStream(sys.stderr)
+    errors = VisibleStream(sys.stderr, moves=True)
     with redirect_stdout(output), redirect_stderr(errors), _warnings_in_a_line():
         return _main(arguments)
 

@@ -748,8 +748,9 @@ def _with_config(words: Sequence[str], command: type[Command]) -> list[str]:
 def _read_config(path: Path, command: type[Command], typed_options: set[str]) -> dict[str, Any]:
     """Return the options of a file, of ``--print-config`` or ``run.json``, but those that were typed."""
     try:
-        content = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        content = yaml.load(path.read_text("utf-8"), _PlainLoader)
+        _check_names(content)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError, ValueError) as error:
         raise OptionError(
             f"expected YAML or JSON in the file of --config, found in {path}: "
             f"{getattr(error, 'strerror', None) or error}; --print-config prints such a file"
@@ -777,6 +778,31 @@ def _read_config(path: Path, command: type[Command], typed_options: set[str]) ->
                 f"secrets ({value!r:.80}); add the option"
             )
     return options
+
+
+class _PlainLoader(yaml.SafeLoader):  # type: ignore[misc, unused-ignore]
+    """Reads YAML without aliases: nine of nine each make a gigabyte of some hundred bytes."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.events.AliasEvent):
+            raise yaml.YAMLError("an alias (*name); write out what it stands for")
+        return super().compose_node(parent, index)
+
+
+_DEEPEST = 32
+
+
+def _check_names(content: Any, depth: int = 0) -> None:
+    """Raise `ValueError` where a name is no text, or data are nested deeper than options are."""
+    if depth > _DEEPEST:
+        raise ValueError(f"more than {_DEEPEST} levels within each other")
+    if isinstance(content, dict):
+        for name in content:
+            if not isinstance(name, str):
+                raise ValueError(f"the name {name!r:.40}, which is no text; write it in quotes")
+    if isinstance(content, dict | list):
+        for part in content.values() if isinstance(content, dict) else content:
+            _check_names(part, depth + 1)
 
 
 def _dashed(text: str) -> str:

@@ -19,6 +19,7 @@ from string import Template
 from typing import Any, ClassVar
 
 from .. import __version__
+from ..benchmarks.record import version
 from ..envs.registry import registered
 from ..errors import DISTRIBUTION, MissingExtra, OptionError
 from ..lm.prompts import packaged_prompts
@@ -52,6 +53,19 @@ def write_scaffold(scaffold: str, out: Path, substitutions: Mapping[str, str]) -
         target.write_text(Template(path.read_text("utf-8")).substitute(substitutions), "utf-8")
 
 
+def _owner_of(name: str) -> str:
+    """Return what has a module of this name already; empty where nothing has."""
+    if name in sys.stdlib_module_names or name in ("test", "tests", "setup"):
+        return "Python"
+    if name in ("comap", "conftest", "pytest"):  # pytest imports a file of the second name
+        return "comap" if name == "comap" else "pytest"
+
+    distributions = packages_distributions().get(name, [])
+    if not distributions and version(name.replace("_", "-")) is not None:
+        distributions = [name]
+    return f"the installed distribution {distributions[0]}" if distributions else ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Init(Command):
     scaffold: ClassVar[str]
@@ -70,9 +84,11 @@ class _Init(Command):
             raise OptionError(
                 f"expected a name of lower-case letters, digits and _, such as lamps, found {name!r:.60}"
             )
-        if name == "comap" or name in sys.stdlib_module_names:
+        owner = _owner_of(name)
+        if owner:
             raise OptionError(
-                f"expected a name of its own, found {name!r}, which Python or comap has"
+                f"expected a name of its own, found {name!r}, which {owner} has: the package would take "
+                "its place; choose another"
             )
 
         # The class is named in CapWords after the module: my_lamps has MyLamps.

@@ -651,6 +651,8 @@ def _contradiction(snapshot: Snapshot, limit: int | None) -> str:
     step = snapshot.step
     outcome = snapshot.outcome
     turns = snapshot.history
+    if not snapshot.task:  # which is what an environment has that has no task
+        return "it names no task"
 
     # A step that failed has no turn.
     failed = not snapshot.running and step == len(turns)

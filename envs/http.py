@@ -449,7 +449,7 @@ def json_app(
         from starlette.applications import Starlette
         from starlette.concurrency import run_in_threadpool
         from starlette.responses import JSONResponse
-        from starlette.routing import Route
+        from starlette.routing import Route, WebSocketRoute
 
     async def respond(request: Any) -> Any:
         method = request.method
@@ -486,10 +486,15 @@ def json_app(
             _LOG.warning("a request of %.80r failed (%s)", path, type(error).__name__)
             return JSONResponse({"error": f"the request failed ({type(error).__name__})"}, 500)
 
+    async def handle_socket(socket: Any) -> None:
+        path = socket.url.path
+        raise Refused(404, f"expected requests of HTTP, found a WebSocket to {path!r:.80}")
+
     # One route takes all paths and methods, so that a wrong one is told what there is.
     methods = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
     route = Route("/{path:path}", handle, methods=methods)
-    return Guard(Starlette(routes=[route], lifespan=lifespan), host, token)
+    socket_route = WebSocketRoute("/{path:path}", handle_socket)
+    return Guard(Starlette(routes=[route, socket_route], lifespan=lifespan), host, token)
 
 
 def _check_route(routes: Mapping[str, tuple[str, ...]], method: str, path: str) -> None:

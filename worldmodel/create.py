@@ -62,6 +62,12 @@ def create_world_model(config: str | Mapping[str, Any]) -> WorldModel:
     except OptionError as error:
         raise WorldModelError(str(error)) from error
 
+    # Before one is made: a config may name any class, and making it may do anything.
+    if not callable(getattr(cls, "predict", None)):
+        raise WorldModelError(
+            f"expected a world model, with 'predict', found the class {cls.__name__}; add it"
+        )
+
     # A constructor may be anybody's: its errors get the name of the model and its options, but ours
     # say already what to do.
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import inspect
 import os
 import re
 import shutil
@@ -19,7 +20,7 @@ import threading
 from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from email.message import Message
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,6 +33,17 @@ CALL_SECONDS = 10.0
 STEP_SECONDS = 30.0
 START_SECONDS = 60.0
 _CLOSE_SECONDS = 5.0
+MOST_MEMORY = 2**30
+"""Bytes in memory of a page's process beyond which it is given up: V8's own limit is for its heap alone."""
+_MOST_MEMORY_OF_BROWSER = 2 * MOST_MEMORY
+_WATCH_SECONDS = 0.5
+MOST_OPEN = 200
+"""Requests of a page that wait for their answers at the same time; more are refused."""
+MOST_ANSWERED = 20_000_000
+"""Bytes of the answers to a page's requests, from one action to the next; more are refused."""
+_LARGE = 1_000_000  # bytes of an answer
+_AT_ONCE = 8  # answers that are fetched, or on their way to the browser
+_MOST_DIALOGS = 20
 WIDTH, HEIGHT = 1024, 768
 _PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser")  # the smallest first
 # Chromium takes the last list of several: these are the ones of Playwright's that matter here, and two
@@ -56,6 +68,10 @@ _FLAGS = (
     "--lang=en-US",
 )
 _T = TypeVar("_T")
+
+
+class ScriptError(EngineError):
+    """A function that a script of ours calls is one of the page's, which fails."""
 
 
 class Served(NamedTuple):
@@ -135,6 +151,10 @@ class Browser:
         self.sandbox = sandbox
         self.version = ""
         self.pid = 0
+        self.lost_page = ""  # why a page's process was ended, until its tab has heard of it
+        self._driver_pid = 0
+        self._hangs = False
+        self._is_closed = False
         self._owner = os.getpid()
         self._loop = asyncio.new_event_loop()
         # Bound and never listening: whoever is sent there is refused.
@@ -142,7 +162,7 @@ class Browser:
         self._nowhere.bind(("127.0.0.1", 0))
         self._driver: Any = None
         self._browser: Any = None
-        threading.Thread(target=self._loop.run_forever, name="comap-browser", daemon=True).start()
+        threading.Thread(target=self._drive, name="comap-browser", daemon=True).start()
 
         try:
             self.run(self._start(), START_SECONDS)
@@ -155,6 +175,19 @@ class Browser:
                 f"expected {program} to start, found {type(error).__name__}: {' '.join(lines)[-1000:]}; "
                 "see whether it runs with: --headless --dump-dom about:blank"
             ) from error
+
+    def _drive(self) -> None:
+        """Run what comes, on the browser's thread, until `close`."""
+        self._loop.run_forever()
+
+        # What is left waits for a browser that is no more: it ends here, not when Python forgets it.
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        ending = asyncio.wait(tasks, timeout=1) if tasks else asyncio.sleep(0)
+        with suppress(Exception):
+            self._loop.run_until_complete(ending)
+        self._loop.close()
 
     @property
     def usable(self) -> bool:
@@ -177,8 +210,10 @@ class Browser:
             return future.result(seconds + _CLOSE_SECONDS)
         except (TimeoutError, FutureTimeout):
             if not future.done():  # the thread itself hangs
+                self._hangs = True
                 self.kill()
                 self._browser = None
+                self._loop.call_soon_threadsafe(_drop, work)
             raise EngineError(f"expected an end within {seconds:g} s, found none") from None
         finally:
             future.cancel()
@@ -220,20 +255,48 @@ class Browser:
         session = await self._browser.new_browser_cdp_session()
         processes = (await session.send("SystemInfo.getProcessInfo"))["processInfo"]
         self.pid = next(process["id"] for process in processes if process["type"] == "browser")
+        self._driver_pid = _own_child_above(self.pid)
+        self._watch = asyncio.ensure_future(self._watched(session))
+
+    async def _watched(self, session: Any) -> None:
+        with suppress(Exception):  # the browser has ended
+            await self._watch_memory(session)
+
+    async def _watch_memory(self, session: Any) -> None:
+        """End the process of a page that takes too much memory: its tab learns that it has crashed."""
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            if max(map(_resident, (self.pid, self._driver_pid))) > _MOST_MEMORY_OF_BROWSER:
+                self.kill()
+                return
+
+            processes = (await session.send("SystemInfo.getProcessInfo"))["processInfo"]
+            for process in processes:
+                size = _resident(process["id"])
+                if process["type"] == "renderer" and size > MOST_MEMORY:
+                    self.lost_page = (
+                        f"the page took more than {MOST_MEMORY / 2**20:,.0f} MiB of memory"
+                    )
+                    _end_process(process["id"])
 
     def kill(self) -> None:
         """End the browser where it does not end by itself."""
-        if self.pid and self.usable:
-            with suppress(OSError):
-                os.kill(self.pid, signal.SIGKILL)
+        if self.usable:
+            _end_process(self.pid)
 
     def close(self) -> None:
         """End the browser and its driver."""
-        if self._owner != os.getpid() or not self._loop.is_running():
+        if self._owner != os.getpid() or self._is_closed or not self._loop.is_running():
             return
-        with suppress(Exception):
-            self.run(self._stop(), _CLOSE_SECONDS)
-        self.kill()
+        self._is_closed = True
+        has_stopped = False
+        if not self._hangs:
+            with suppress(Exception):
+                self.run(self._stop(), _CLOSE_SECONDS)
+                has_stopped = True
+        if not has_stopped:
+            self.kill()
+            _end_process(self._driver_pid)
         self._browser = None
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._nowhere.close()
@@ -243,6 +306,47 @@ class Browser:
             await self._browser.close()
         if self._driver is not None:
             await self._driver.stop()
+
+
+def _drop(work: Coroutine[Any, Any, Any]) -> None:
+    """Close what was to be run, if that has not begun: Python complains of what nobody awaits."""
+    if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+        work.close()
+
+
+def _end_process(pid: int) -> None:
+    """End a process of ours, if it is still there."""
+    if pid:
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _own_child_above(pid: int) -> int:
+    """Return which child of this process has started another one; 0 where /proc does not say it.
+
+    Above a browser it is Playwright's driver, whose id Playwright does not tell. It would stay where
+    nobody could ask it to stop.
+    """
+    while pid > 1:
+        try:
+            status = Path(f"/proc/{pid}/status").read_text("utf-8", "replace")
+        except OSError:
+            return 0
+        parent = re.search(r"^PPid:\s*(\d+)", status, re.MULTILINE)
+        parent_pid = int(parent[1]) if parent else 0
+        if parent_pid == os.getpid():
+            return pid
+        pid = parent_pid
+    return 0
+
+
+def _resident(pid: int) -> int:
+    """Return how many bytes of memory a process takes; 0 where the system does not say so in /proc."""
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 _browsers: dict[tuple[str, bool], Browser] = {}
@@ -289,7 +393,7 @@ class Tab:
 
     Attributes:
         serve: What answers the page's requests.
-        dialogs: What dialogs said since somebody emptied the list.
+        dialogs: What the first dialogs said since somebody emptied the list.
         popup: The address that the page wanted to open in another window.
         patient: Whether a page that does not end to load is stopped and shown; else that is a fault.
     """
@@ -299,6 +403,8 @@ class Tab:
         self.serve = serve
         self.dialogs: list[str] = []
         self.popup = ""
+        self._open_count = 0
+        self._bytes_left = MOST_ANSWERED
         self.prepared = False
         self.patient = False
         self._context: Any = None
@@ -317,11 +423,13 @@ class Tab:
         self._loaded = asyncio.Event()
         self._time_passed = asyncio.Event()
         self._lost = asyncio.get_running_loop().create_future()
+        self._turn = asyncio.Semaphore(_AT_ONCE)
+        self._sending = asyncio.Lock()
 
         # An episode has one page: a window that opens beside it is closed, and `popup` says its address.
         self._context = await self.browser.new_context()
         page = await self._context.new_page()
-        page.on("crash", lambda _: self._lose(PageLost("the page crashed")))
+        page.on("crash", lambda _: self._crashed())
         page.on("dialog", self._answer_dialog)
         self._context.on("page", lambda window: asyncio.ensure_future(_close(window)))
 
@@ -398,7 +506,7 @@ class Tab:
         """Return the value of an expression of ours."""
         result = await self.send("Runtime.evaluate", expression=expression, returnByValue=True)
         if "exceptionDetails" in result:
-            raise EngineError(f"the page has an error: {result['exceptionDetails']!s:.500}")
+            raise ScriptError(f"the page has an error: {result['exceptionDetails']!s:.500}")
         return result["result"].get("value")
 
     async def goto(self, url: str) -> None:
@@ -482,6 +590,15 @@ class Tab:
         shot = await self.send("Page.captureScreenshot", format="jpeg", quality=60)
         return str(shot["data"])
 
+    def _crashed(self) -> None:
+        reason = self.browser.lost_page or "the page crashed"
+        self.browser.lost_page = ""
+        self._lose(PageLost(reason))
+
+    def allow_answers(self) -> None:
+        """Begin to count the bytes of answers anew: with an action, a page may load as much as before."""
+        self._bytes_left = MOST_ANSWERED
+
     def _lose(self, why: EngineError) -> None:
         """Give the page up: whoever waits for it is told why."""
         if not self._lost.done():
@@ -507,18 +624,36 @@ class Tab:
             self._loaded.set()
 
     async def _answer(self, event: Any) -> None:
-        """Answer a request of the page, or of a frame in it, that DevTools has stopped."""
-        event_request = event["request"]
-        paused = {"requestId": event["requestId"]}
+        """Answer a request of the page, or of a frame in it, that DevTools has stopped.
+
+        A page may ask for more than fits into memory: what is beyond the limits is refused.
+        """
         is_page = event["resourceType"] == "Document" and event["frameId"] == self._frame
+        served: Served | None = None
+        is_refused = self._bytes_left <= 0 or self._open_count >= MOST_OPEN
+        if is_page or not is_refused:
+            self._open_count += 1
+            try:
+                # The page itself does not wait for what an earlier one has asked for.
+                async with nullcontext() if is_page else self._turn:
+                    if is_page or self._bytes_left > 0:
+                        served = await self._served(event, is_page)
+                    await self._send_answer(event, is_page, served)
+            finally:
+                self._open_count -= 1
+            return
+        await self._send_answer(event, is_page, None)
+
+    async def _served(self, event: Any, is_page: bool) -> Served | None:
+        """Return the answer to a request; None where it is refused."""
+        event_request = event["request"]
         parts = (
             b64decode(part.get("bytes", "")) for part in event_request.get("postDataEntries", ())
         )
-        body = b"".join(parts)
         request = PageRequest(
             method=event_request["method"],
             url=event_request["url"],
-            body=body,
+            body=b"".join(parts),
             document=is_page,
             headers=event_request["headers"],
         )
@@ -527,10 +662,19 @@ class Tab:
         try:
             served = await self.serve(request)
         except Exception as error:
-            served = None
             message = f"a request was not answered: {type(error).__name__}: {error!s:.500}"
             self._lose(EngineError(message))
+            return None
 
+        if served is not None:
+            self._bytes_left -= len(served.body)
+        if self._bytes_left < 0 and not is_page:
+            return None
+        return served
+
+    async def _send_answer(self, event: Any, is_page: bool, served: Served | None) -> None:
+        """Send an answer to the browser; None refuses the request."""
+        paused = {"requestId": event["requestId"]}
         with suppress(Exception):  # the page may be gone
             if served is None:
                 # "Aborted" leaves the page as it is; other errors would show one of their own.
@@ -545,11 +689,15 @@ class Tab:
                 ],
                 "body": b64encode(served.body).decode(),
             }
-            await self._session.send("Fetch.fulfillRequest", {**paused, **answer})
+            # One large answer at a time: what is asked of the page meanwhile waits behind it.
+            is_large = len(served.body) > _LARGE
+            async with self._sending if is_large else nullcontext():
+                await self._session.send("Fetch.fulfillRequest", {**paused, **answer})
 
     async def _answer_dialog(self, dialog: Any) -> None:
         # A page stands still until its dialog is answered. What asks is answered with no.
-        self.dialogs.append(f"{dialog.type}: {dialog.message}"[:1000])
+        if len(self.dialogs) < _MOST_DIALOGS:
+            self.dialogs.append(f"{dialog.type}: {dialog.message}"[:1000])
         with suppress(Exception):
             if dialog.type in ("alert", "beforeunload"):
                 await dialog.accept()

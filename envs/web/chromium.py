@@ -21,6 +21,7 @@ from .browser import (
     WIDTH,
     Browser,
     PageRequest,
+    ScriptError,
     Served,
     Tab,
     find_program,
@@ -420,6 +421,7 @@ class Chromium:
 
     async def _opened(self, url: str) -> None:
         self.tab.dialogs.clear()
+        self.tab.allow_answers()
         await self._go(url)
         await self._look()
 
@@ -469,6 +471,7 @@ class Chromium:
         self._refusal = ""
         self._redirects = 0
         self.tab.popup = ""
+        self.tab.allow_answers()
         url_before = self.url
         effect: Effect = await getattr(self, f"_{move.verb}")(move)
         await self._settle()
@@ -602,6 +605,8 @@ class Chromium:
         point = await self._call(line, _POINT)
         if not point:
             raise Refused(f"{_label(line)} is covered or has no area")
+        if not _is_in_window(point):
+            raise Refused(f"{_label(line)} is at no point of the window, as the page's scripts say")
         await self.tab.mouse(*point)
 
     async def _call(self, line: Seen, function: str, *arguments: Any) -> Any:
@@ -660,7 +665,10 @@ class Chromium:
     async def _scroll(self, move: Move) -> Effect:
         if self.scripted or self.viewport:  # else nothing changes: the whole page is shown
             distance = "-innerHeight" if move.text == "up" else "innerHeight"
-            await self.tab.evaluate(f"scrollBy({{top: {distance}, behavior: 'instant'}})")
+            try:
+                await self.tab.evaluate(f"scrollBy({{top: {distance}, behavior: 'instant'}})")
+            except ScriptError as error:
+                raise Refused(f"the page does not scroll: {error!s:.200}") from error
         return Effect()
 
     async def _wait(self, move: Move) -> Effect:
@@ -680,6 +688,15 @@ class Chromium:
     async def _goto(self, move: Move) -> Effect:
         await self._go(self._allowed(move.text))
         return Effect()
+
+
+def _is_in_window(point: Any) -> bool:
+    """Return whether a page's answer is a point of the window: its scripts may have made it anything."""
+    if not (isinstance(point, list) and len(point) == 2):
+        return False
+    x, y = point
+    are_numbers = type(x) in (int, float) and type(y) in (int, float)
+    return are_numbers and 0 <= x <= WIDTH and 0 <= y <= HEIGHT
 
 
 def _label(line: Seen) -> str:

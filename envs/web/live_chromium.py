@@ -88,6 +88,7 @@ class LiveChromium(Chromium):
         self.tab.patient = True
         self._refusal = ""
         self.tab.dialogs.clear()
+        self.tab.allow_answers()
         await self._go(url)
         await self._settle()
         if self._refusal:

@@ -15,7 +15,7 @@ LONG = 3
 
 _MOST_GUESSED = 8  # tokens at once
 _LEAST_PROBABILITY = 0.5  # of all tokens of a guess together: a wrong one costs a longer pass
-_MOST_BEGINNINGS = 100_000  # then all counts are dropped, which bounds memory
+_MOST_COUNTS = 200_000  # of 66 bytes each; then all are dropped, which bounds memory
 
 
 class NGrams:
@@ -24,17 +24,21 @@ class NGrams:
     def __init__(self) -> None:
         self._counts: defaultdict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
         self._likeliest: dict[tuple[int, ...], tuple[int, float]] = {}
+        self._size = 0  # how many numbers there are in all counts
 
     def learn(self, text: Sequence[int], count: int) -> None:
         """Count a text's last `count` tokens, each after those before it."""
-        if len(self._counts) > _MOST_BEGINNINGS:
+        if self._size > _MOST_COUNTS:
             self._counts.clear()
             self._likeliest.clear()
+            self._size = 0
 
         text = text[-count - LONG + 1 :]
         for position in range(len(text) - count, len(text)):
             beginning = tuple(text[max(0, position - LONG + 1) : position])
-            self._counts[beginning][text[position]] += 1
+            followers = self._counts[beginning]
+            self._size += text[position] not in followers
+            followers[text[position]] += 1
             self._likeliest.pop(beginning, None)
 
     def after(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from random import Random
 from typing import Any, NamedTuple
 
@@ -64,16 +64,21 @@ class TokenTrie:
 def until_unique(sequences: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
     """Return for each sequence its tokens up to the first that tells it from all others."""
     wholes = [tuple(sequence) for sequence in sequences]
-    beginnings: Counter[tuple[int, ...]] = Counter()
-    for whole in set(wholes):
-        beginnings.update(whole[:length] for length in range(1, len(whole) + 1))
 
-    unique = []
-    for whole in wholes:
-        lengths = range(1, len(whole) + 1)
-        shared = sum(beginnings[whole[:length]] > 1 for length in lengths)
-        unique.append(whole[: shared + 1])
-    return unique
+    # In sorted order those that share most stand side by side: linear in the number of tokens.
+    in_order = sorted(set(wholes))
+    shared = dict.fromkeys(in_order, 0)
+    for before, after in pairwise(in_order):
+        count = _shared_tokens(before, after)
+        shared[before] = max(shared[before], count)
+        shared[after] = count
+    return [whole[: shared[whole] + 1] for whole in wholes]
+
+
+def _shared_tokens(a: Sequence[int], b: Sequence[int]) -> int:
+    """Return how many tokens two sequences begin with alike."""
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((count for count, (x, y) in pairs if x != y), min(len(a), len(b)))
 
 
 _WORTH_SHARING = 64  # tokens; one more pass costs about as much as a small model's token

@@ -77,6 +77,14 @@ def test_words_are_public(words, shown):
     assert public_words(words) == shown
 
 
+def test_a_link_in_place_of_the_journal_is_refused_before_anything_is_played(tmp_path, capsys):
+    (tmp_path / JOURNAL).symlink_to(tmp_path / "elsewhere")
+    words = ["run", "--agent", "expert", "--episodes", "1", "--env-option", "source=generated"]
+    assert main([*words, "--out", str(tmp_path)]) == 2
+    assert "expected a plain file" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [JOURNAL]
+
+
 def test_a_run_that_failed_is_told(tmp_path):
     words = ["run", "--agent", "expert", "--episodes", "1", "--env-option", "source=generated"]
     assert main([*words, "--out", str(tmp_path)]) == 0

@@ -88,3 +88,50 @@ def test_another_file_is_refused(text, told, tmp_path):
     code, _, errors = say("run", "--agent", "random", "--config", str(file))
     assert code == 2 and told in errors and len(errors.splitlines()) == 1
     assert say("run", "--agent", "random", "--config", str(tmp_path / "none"))[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[" * 100_000, "maximum recursion depth"),
+        ("a: " + "[" * 200 + "]" * 200, "levels within each other"),
+        ("5: 6", "the name 5, which is no text"),
+        ("agent_option: {2020-01-01: 6}", "which is no text"),
+        ("? [a, b]\n: 6", "unhashable"),
+        ("a: &a [x, x]\nb: &b [*a, *a]", "an alias"),
+        ("a: &a {b: *a}", "an alias"),
+    ],
+)
+def test_a_file_that_is_no_config_is_refused_in_a_line(text, told, tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    code, _, errors = say("run", "--config", str(file), "--out", str(tmp_path / "out"))
+    assert code == 2 and told in errors and len(errors.splitlines()) == 1
+
+
+MAKES = """
+from pathlib import Path
+
+class Makes:
+    def __init__(self, *arguments, **options):
+        Path("made").touch()
+"""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"agent": "maker:Makes"},
+        {"agent": "builtins:str"},
+        {"agent": "subprocess:Popen", "agent_option": ["args=touch made"]},
+        {"agent": "random", "world_model": "maker:Makes", "imagined": True},
+    ],
+)
+def test_a_file_s_class_is_made_only_if_it_is_an_agent_or_a_model(options, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("maker.py").write_text(MAKES)
+    Path("config.json").write_text(json.dumps(options))
+    code, _, errors = say("run", "--config", "config.json", "--episodes", "1", "--out", "out")
+    assert code == 2 and len(errors.splitlines()) == 1, errors
+    assert "expected a" in errors and not Path("made").exists()

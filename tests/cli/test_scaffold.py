@@ -61,8 +61,12 @@ def test_an_environment_is_validated(tmp_path):
     ("words", "told"),
     [
         (["init", "env", "../up"], "expected a name of lower-case letters"),
-        (["init", "env", "json"], "which Python or comap has"),
-        (["init", "world-model", "comap"], "which Python or comap has"),
+        (["init", "env", "json"], "which Python has"),
+        (["init", "env", "test"], "which Python has"),
+        (["init", "world-model", "comap"], "which comap has"),
+        (["init", "env", "conftest"], "which pytest has"),
+        (["init", "env", "numpy"], "which the installed distribution numpy has"),
+        (["init", "world-model", "yaml"], "which the installed distribution PyYAML has"),
         (["validate", "comap/Nowhere-v0"], "comap/Nowhere-v0"),
     ],
 )

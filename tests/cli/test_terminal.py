@@ -58,7 +58,16 @@ def test_a_hostile_run(tmp_path, capsys):
 
 def test_bars_of_libraries_still_move():
     raw = io.StringIO()
-    stream = VisibleStream(raw)
+    stream = VisibleStream(raw, moves=True)
     for text in ("\rhalf \x1b[2J", "\n\x1b[A", "plain é\n"):
         stream.write(text)
     assert raw.getvalue() == "\rhalf [U+001B][2J\n\x1b[Aplain é\n"
+
+
+def test_an_observation_does_not_write_over_what_is_above_it():
+    moves = "\x1b[A\r"
+    raw = io.StringIO()
+    stream = VisibleStream(raw)
+    for text in (f"{moves}false line\n", "\r", "\nplain\n"):
+        stream.write(text)
+    assert raw.getvalue() == "[U+001B][A[U+000D]false line\n[U+000D]\nplain\n"

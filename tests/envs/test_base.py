@@ -194,6 +194,7 @@ def test_a_forged_snapshot_is_refused() -> None:
                 env.restore(replace(moment, **{field.name: value}))
     outcome = moment.outcome
     for forged in (
+        replace(moment, task=""),
         replace(moment, step=0),  # more steps than there are
         replace(moment, running=True, outcome=outcome._replace(terminated=True)),
         replace(moment, outcome=outcome._replace(observation="You win.")),

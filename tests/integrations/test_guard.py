@@ -9,7 +9,7 @@ import logging
 import pytest
 
 from comap.envs import http as serving
-from comap.envs.http import MAX_REQUEST_BYTES, Guard
+from comap.envs.http import MAX_REQUEST_BYTES, Guard, json_app
 
 TOKEN = "a-token-of-some-length"
 
@@ -28,7 +28,7 @@ async def echo(scope, receive, send):
     await send({"type": "http.response.body", "body": body})
 
 
-def ask(parts, kind="http", extensions=None, token=TOKEN, **more):
+def ask(parts, kind="http", extensions=None, token=TOKEN, app=None, **more):
     """Return what a guarded application sends after a body that comes in parts."""
     sent = []
     waiting = [
@@ -48,7 +48,7 @@ def ask(parts, kind="http", extensions=None, token=TOKEN, **more):
     named |= {name.replace("_", "-"): value for name, value in more.items()}
     headers = [(name.encode(), value.encode()) for name, value in named.items()]
     scope = {"type": kind, "path": "/x", "headers": headers, "extensions": extensions}
-    asyncio.run(Guard(echo, "127.0.0.1", TOKEN)(scope, receive, send))
+    asyncio.run((app or Guard(echo, "127.0.0.1", TOKEN))(scope, receive, send))
     return sent
 
 
@@ -157,3 +157,14 @@ def test_a_websocket_is_refused_with_a_status_where_that_can_be_told():
     assert b"token" in rest["body"]
     (closed,) = ask([], "websocket", token="wrong")
     assert closed["code"] == 1008
+
+
+@pytest.mark.parametrize("extensions", [None, {"websocket.http.response": {}}])
+def test_a_websocket_to_a_server_of_json_is_refused(extensions, caplog):
+    app = json_app({"/x": ("POST",)}, lambda *_: {}, host="127.0.0.1", token=TOKEN)
+    first, *_ = ask([], "websocket", extensions, app=app)
+    if extensions is None:
+        assert first["type"] == "websocket.close" and "found a WebSocket" in first["reason"]
+    else:
+        assert (first["type"], first["status"]) == ("websocket.http.response.start", 404)
+    assert not caplog.records

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -9,7 +11,7 @@ pytest.importorskip("transformers")
 
 from comap.lm import Generate, HFLanguageModel, Message, Sampling  # noqa: E402
 from comap.lm.engine.ngrams import NGrams  # noqa: E402
-from comap.lm.engine.passes import TokenTrie  # noqa: E402
+from comap.lm.engine.passes import TokenTrie, until_unique  # noqa: E402
 
 
 def test_a_guess_goes_on_while_it_is_more_probable_than_not():
@@ -27,6 +29,34 @@ def test_a_guess_goes_on_while_it_is_more_probable_than_not():
     for _ in range(10):
         ngrams.learn([3, 4, 7], 1)
     assert ngrams.after(text[:2], 9, nothing) == [3, 4], "5 follows in 9 of 19 texts"
+
+
+def test_all_that_is_counted_is_bounded(monkeypatch):
+    """A few beginnings may be followed by any number of tokens."""
+    monkeypatch.setattr(f"{NGrams.__module__}._MOST_COUNTS", 100)
+    ngrams = NGrams()
+    for token in range(1_000):
+        ngrams.learn([1, 2, token], 1)
+        assert sum(map(len, ngrams._counts.values())) <= 101
+    for _ in range(9):
+        ngrams.learn([1, 2, 7], 1)
+    assert ngrams._size == sum(map(len, ngrams._counts.values()))
+
+
+def test_words_are_cut_where_they_are_unique():
+    words = [[1, 2, 3], [1, 2], [1, 2, 4, 5], [9, 9], [1, 2, 3]]
+    assert until_unique(words) == [(1, 2, 3), (1, 2), (1, 2, 4), (9,), (1, 2, 3)]
+    assert until_unique([[], [1]]) == [(), (1,)] and until_unique([]) == []
+
+
+def test_long_words_are_cut_in_linear_time_and_memory():
+    words = [list(range(30_000)), [*range(29_999), 7], [1]]
+    tracemalloc.start()
+    try:
+        assert list(map(len, until_unique(words))) == [30_000, 30_000, 1]
+        assert tracemalloc.get_traced_memory()[1] < 10e6  # 14 GB where each beginning is kept
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_guess_keeps_to_choices():

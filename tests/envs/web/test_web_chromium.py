@@ -185,6 +185,68 @@ def test_an_element_that_is_gone_or_covered_is_refused(pages: Any) -> None:
     assert "is no longer on the page" in pages.do("click Gone").refused
 
 
+@pytest.mark.parametrize(
+    "boxes",
+    [
+        "[{left: 'a', top: 'b', width: 'c', height: 'd'}]",
+        "[{left: NaN, top: 1, width: 1, height: 1}]",
+        "[{left: 1e9, top: 1e9, width: 1, height: 1}]",
+        "{[Symbol.iterator]: () => ({next: () => ({done: true})})}",
+        "{get length() { throw 1 }}",
+        "Object.assign([], {map: () => 'text'})",
+    ],
+)
+def test_scripts_that_lie_about_points_are_refused(pages: Any, boxes: str) -> None:
+    pages.show(
+        f"<button>Go</button><script>Element.prototype.getClientRects = () => ({boxes});"
+        "document.elementFromPoint = () => document.querySelector('button');"
+        "Array.prototype.toJSON = () => 'text'; window.scrollBy = () => { throw 1 }</script>"
+    )
+    refused = pages.do("click Go").refused
+    assert "button 'Go'" in refused, "and no fault"
+    pages.viewport = True  # which scrolls
+    assert "does not scroll" in pages.do("scroll [down]").refused
+
+
+def test_a_page_that_takes_too_much_memory_is_given_up(
+    pages: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """V8 bounds its own heap; what arrays, pictures and frames take is outside of it."""
+    monkeypatch.setattr(browsers, "MOST_MEMORY", 250 * 2**20)
+    pages.show(
+        "<button>Go</button><script>const all = [];"
+        "onclick = () => setInterval(() => all.push(new Float64Array(1e6).fill(1)), 10)</script>"
+    )
+    until = time.monotonic() + 60
+    effect = pages.do("click Go")
+    while not effect.refused and time.monotonic() < until:
+        time.sleep(0.1)
+        effect = pages.do("wait")
+    assert effect.refused.startswith("the page took more than 250 MiB of memory; ")
+    assert "button 'Go'" in pages.text() and pages.browser.usable
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+@pytest.mark.filterwarnings("error")
+def test_a_browser_that_does_not_stop_leaves_no_driver(
+    browser: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(browsers, "_CLOSE_SECONDS", 0.2)
+    own = browsers.Browser(find_program(None), sandbox=not browsers.is_root())
+    loop = own._loop
+    pids = (own.pid, own._driver_pid)
+    assert all(map(alive, pids))
+
+    loop.call_soon_threadsafe(time.sleep, 2.0)  # as with gigabytes of answers on their way
+    own.close()
+    own.close()
+    until = time.monotonic() + 20
+    while (any(map(alive, pids)) or not loop.is_closed()) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(map(alive, pids)) and loop.is_closed()
+    gc.collect()  # "coroutine 'Browser._stop' was never awaited"
+
+
 def _in_child(pages: Any, sent: Any) -> None:
     try:
         pages.do("wait")

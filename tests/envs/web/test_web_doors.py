@@ -125,6 +125,14 @@ def test_dialogs_are_answered_and_told(pages: Any) -> None:
     assert pages.url == "shop.test/two"
 
 
+def test_of_many_dialogs_the_first_are_told(pages: Any) -> None:
+    pages.show("<button onclick='for (let i = 0; i < 50; i++) alert(i)'>Go</button>")
+    pages.do("click Go")
+    assert pages.dialogs == tuple(f"alert: {number}" for number in range(20))
+    pages.show("<script>alert('again')</script>")
+    assert pages.dialogs == ("alert: again",)
+
+
 def test_nothing_is_downloaded(pages: Any) -> None:
     seen = list[str]()
 

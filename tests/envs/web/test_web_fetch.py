@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
+import re
 import shutil
 import socket
 import ssl
@@ -19,6 +21,7 @@ from typing import Any
 import gymnasium
 import pytest
 
+from comap.envs.web import browser as browsers
 from comap.envs.web import fetch as fetching
 from comap.envs.web import live_chromium
 from comap.envs.web.browser import PageRequest
@@ -126,6 +129,18 @@ class Site(BaseHTTPRequestHandler):
 
     def get_huge(self) -> None:
         self.say(b"0" * 300_000)
+
+    def get_flood(self) -> None:
+        self.say(
+            "<title>Flood</title><h1></h1><button onclick='ask(1)'>Again</button><script>let loaded = 0, "
+            "refused = 0; const ask = (number) => { for (let i = 0; i < number; i++) fetch('/large?' + i)"
+            ".then((r) => r.text()).then(() => loaded++, () => refused++).then(() => "
+            "document.querySelector('h1').textContent = `${loaded} loaded, ${refused} refused`) };"
+            "ask(200)</script>"
+        )
+
+    def get_large(self) -> None:
+        self.say(gzip.compress(b"0" * 180_000), 200, ("Content-Encoding", "gzip"))
 
     def get_brotli(self) -> None:
         self.say("", 200, ("Content-Encoding", "br"))
@@ -372,6 +387,35 @@ def test_a_page_that_crashes_costs_one_step(env: Any) -> None:
     observation, _, terminated, truncated, info = env.step("scroll [down]")
     assert (observation, terminated, truncated) == (before, False, False)
     assert info["refused"].startswith("the page crashed; ") and "error" not in info
+
+
+def test_a_page_that_asks_for_more_than_fits_into_memory(
+    env: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(browsers, "MOST_ANSWERED", 1_000_000)
+    monkeypatch.setattr(browsers, "MOST_OPEN", 50)
+    monkeypatch.setattr(fetching, "SECONDS", 5.0)
+
+    def counted(action: str, total: int) -> int:
+        """Take an action, and wait for all answers; return how many the page has loaded."""
+        observation, *_, info = env.step(action)
+        until = time.monotonic() + 30
+        while True:
+            assert not info["refused"] and time.monotonic() < until
+            loaded, refused = map(int, re.findall(r"(\d+) (?:loaded|refused)", observation))
+            if loaded + refused == total:
+                return loaded
+            env.engine.tab.browser.run(asyncio.sleep(0.1), 5)
+            env.engine._do(env.engine._look)
+            observation = env.engine.text()
+
+    env.reset(seed=0)
+    assert counted(f"goto [http://{LAMPS}/flood]", 200) == 5  # of 180,000 bytes each
+    asked = sum("/large" in address for _, address, _, _ in Site.asked)
+    assert 5 <= asked <= 13  # and those that were on their way
+
+    # Each action may load as much again.
+    assert counted("click [button 'Again']", 201) == 6
 
 
 def test_a_check_for_humans_is_a_fault(env: Any) -> None:
