@@ -438,7 +438,7 @@ class _Exceeded(NamedTuple):
     """A limit that is reached: a client's share, or that of the server."""
 
     limit: int
-    count: int
+    open_count: int
     is_share: bool
 
 
@@ -477,7 +477,7 @@ class Share:
         owner = "of a client" if exceeded.is_share else "on this server"
         return Refused(
             503,
-            f"expected fewer than {exceeded.limit} open environments {owner}, found {exceeded.count}; "
+            f"expected fewer than {exceeded.limit} open environments {owner}, found {exceeded.open_count}; "
             "close one, or start the server with a greater limit",
         )
 
