@@ -95,7 +95,7 @@ def _char(escape: re.Match[str]) -> str:
     return chr(number) if number < 0x110000 else code  # a model may write any number
 
 
-@lru_cache(maxsize=32_768)
+@lru_cache(maxsize=8_192)
 def plain(text: str) -> str:
     """Return a text as facts have it: NFKC, lower case, single blanks.
 
