@@ -755,8 +755,10 @@ def _arguments(
 ) -> GRPOConfig:
     """Return TRL's settings; one of its steps is one update. The loss is `losses.objective`, not TRL's."""
     optimization = config.optimization
-    on_gpu = device != "cpu" and torch.cuda.is_available()
-    is_half = config.precision == "bfloat16" or (config.precision == "auto" and on_gpu)
+    on_cpu = (
+        device_of(device).type == "cpu"
+    )  # without a word on it processes would train apart there
+    is_half = config.precision == "bfloat16" or (config.precision == "auto" and not on_cpu)
     checkpoints = recomputes_activations(config, model, mixed=is_half)
     checkpointing = {"use_reentrant": False} if checkpoints else None
 
@@ -778,7 +780,7 @@ def _arguments(
         max_grad_norm=optimization.clip,
         seed=config.seed,
         bf16=is_half,
-        use_cpu=device == "cpu",
+        use_cpu=on_cpu,
         gradient_checkpointing=checkpoints,
         gradient_checkpointing_kwargs=checkpointing,
         logging_steps=1,

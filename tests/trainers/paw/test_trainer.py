@@ -444,6 +444,14 @@ def test_every_algorithm_makes_the_same_clipped_update_of_tokens(algorithm, mode
     assert apart(wanted, found) < 1e-5
 
 
+def test_transformers_is_told_where_there_is_no_gpu(model, tmp_path, monkeypatch):
+    """Else accelerate takes each of several processes for a single one, and they train apart."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    policy = AutoModelForCausalLM.from_pretrained(model)
+    arguments = trainer_module._arguments(settings(), policy, tmp_path, 1, "auto")
+    assert arguments.use_cpu and not arguments.bf16
+
+
 def test_what_is_relied_on_of_trl(model, tmp_path):
     """An upgrade that changes one of these changes the method."""
     trainer, _, _ = trained(settings(save_updates=0), model, tmp_path)
