@@ -225,9 +225,7 @@ class Roles(ABC):
         """Return the engine of a role, awake; it is started where there is none yet."""
         if role not in self._engines:
             own = self.language_model()
-            logprobs_of = None
-            if not is_sharded():
-                logprobs_of = partial(self._logprobs_of, sampler.dtype, role)
+            logprobs_of = partial(self._logprobs_of, sampler.dtype, role)
             self._engines[role] = EngineLanguageModel(open_one(), own, logprobs_of)
         engine = self._engines[role]
         engine.wake()
@@ -244,17 +242,22 @@ class Roles(ABC):
         """Return the training's own log-probabilities of tokens that an engine sampled."""
         role = role if adapter is None else adapter
         with self.using(role, training=False):
-            return token_logprobs(self.base(role), prompt, tokens, dtype)
+            # What is sharded gathers its weights when it is called as a whole.
+            model = self.module(role) if is_sharded() else self.base(role)
+            return token_logprobs(model, prompt, tokens, dtype)
 
     def sleep(self) -> None:
         """Give the GPU memory of engines in this process back, before something is trained."""
         for engine in self._engines.values():
+            engine.check_noted()
             engine.sleep()
 
     def take_sampling_error(self) -> float | None:
         """Return the mean error of what engines sampled since the last call; None without engines."""
         if not self._engines:
             return None
+        for engine in self._engines.values():
+            engine.check_noted()
         return sampling_error([engine.take_errors() for engine in self._engines.values()])
 
     def close(self) -> None:

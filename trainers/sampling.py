@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..errors import LanguageModelError, OptionError
 from ..lm import Completion, EngineChoice, Generate, LanguageModel, Usage, answer, resolved_engine
@@ -22,7 +22,7 @@ from ..lm.base import BaseLanguageModel, Encode, LMReply, LMRequest
 from ..lm.vllm import VLLMLanguageModel
 from ..lm.vllm_transports import EngineTransport, ServerTransport, Transport, is_url
 from .processes import gathered, is_first, wait, world_size
-from .sharding import WholeModel, is_sharded, own_shard
+from .sharding import WholeModel, is_sharded, level, own_shard
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -176,6 +176,19 @@ class _Errors:
     left: dict[str | None, int] = field(default_factory=dict)  # checks of each adapter
 
 
+class _Noted(NamedTuple):
+    """A completion that is computed again once all processes do: those that share weights need all."""
+
+    adapter: str | None
+    prompt: Sequence[int]
+    tokens: Sequence[int]
+    logprobs: Sequence[float]
+
+
+_NOTHING = _Noted(None, (0,), (0,), ())
+"""What a process reads while others compute completions again."""
+
+
 class EngineLanguageModel(BaseLanguageModel):
     """A vLLM engine with the weights of a model in training, which answers what vLLM cannot.
 
@@ -183,8 +196,7 @@ class EngineLanguageModel(BaseLanguageModel):
         engine: Answers all requests but those for hidden states.
         own: The model in training: answers these. None where nobody asks for any.
         logprobs_of: Returns the training's own log-probabilities of a completion's tokens, of the adapter's
-            name, the prompt and the completion; None for a training that computes them anyhow, or whose
-            model is sharded and cannot be asked.
+            name, the prompt and the completion; None for a training that computes them anyhow.
     """
 
     def __init__(
@@ -204,6 +216,8 @@ class EngineLanguageModel(BaseLanguageModel):
 
         self._logprobs_of = logprobs_of
         self._errors = _Errors()
+        self._noted: list[_Noted] = []
+        self._weights: dict[str, list[Tensor]] = {}  # of each adapter; of the model by ""
         self._marks: dict[str, int] = {}  # of the weights that the engine has
         self._folder = tempfile.TemporaryDirectory(prefix="comap-adapters-")
         self._folders: dict[str, Path] = {}  # of the adapters that the engine has
@@ -237,7 +251,8 @@ class EngineLanguageModel(BaseLanguageModel):
             weights: Its weights.
             write: Writes it into a new folder, as peft does.
         """
-        mark = weights_mark(weights)
+        self._weights[name] = list(weights)
+        mark = weights_mark(self._weights[name])
         if self._marks.get(name) == mark:
             return
 
@@ -251,10 +266,12 @@ class EngineLanguageModel(BaseLanguageModel):
         self._folders[name] = folder
         self._marks[name] = mark
         self._errors.left.pop(name, None)
+        self._noted = [noted for noted in self._noted if noted.adapter != name]
 
     def load_weights(self, model: Any) -> None:
         """Load a model's weights where they have changed since the last time."""
-        mark = weights_mark(model.parameters())
+        self._weights[""] = list(model.parameters())
+        mark = weights_mark(self._weights[""])
         if self._marks.get("") != mark:
             if is_sharded():
                 at_server = isinstance(self.engine.transport, ServerTransport)
@@ -263,6 +280,7 @@ class EngineLanguageModel(BaseLanguageModel):
             wait()
             self._marks[""] = mark
             self._errors.left.clear()
+            self._noted.clear()
 
     def sleep(self) -> None:
         """Give GPU memory back while the model is trained."""
@@ -338,10 +356,35 @@ class EngineLanguageModel(BaseLanguageModel):
 
         self._errors.left[adapter] = left - 1
         prompt = self.engine.prompt_tokens(request)
-        own_logprobs = self._logprobs_of(adapter, prompt, reply.token_ids)
-        for sampled, own in zip(reply.logprobs, own_logprobs, strict=True):
+        noted = _Noted(adapter, prompt, reply.token_ids, reply.logprobs)
+        if is_sharded():
+            self._noted.append(noted)
+        else:
+            self._add_errors(noted, self._logprobs_of(adapter, prompt, reply.token_ids))
+
+    def _add_errors(self, noted: _Noted, own_logprobs: Sequence[float]) -> None:
+        for sampled, own in zip(noted.logprobs, own_logprobs, strict=True):
             self._errors.total += abs(sampled - own)
             self._errors.tokens += 1
+
+    def check_noted(self) -> None:
+        """Compute the completions again that were noted; all processes must ask.
+
+        Where weights have changed meanwhile, as in training, nobody can.
+        """
+        if not is_sharded():
+            return
+        adapters = gathered([noted.adapter for noted in self._noted])
+        for adapter in sorted(set(adapters), key=str):
+            key = adapter if adapter is not None and adapter in self._marks else ""
+            if self._logprobs_of is None or weights_mark(self._weights[key]) != self._marks[key]:
+                continue
+            own = [noted for noted in self._noted if noted.adapter == adapter]
+            for noted in level(own, _NOTHING):
+                own_logprobs = self._logprobs_of(adapter, noted.prompt, noted.tokens)
+                if noted is not _NOTHING:
+                    self._add_errors(noted, own_logprobs)
+        self._noted = []
 
     def take_errors(self) -> tuple[float, int]:
         """Return the sum of the errors since the last call, and of how many tokens it is."""
@@ -413,12 +456,17 @@ def token_logprobs(
     return values
 
 
-def parts_of(sampler: Sampler, count: int) -> Iterator[Sampler]:
-    """Yield the samplers of several models, which divide the memory."""
-    if sampler.server is not None and count > 1:
+def check_models(sampler: Sampler, count: int) -> None:
+    """Refuse several models with all their weights at a server, which takes the weights of one."""
+    if sampler.is_vllm and sampler.server is not None and count > 1:
         raise OptionError(
             f"expected adapters of one model at a server, found {count} models with all their weights; "
             "train with weights='lora', or use the engine vllm (in this process) or hf"
         )
+
+
+def parts_of(sampler: Sampler, count: int) -> Iterator[Sampler]:
+    """Yield the samplers of several models, which divide the memory."""
+    check_models(sampler, count)
     for _ in range(count):
         yield replace(sampler, memory_share=sampler.memory_share / count)

@@ -42,7 +42,7 @@ from .results import EvaluationResult, Fit, to_json
 from .roles import Roles
 from .run_folder import HEAD, RunFolder, StageFolder
 from .samples import Example, Sample, count_samples, encode_samples, plan_updates
-from .sampling import Sampler, chosen_sampler
+from .sampling import Sampler, check_models, chosen_sampler
 from .sharding import NEEDS_ENGINE, is_sharded
 from .tracking import shown_settings, tracked
 
@@ -140,6 +140,8 @@ class StagedTraining(ABC):
         self._engine_is_told = False
         self.sampling = self._chosen_sampler(engine, engine_memory)
         self._check_sharding()
+        if self.samples and roles.kind == "full":
+            check_models(self.sampling, len(roles.names))
         self.session = {"engine": str(self.sampling.choice), **(session or {})}
         self.tell = tell
         self.report_to = report_to

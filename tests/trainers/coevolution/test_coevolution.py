@@ -171,3 +171,13 @@ def test_stages_that_are_left_out(player, tmp_path):
     assert [name for name, _ in warmed.stages()] == STAGES[3:]
     none = training(small(rounds=0), player, tmp_path)
     assert [name for name, _ in none.stages()] == STAGES[:8]
+
+
+def test_several_models_at_one_server_are_refused_at_the_start(player, tmp_path):
+    settings = {"exact": False, "p_source": "verbalizer", "precision": "float32"}
+    at_server = {"engine": "http://127.0.0.1:1"}
+    with pytest.raises(OptionError, match=r"found 3 models.*weights='lora'"):
+        training(small(weights="full", **settings), player, tmp_path, **at_server)
+    assert training(
+        small(weights="lora", **settings), player, tmp_path, **at_server
+    ).sampling.server
