@@ -13,8 +13,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ import pytest
 
 from kits.smollm2 import model_folder, narrow_copy
 from kits.vllm_server import ENVIRONMENT, free_port, kill, start_server, stop
+from kits.vllm_trainings import CLOSE, check_stages, check_updates, comap, paw, updates_of
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make interop installs it")
 
@@ -31,8 +32,6 @@ os.environ |= ENVIRONMENT
 CONTEXT = 1024
 LONG = 900.0
 """Seconds after which nothing more is to be expected."""
-CLOSE = 1e-4
-"""Nats between float32 of vLLM and of transformers: 3.6e-5 is the largest difference seen."""
 
 
 @pytest.fixture(scope="module")
@@ -72,33 +71,6 @@ def narrow(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return narrow_copy(model, tmp_path_factory.mktemp("narrow") / "model")
 
 
-def paw(model: Path, out: Path, engine: str, *more: str) -> list[str]:
-    """Return the command of a training with PaW in few and short rows."""
-    return [
-        *(sys.executable, "-m", "comap", "train", "paw", "--preset", "tiny"),
-        *("--model", str(model), "--out", str(out), "--engine", engine, "--precision", "float32"),
-        *("--groups", "1", "--members", "2", "--max-episode-steps", "2", "--warmup-tokens", "0"),
-        *("--agent.draft-tokens", "16", "--agent.max-length", "512", "--kl", "0"),
-        *("--evaluation-tasks", "0", "--save-updates", "1", *more),
-    ]
-
-
-def comap(model: Path, out: Path) -> list[str]:
-    """Return the command of a training of CoMap whose three roles are adapters."""
-    lengths = ("--agent.draft-tokens", "8", "--agent.reflect-tokens", "8", "--predict-tokens", "8")
-    return [
-        *(sys.executable, "-m", "comap", "train", "comap", "--preset", "tiny", "--engine", "vllm"),
-        *("--model", str(model), "--out", str(out), "--precision", "float32", "--weights", "lora"),
-        *("--lora.r", "4", "--lora.alpha", "8", "--lora.dropout", "0", "--concurrency", "8"),
-        *("--agent.p-source", "head", "--agent.decoding", "free", "--agent.max-length", "512"),
-        *(*lengths, "--env-option", "max_episode_steps=3", "--demonstrations", "2"),
-        *("--warmup-rollouts", "2", "--reflection-tasks", "2", "--tasks-per-round", "2"),
-        *("--rounds", "2", "--entry-tasks", "0", "--frozen-transitions", "4", "--diagnosed", "2"),
-        *("--evaluation-tasks", "1", "--warmup-epochs", "1", "--policy-epochs", "1"),
-        *("--world-model-epochs", "1"),
-    ]
-
-
 def begin(words: list[str], log: Path) -> subprocess.Popen[bytes]:
     """Start a training, with all that it says in a file."""
     with log.open("ab") as file:
@@ -120,20 +92,6 @@ def wait_for(process: subprocess.Popen[bytes], log: Path, is_there: Callable[[],
         assert process.poll() is None, log.read_text("utf-8", "replace")[-3000:]
         assert time.monotonic() < end_time
         time.sleep(0.05)
-
-
-def updates_of(out: Path) -> list[dict[str, Any]]:
-    path = out / "metrics.jsonl"
-    lines = path.read_text("utf-8").splitlines() if path.exists() else []
-    return [json.loads(line) for line in lines]
-
-
-def check_updates(out: Path, number: int) -> None:
-    """Check that each update is there once, and that vLLM sampled with the weights of each."""
-    updates = updates_of(out)
-    assert [line["update"] for line in updates] == list(range(1, number + 1))
-    assert max(line["sampling_error"] for line in updates) < CLOSE
-    assert "vllm (named)" in (out / "run.json").read_text("utf-8")
 
 
 def test_paw_trains_a_pretrained_model(model: Path, tmp_path: Path) -> None:
@@ -195,20 +153,45 @@ def test_comap_is_killed_and_goes_on(narrow: Path, tmp_path: Path) -> None:
     """Policy, world model and teacher are adapters of one engine; the head is asked in the training."""
     log = tmp_path / "log.txt"
     out = tmp_path / "out"
-    process = begin(comap(narrow, out), log)
+    process = begin(comap(narrow, out, "vllm"), log)
     wait_for(process, log, lambda: len(list(out.glob("stages/*reflection-suffixes"))) > 0)
     process.kill()
     process.wait()
     assert not list(out.glob("stages/*round-1-rollouts"))
-    end(begin(comap(narrow, out), log), log)
+    end(begin(comap(narrow, out, "vllm"), log), log)
 
-    errors = {}
-    for path in sorted(out.glob("stages/*/done.json")):
-        result = json.loads(path.read_text("utf-8"))
-        if "sampling_error" in result:
-            errors[result["stage"]] = result["sampling_error"]
-    assert {"warmup-rollouts", "round-1-rollouts", "round-2-evaluation"} <= errors.keys()
-    assert max(errors.values()) < CLOSE
+    check_stages(out, "warmup-rollouts", "round-1-rollouts", "round-2-evaluation")
+
+
+def test_comap_trains_at_a_server(narrow: Path, tmp_path: Path) -> None:
+    """Its adapters are there by the names of roles, and are gone afterwards."""
+    log = tmp_path / "log.txt"
+    out = tmp_path / "out"
+    options = ("--enable-lora", "--max-lora-rank", "8", "--max-loras", "3")
+    server, url = start_server(narrow, tmp_path / "server.txt", *options, context=CONTEXT)
+    end(begin(comap(narrow, out, url), log), log)
+    check_stages(out, "warmup-rollouts", "round-1-rollouts", "round-2-evaluation")
+    with urllib.request.urlopen(f"{url}/v1/models", timeout=60) as answer:
+        models = json.load(answer)["data"]
+    stop(server)
+    assert [model["id"] for model in models] == ["smol"]
+    assert "vllm (at a server)" in (out / "run.json").read_text("utf-8")
+
+    # A server has the weights of one model.
+    words = comap(narrow, tmp_path / "full", url, "--weights", "full")
+    said = end(begin(words, tmp_path / "full.txt"), tmp_path / "full.txt", status=2)
+    assert "expected adapters of one model at a server, found 3 models" in said
+    assert not (tmp_path / "full").exists()
+
+
+def test_paw_plays_ahead_with_an_engine_in_its_process(narrow: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    options = ("--updates", "2", "--staleness", "1", "--learning-rate", "1e-6")
+    end(begin(paw(narrow, tmp_path / "out", "vllm", *options), log), log)
+    first, second = updates_of(tmp_path / "out")
+    assert first["row_age"] == 0 and first["sampling_error"] < CLOSE
+    # The policy has changed since: 3e-4 nats were seen.
+    assert second["row_age"] == 1 and second["sampling_error"] < 1e-2
 
 
 def error_of(lm: Any, trained: Any) -> float:

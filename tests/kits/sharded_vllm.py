@@ -51,10 +51,10 @@ def shake(roles: Any, role: str) -> None:
     for name, weight in roles.parameters(role).items():
         if "lora_B" in name:
             with torch.no_grad():
-                weight.add_(0.02)
+                weight.add_(0.1)
         elif "down_proj" in name and "lora" not in name:
             with torch.no_grad():
-                weight.mul_(0.9)
+                weight.mul_(3.0)
 
 
 def whole_model(roles: Any, role: str, model: Path, out: Path) -> Any:
@@ -74,7 +74,7 @@ def whole_model(roles: Any, role: str, model: Path, out: Path) -> Any:
 
 
 def main(model: str, engine: str, kind: str, folder: str) -> None:
-    """Sample before and after the weights change, and write down how far that is from transformers."""
+    """Write down how far samples are from transformers: at first, after a change, and loaded anew."""
     import torch
 
     from comap.trainers.config import LoRA
@@ -89,13 +89,14 @@ def main(model: str, engine: str, kind: str, folder: str) -> None:
     )
     sampler = chosen_sampler(engine, None, dtype="float32", context=CONTEXT, device="cpu")
     role = names[-1]
-    errors = []
-    for step in range(2):
-        lm = roles.language_model(sampler=sampler)
-        errors.append(
-            error_of(roles, lm, role, whole_model(roles, role, Path(model), out / str(step)))
-        )
-        shake(roles, role)
+    lm = roles.language_model(sampler=sampler)
+    errors = [error_of(roles, lm, role, whole_model(roles, role, Path(model), out / "first"))]
+    shake(roles, role)
+    changed = whole_model(roles, role, Path(model), out / "second")
+    errors.append(error_of(roles, lm, role, changed))
+    lm = roles.language_model(sampler=sampler)
+    errors.append(error_of(roles, lm, role, changed))
+    errors.append(roles.take_sampling_error())
     (out / f"errors-{os.environ['RANK']}.json").write_text(json.dumps(errors))
     roles.close()
 
