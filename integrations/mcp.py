@@ -17,6 +17,7 @@ from ..envs.http import CLIENT, MAX_REQUEST_BYTES, Guard, is_loopback
 from ..errors import CoMapError, NoEpisode, OptionError, needs_extra, suggest
 from .sessions import IDLE, SPARED, Offered, Session, Share, seed_of, task_of
 
+_CLOSING_SECONDS = 10.0  # that closing an environment may take on a busy machine
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
 _RESET: dict[str, Any] = {
     "type": "object",
@@ -475,7 +476,7 @@ class _Handler:
 
         # An environment is closed, and counted no more, a moment after its session has ended.
         async def wait_while(full_of: str | None) -> None:
-            with anyio.move_on_after(1):
+            with anyio.move_on_after(_CLOSING_SECONDS):
                 while full_of is not None and self._share.crowd(client) == full_of:
                     await anyio.sleep(0.01)
 

@@ -155,14 +155,16 @@ async def plays_openenv(client: Client, dies: bool) -> None:
         answer = await client.timed(kind, said(kind, data))
         if answer["type"] == "error":
             raise Lost(f"{kind}: {answer['data']!s:.80}")
-        return answer["data"]["observation"]
+        return answer["data"]
 
     try:
-        observation = await asked("reset", {"seed": client.rng.randrange(2**31)})
+        moment = await asked("reset", {"seed": client.rng.randrange(2**31)})
         for _ in range(STEPS):
+            if moment["done"]:  # now and then random actions win
+                break
             await client.pause()
-            action = client.rng.choice(observation["available_actions"])
-            observation = await asked("step", {"action": action})
+            action = client.rng.choice(moment["observation"]["available_actions"])
+            moment = await asked("step", {"action": action})
     finally:
         if dies:
             socket.transport.abort()
