@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from functools import partial
+from statistics import fmean, stdev
+from typing import Literal, TypeAlias
 
 from .errors import OptionError
 from .facts import Delta, Fact, State, diff
@@ -126,6 +128,76 @@ class Consistency:
     precision: float
     recall: float
     n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an episode came to; `compare` pairs those of two runs.
+
+    Attributes:
+        task: The task.
+        seed: The seed that it was played with, if there was one.
+        success: Whether the task was solved.
+        score: The progress at the end, 0 to 1.
+        steps: Number of steps.
+        delta_f1: Mean Delta-F1 of what a world model predicted of the steps; None where none was asked.
+        delta_f1_nonempty: The same over the steps that changed something; None where none did.
+    """
+
+    task: str
+    seed: int | None
+    success: bool
+    score: float
+    steps: int
+    delta_f1: float | None = None
+    delta_f1_nonempty: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What a second run has more than a first one, as a mean over tasks.
+
+    Attributes:
+        first: Mean of the first run.
+        second: Mean of the second run.
+        value: The second mean minus the first.
+        low: Lower end of the difference's interval; None where there is one task only.
+        high: Upper end of the interval.
+        n: Number of tasks.
+    """
+
+    first: float
+    second: float
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two runs on the tasks that both played.
+
+    Attributes:
+        n: Number of tasks that were compared.
+        episodes: Number of episodes of each run that were compared.
+        paired_by: ``"task and seed"``, or ``"task"`` where the runs have no seed in common.
+        differences: By measure: ``success``, ``score``, ``steps``, ``delta_f1`` and ``delta_f1_nonempty``
+            where both runs have predictions, and ``pass@2``, ``pass^2`` and so on with several seeds.
+        p_value: Two-sided exact p of the difference in success: McNemar's test with one attempt at a
+            task, the sign test over tasks with several.
+        first_wins: Tasks that the first run solves and the second does not; with several attempts those
+            that it solves more often.
+        second_wins: The same of the second run.
+    """
+
+    n: int
+    episodes: tuple[int, int]
+    paired_by: Literal["task and seed", "task"]
+    differences: Mapping[str, Difference]
+    p_value: float
+    first_wins: tuple[str, ...]
+    second_wins: tuple[str, ...]
 
 
 def delta_f1(before: Facts, predicted: Facts, actual: Facts) -> float:
@@ -256,12 +328,12 @@ def _mean(numbers: Sequence[float]) -> float:
     return math.fsum(numbers) / len(numbers) if numbers else 0.0
 
 
-def success_rate(outcomes: Iterable[bool], z: float = 1.959963984540054) -> Rate:
+def success_rate(outcomes: Iterable[bool], confidence: float = 0.95) -> Rate:
     """Return the share of successes with its Wilson score interval.
 
     Args:
         outcomes: Whether each episode succeeded.
-        z: Quantile of the normal distribution; the default gives 95 %.
+        confidence: How likely such an interval contains the true share.
 
     Example:
         >>> str(success_rate([True] * 8 + [False] * 2))
@@ -269,10 +341,10 @@ def success_rate(outcomes: Iterable[bool], z: float = 1.959963984540054) -> Rate
     """
     successes = [bool(outcome) for outcome in outcomes]
     n = len(successes)
-    return wilson(_share(sum(successes), n), n, z)
+    return wilson(_share(sum(successes), n), n, confidence)
 
 
-def wilson(share: float, n: int, z: float = 1.959963984540054) -> Rate:
+def wilson(share: float, n: int, confidence: float = 0.95) -> Rate:
     """Return a share with its Wilson score interval.
 
     Where trials count in parts, such as a verdict that counts half, their variance is at most that of
@@ -281,10 +353,10 @@ def wilson(share: float, n: int, z: float = 1.959963984540054) -> Rate:
     Args:
         share: The mean of `n` values from 0 to 1.
         n: How many these are.
-        z: Quantile of the normal distribution; the default gives 95 %.
+        confidence: How likely such an interval contains the true share.
 
     Raises:
-        OptionError: The share is not from 0 to 1, or `n` is below 0.
+        OptionError: The share is not from 0 to 1, `n` is below 0, or the confidence is not between 0 and 1.
 
     Example:
         >>> str(wilson(0.75, 4))
@@ -296,12 +368,63 @@ def wilson(share: float, n: int, z: float = 1.959963984540054) -> Rate:
         return Rate(0.0, 0.0, 1.0, 0)
 
     # Wilson (1927). At a share of 0 or 1 an end of the interval is exact, and rounding would miss it.
+    z = normal_quantile(confidence)
     square = z * z
     centre = (share + square / (2 * n)) / (1 + square / n)
     half = z / (1 + square / n) * math.sqrt(share * (1 - share) / n + square / (4 * n * n))
     low = 0.0 if share == 0 else max(0.0, centre - half)
     high = 1.0 if share == 1 else min(1.0, centre + half)
     return Rate(share, low, high, n)
+
+
+def normal_quantile(confidence: float = 0.95) -> float:
+    """Return how many standard errors to each side a normal interval of some confidence reaches.
+
+    Args:
+        confidence: How likely the interval contains the true value.
+
+    Raises:
+        OptionError: The confidence is not between 0 and 1.
+
+    Example:
+        >>> round(normal_quantile(), 2)
+        1.96
+    """
+    # scipy.stats.norm.ppf is this function, behind an import that takes most of a second.
+    from scipy.special import ndtri
+
+    _check_confidence(confidence)
+    return float(ndtri((1 + confidence) / 2))
+
+
+def t_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
+    """Return Student's interval for the mean of two or more values.
+
+    Args:
+        values: What the mean is of, such as the results of several seeds.
+        confidence: How likely the interval contains the true mean.
+
+    Raises:
+        OptionError: There are fewer than two values, or the confidence is not between 0 and 1.
+
+    Example:
+        >>> low, high = t_interval([1.0, 2.0, 3.0])
+        >>> round(low, 3), round(high, 3)
+        (-0.484, 4.484)
+    """
+    from scipy.special import stdtrit
+
+    _check_confidence(confidence)
+    if len(values) < 2:
+        raise OptionError(f"expected two or more values, found {len(values)}")
+    quantile = float(stdtrit(len(values) - 1, (1 + confidence) / 2))
+    half = quantile * stdev(values) / math.sqrt(len(values))
+    return fmean(values) - half, fmean(values) + half
+
+
+def _check_confidence(confidence: float) -> None:
+    if not 0 < confidence < 1:
+        raise OptionError(f"expected a confidence between 0 and 1, found {confidence!r}")
 
 
 def pass_at_k(attempts: Iterable[Collection[bool]]) -> dict[int, float]:
@@ -463,3 +586,220 @@ def consistency(imagined: Sequence[bool], real: Sequence[bool]) -> Consistency:
         recall=_share(succeeded_in_both, succeeded_really),
         n=len(outcomes),
     )
+
+
+_Attempts: TypeAlias = "Mapping[int | None, Outcome]"
+_Pair: TypeAlias = "tuple[list[Outcome], list[Outcome]]"
+
+_OF_EPISODES = ("success", "score", "steps", "delta_f1", "delta_f1_nonempty")
+_RESAMPLES = 9_999
+_MOST_DRAWN = 5_000_000  # numbers that the bootstrap holds at a time
+
+
+def compare(
+    first: Iterable[Outcome], second: Iterable[Outcome], *, confidence: float = 0.95, seed: int = 0
+) -> Comparison:
+    """Return how two runs differ on the tasks that both played.
+
+    Episodes are paired by task and seed; where no seed is in both runs, by task alone. A task counts
+    once, with the mean of its episodes, since episodes of one task depend on each other.
+
+    Args:
+        first: How the episodes of a run ended. Of several with the same task and seed the last counts.
+        second: The same of another run.
+        confidence: How likely an interval contains the true difference.
+        seed: Seed of the bootstrap.
+
+    Raises:
+        OptionError: No task was played by both.
+
+    Example:
+        >>> tasks = [f"task {number}" for number in range(8)]
+        >>> first = [Outcome(task, 0, False, 0.5, 10) for task in tasks]
+        >>> second = [Outcome(task, 0, task > "task 1", 1.0, 7) for task in tasks]
+        >>> comparison = compare(first, second)
+        >>> success = comparison.differences["success"]
+        >>> success.value, success.low, success.high, comparison.p_value
+        (0.75, 0.375, 1.0, 0.03125)
+    """
+    paired_by, pairs = _paired(_attempts_at(first), _attempts_at(second))
+
+    fewest = min(min(map(len, pair)) for pair in pairs.values())
+    differences: dict[str, Difference] = {}
+    for name, measure in _measures(fewest).items():
+        first_values = []
+        second_values = []
+        for first_attempts, second_attempts in pairs.values():
+            first_value = measure(first_attempts)
+            second_value = measure(second_attempts)
+            if first_value is not None and second_value is not None:
+                first_values.append(first_value)
+                second_values.append(second_value)
+        if first_values:
+            differences[name] = paired_difference(
+                first_values, second_values, confidence=confidence, seed=seed
+            )
+
+    first_wins, second_wins = _wins(pairs)
+    return Comparison(
+        n=len(pairs),
+        episodes=(
+            sum(len(attempts) for attempts, _ in pairs.values()),
+            sum(len(attempts) for _, attempts in pairs.values()),
+        ),
+        paired_by=paired_by,
+        differences=differences,
+        p_value=mcnemar(len(first_wins), len(second_wins)),
+        first_wins=first_wins,
+        second_wins=second_wins,
+    )
+
+
+def _attempts_at(outcomes: Iterable[Outcome]) -> dict[str, dict[int | None, Outcome]]:
+    """Return the outcomes by task and seed."""
+    attempts: dict[str, dict[int | None, Outcome]] = {}
+    for outcome in outcomes:
+        attempts.setdefault(outcome.task, {})[outcome.seed] = outcome
+    return attempts
+
+
+def _paired(
+    first: Mapping[str, _Attempts], second: Mapping[str, _Attempts]
+) -> tuple[Literal["task and seed", "task"], dict[str, _Pair]]:
+    """Return by what episodes are paired, and each task's episodes of both runs."""
+    shared = [task for task in first if task in second]
+    if not shared:
+        examples = [f"{next(iter(tasks), 'no task')!r:.80}" for tasks in (first, second)]
+        raise OptionError(
+            "expected tasks that both runs played, found none: they played such as "
+            f"{examples[0]} and {examples[1]}"
+        )
+
+    # The same seed makes the same world and, of the same agent, the same draws.
+    pairs: dict[str, _Pair] = {}
+    for task in shared:
+        seeds = [seed for seed in first[task] if seed in second[task]]
+        if seeds:
+            pairs[task] = (
+                [first[task][seed] for seed in seeds],
+                [second[task][seed] for seed in seeds],
+            )
+    if pairs:
+        return "task and seed", pairs
+
+    for task in shared:
+        pairs[task] = (list(first[task].values()), list(second[task].values()))
+    return "task", pairs
+
+
+_Measure: TypeAlias = "Callable[[Sequence[Outcome]], float | None]"
+"""Measures the attempts at a task; None where none of them has what is measured."""
+
+
+def _measures(fewest: int) -> dict[str, _Measure]:
+    """Return what is measured, by name, where each task has at least so many attempts."""
+    measures: dict[str, _Measure] = {name: partial(_mean_of, name) for name in _OF_EPISODES}
+    for k in _powers(fewest)[1:]:  # with k = 1 both are the success
+        measures[f"pass@{k}"] = partial(_share_of, _one_succeeds, k)
+        measures[f"pass^{k}"] = partial(_share_of, _all_succeed, k)
+    return measures
+
+
+def _mean_of(name: str, attempts: Sequence[Outcome]) -> float | None:
+    """Return the mean of a field over the attempts that have it."""
+    values = [getattr(attempt, name) for attempt in attempts]
+    numbers = [float(value) for value in values if value is not None]
+    return _mean(numbers) if numbers else None
+
+
+def _share_of(estimate: _Estimate, k: int, attempts: Sequence[Outcome]) -> float:
+    return estimate(len(attempts), sum(attempt.success for attempt in attempts), k)
+
+
+def _wins(pairs: Mapping[str, _Pair]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the tasks that the first run solves more often, and those that the second does."""
+    first_wins = []
+    second_wins = []
+    for task, (first, second) in pairs.items():
+        # Shares of attempts as whole numbers: in floating point equal ones might differ.
+        first_share = sum(attempt.success for attempt in first) * len(second)
+        second_share = sum(attempt.success for attempt in second) * len(first)
+        if first_share > second_share:
+            first_wins.append(task)
+        elif second_share > first_share:
+            second_wins.append(task)
+    return tuple(first_wins), tuple(second_wins)
+
+
+def paired_difference(
+    first: Sequence[float], second: Sequence[float], *, confidence: float = 0.95, seed: int = 0
+) -> Difference:
+    """Return the mean difference of paired values, with its percentile bootstrap interval.
+
+    Args:
+        first: A value for each task.
+        second: Values for the same tasks, in the same order.
+        confidence: How likely such an interval contains the true difference.
+        seed: Seed of the bootstrap: the same values give the same interval.
+
+    Raises:
+        OptionError: There are no values, not as many of each, or the confidence is not between 0 and 1.
+
+    Example:
+        >>> difference = paired_difference([0.0, 0.0, 1.0, 0.0], [1.0, 1.0, 1.0, 0.0])
+        >>> difference.value, difference.low, difference.high
+        (0.5, 0.0, 1.0)
+    """
+    _check_confidence(confidence)
+    if len(first) != len(second) or not len(first):
+        raise OptionError(
+            f"expected a value of both for each task, found {len(first)} and {len(second)}"
+        )
+    gains = [after - before for before, after in zip(first, second, strict=True)]
+    low = None
+    high = None
+    if len(gains) > 1:
+        import numpy as np
+        from scipy.stats import bootstrap
+
+        # The percentile method: bias-corrected ones have no interval where all tasks agree.
+        interval = bootstrap(
+            (np.array(gains),),
+            np.mean,
+            n_resamples=_RESAMPLES,
+            batch=max(1, _MOST_DRAWN // len(gains)),
+            confidence_level=confidence,
+            method="percentile",
+            rng=seed,
+        ).confidence_interval
+        low = float(interval.low)
+        high = float(interval.high)
+    return Difference(_mean(first), _mean(second), _mean(gains), low, high, len(gains))
+
+
+def mcnemar(first_only: int, second_only: int) -> float:
+    """Return the two-sided p of McNemar's exact test: do two runs solve equally many tasks?
+
+    Args:
+        first_only: Number of tasks that only the first run solved.
+        second_only: Number of tasks that only the second run solved.
+
+    Raises:
+        OptionError: A number is below 0.
+
+    Example:
+        >>> mcnemar(0, 6), mcnemar(3, 3), mcnemar(0, 0)
+        (0.03125, 1.0, 1.0)
+    """
+    if min(first_only, second_only) < 0:
+        raise OptionError(
+            f"expected numbers of tasks of at least 0, found {first_only} and {second_only}"
+        )
+    # Where no task is solved by one alone, nothing speaks against equality.
+    discordant = first_only + second_only
+    if not discordant:
+        return 1.0
+
+    from scipy.stats import binomtest
+
+    return float(binomtest(second_only, discordant).pvalue)

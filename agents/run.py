@@ -154,11 +154,11 @@ FORMAT = "comap run 1"
 PROMPTS = "prompts"
 """The member of a run's record that has a digest of the texts its prompts were made of."""
 
-_NO_MATTER = {
+NO_MATTER = {
     f"language_model.{name}"
     for name in ("concurrency", "timeout", "max_retries", "batch_tokens", "batch_rows", "vllm")
 }  # may change when a run is gone on with: answers do not depend on them
-_NO_MATTER |= {"world_model_in_words", "tasks.generated"}  # follow from what stands beside them
+NO_MATTER |= {"world_model_in_words", "tasks.generated"}  # follow from what stands beside them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -365,7 +365,7 @@ def known_sessions(path: Path, described: Mapping[str, Any]) -> list[Any]:
         described = {key: member for key, member in described.items() if key != PROMPTS}
 
     before = _as_recorded_now({key: recorded_run.get(key) for key in described}, described)
-    if changed := differences(before, described, _NO_MATTER):
+    if changed := differences(before, described, NO_MATTER):
         raise OptionError(
             f"expected to go on with the run in {path.parent}, found other settings ({changed}); give "
             "the settings that are there, or begin anew in another folder"
@@ -402,7 +402,12 @@ def read_run(path: Path) -> dict[str, Any]:
     return run
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any], no_matter: set[str]) -> str:
+def differences(
+    before: Mapping[str, Any],
+    now: Mapping[str, Any],
+    no_matter: set[str],
+    places: tuple[str, str] = ("there", "now"),
+) -> str:
     """Return in words what differs between two nested settings; nothing where they agree."""
 
     def brief(flat: Mapping[str, Any], name: str) -> str:
@@ -414,7 +419,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any], no_matter: se
     changed = _telling([name for name in names if flat_before.get(name) != flat_now.get(name)])
 
     parts = [
-        f"{name}: {brief(flat_before, name)} there, {brief(flat_now, name)} now"
+        f"{name}: {brief(flat_before, name)} {places[0]}, {brief(flat_now, name)} {places[1]}"
         for name in changed[:6]
     ]
     rest = f"; and {len(changed) - 6} more" if len(changed) > 6 else ""

@@ -30,6 +30,14 @@ def _kind_of(purpose: str) -> str:
     return re.split(r"[\d:,]", purpose, maxsplit=1)[0].strip() or "other"
 
 
+def prediction_score(before: State, step: Step) -> float | None:
+    """Return the Delta-F1 of what a world model had predicted of a step; None where there is none."""
+    # What follows an imagined step is a prediction itself: a world model cannot be scored by it.
+    if step.prediction is None or step.imagined or not step.facts.parsed:
+        return None
+    return delta_f1(before, step.prediction.facts, step.facts)
+
+
 @dataclass
 class Tally:
     """Counts over trajectories, so that a file of any size is read once."""
@@ -90,9 +98,8 @@ class Tally:
             self._add_call(call)
 
     def _add_step(self, before: State, step: Step) -> None:
-        # What follows an imagined step is a prediction itself: a world model cannot be scored by it.
-        if step.prediction is not None and step.facts.parsed and not step.imagined:
-            score = delta_f1(before, step.prediction.facts, step.facts)
+        score = prediction_score(before, step)
+        if score is not None:
             self.foreseen.append((score, bool(step.delta)))
 
         if step.notes.get("path") == GatePath.REFLECTED:

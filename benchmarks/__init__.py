@@ -6,13 +6,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .comparison import compare_runs
     from .display import quiet
     from .training_report import write_report
     from .view import view_run
 
-_LAZY = {"quiet": "display", "view_run": "view", "write_report": "training_report"}
+_LAZY = {
+    "compare_runs": "comparison",
+    "quiet": "display",
+    "view_run": "view",
+    "write_report": "training_report",
+}
 
-__all__ = ["quiet", "view_run", "write_report"]
+__all__ = ["compare_runs", "quiet", "view_run", "write_report"]
 
 
 def __getattr__(name: str) -> Any:

@@ -37,6 +37,7 @@ from ..metrics import (
     delta_f1,
     delta_f1_report,
     goal_condition_success,
+    normal_quantile,
     success_rate,
 )
 from ..trainers.setup import Environments
@@ -312,7 +313,7 @@ def learned_in(learned: Sequence[Mapping[str, Any]]) -> str:
     for comap_won, react_won in zip(comap["won"], react["won"], strict=True):
         gains.append(float(comap_won) - float(react_won))
     mean = fmean(gains)
-    half_width = 1.96 * float(np.std(gains)) / len(gains) ** 0.5
+    half_width = normal_quantile() * float(np.std(gains)) / len(gains) ** 0.5
     low = mean - half_width
     high = mean + half_width
     if low > 0:
@@ -785,8 +786,8 @@ def _plots(results: _Results) -> list[Plot]:
     for name, points in results.rollouts.items():
         lengths = tuple(float(point.length) for point in points)
         y = _scores(points, errors=0)
-        low = _scores(points, errors=-1.96)
-        high = _scores(points, errors=1.96)
+        low = _scores(points, errors=-normal_quantile())
+        high = _scores(points, errors=normal_quantile())
         series.append(Series(name, lengths, y, low, high))
 
     by_predicate = results.one_step["all"]["retrieval"].by_predicate

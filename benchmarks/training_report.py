@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
+from ..metrics import normal_quantile
 from ..trainers.baselines.config import BASELINES
 from ..trainers.comap.config import ABLATIONS, CoMapTraining
 from ..trainers.paw.config import PaWTraining
@@ -65,7 +66,6 @@ _NOTES = {
     "policy gives it at most ρ.",
     "Faults": "No fault is on record.",
 }
-_Z = 1.959964  # of a 95 % interval
 
 
 def write_report(folder: str | Path) -> Path:
@@ -686,7 +686,8 @@ def _delta_f1(time: float, group: GroupScore) -> Point:
     error = group.stderr
     if mean is None or error is None:
         return time, None
-    return time, mean, max(mean - _Z * error, 0.0), min(mean + _Z * error, 100.0)
+    half_width = normal_quantile() * error
+    return time, mean, max(mean - half_width, 0.0), min(mean + half_width, 100.0)
 
 
 def _adoption_plots(training: TrainingRecord) -> list[Plot]:

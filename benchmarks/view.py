@@ -17,6 +17,14 @@ from ..envs.generated import tasks_in_words
 from ..errors import CoMapError, DataNotFound, OptionError
 from ..metrics import Rate
 from ..trajectory import read_trajectories
+from .comparison import (
+    RunOutcomes,
+    comparison_of,
+    comparison_table,
+    files_of,
+    names_of,
+    wins_table,
+)
 from .report import Episode, Pack, Section, render_page, write_whole
 from .tables import Table, one_line
 from .training_record import members
@@ -32,6 +40,8 @@ class _Played:
     environments: set[str] = field(default_factory=set)
     agents: set[str] = field(default_factory=set)
     summary: Mapping[str, Any] = field(default_factory=dict)
+    outcomes: RunOutcomes | None = None
+    """What is compared, where several runs are shown."""
 
 
 def view_run(
@@ -61,7 +71,9 @@ def view_run(
         raise OptionError(f"--episodes must be at least 1, not {most}")
     paths = [run] if isinstance(run, str | Path) else run
     runs = [Path(path) for path in paths]
-    files = _files_of(runs)
+    files = files_of(runs)
+    are_several = len(runs) > 1
+    names = names_of(runs) if are_several else [""]
 
     page = _page_path(files) if out is None else Path(out)
     for file in files:
@@ -72,7 +84,7 @@ def view_run(
 
     pack = Pack()
     played_runs = []
-    for file, name in zip(files, _names_of(runs), strict=True):
+    for file, name in zip(files, names, strict=True):
         played_runs.append(_packed(pack, file, name, most))
     if not len(pack):
         raise DataNotFound(
@@ -80,7 +92,6 @@ def view_run(
             "an episode"
         )
 
-    are_several = len(runs) > 1
     if are_several:
         title = "comap runs"
         table = _together_table(played_runs)
@@ -91,10 +102,31 @@ def view_run(
 
     # Several runs are there to be compared: their table is seen at once.
     page_summary = _page_summary(played_runs, most)
-    sections = [Section("", [table])]
+    sections = [Section("", [table]), *_comparisons(played_runs)]
     html = render_page(title, page_summary, sections, pack, folded=True, opened=are_several)
     write_whole(page, html)
     return page
+
+
+def _comparisons(played_runs: Sequence[_Played]) -> Iterator[Section]:
+    """Yield how each run differs from the first one, or why it cannot be compared with it."""
+    first, *others = [played.outcomes for played in played_runs]
+    for other in others:
+        if first is None or other is None:
+            continue
+        title = f"{other.name} against {first.name}"
+        try:
+            comparison = comparison_of(first, other)
+        except OptionError as error:  # side by side they can be shown all the same
+            yield Section(title, note=str(error))
+            continue
+
+        differences = comparison_table(comparison)
+        wins = wins_table(comparison)
+        notes = "; ".join(comparison["notes"])
+        yield Section("", [differences], note=notes)
+        if wins.rows:
+            yield Section(f"{wins.title}: {title}", [wins], folded=True)
 
 
 def _page_path(files: Sequence[Path]) -> Path:
@@ -123,8 +155,12 @@ def _packed(pack: Pack, file: Path, name: str, most: int) -> _Played:
     """Add the first episodes of a run to a pack, and return what all of them came to."""
     # One episode at a time is in memory: a run may have more than fit there.
     played = _Played(name)
+    if name:
+        played.outcomes = RunOutcomes.begin(file, name)
     for number, trajectory in enumerate(read_trajectories(file), 1):
         played.tally.add(trajectory)
+        if played.outcomes is not None:
+            played.outcomes.add(trajectory)
         if number <= most:
             title = trajectory.goal or trajectory.task
             pack.add(Episode(title, trajectory, None, name))
@@ -173,33 +209,6 @@ def _of_each(played_runs: Sequence[_Played], describe: Callable[[Mapping[str, An
         if text := describe(played.summary):
             texts.append(f"{played.name}: {text}" if played.name else text)
     return "; ".join(texts)
-
-
-def _files_of(runs: Sequence[Path]) -> list[Path]:
-    """Return the files of trajectories that are meant, each once."""
-    files: list[Path] = []
-    for run in runs:
-        file = run / TRAJECTORIES if run.is_dir() else run
-        if not file.is_file():
-            raise DataNotFound(
-                f"expected trajectories at {file}, found no such file; 'comap run' makes one"
-            )
-        if any(file.resolve() == previous.resolve() for previous in files):
-            raise OptionError(f"expected different runs, found {run} twice; name it once")
-        files.append(file)
-    return files
-
-
-def _names_of(runs: Sequence[Path]) -> list[str]:
-    """Return a short name for each run: as much of its path's end as tells it from the others."""
-    if len(runs) == 1:
-        return [""]
-    paths = [run.resolve().parts for run in runs]
-    for length in range(1, max(map(len, paths)) + 1):
-        names = ["/".join(parts[-length:]) for parts in paths]
-        if len(set(names)) == len(names):
-            break
-    return names
 
 
 def summary_table(title: str, summary: Mapping[str, Any]) -> Table:

@@ -28,6 +28,7 @@ COMMANDS = {
     "play": ("episodes:PlayByHand", "play a task yourself, in the terminal"),
     "run": ("run:Play", "play tasks with an agent and record the episodes"),
     "view": ("run:View", "show recorded episodes in the browser"),
+    "compare": ("run:Compare", "compare runs task by task: differences, intervals, tests"),
     "verify": ("run:Verify", "replay recorded episodes and compare the results"),
     "export": ("episodes:Export", "convert episodes to messages, ShareGPT or Parquet"),
     "envs": ("explore:Envs", "list the environments, or describe one"),

@@ -1,4 +1,4 @@
-"""``comap run``, ``comap view`` and ``comap verify``: episodes are played, shown, and played again."""
+"""``comap run``, ``view``, ``compare``, ``verify``: episodes are played, shown, compared, played again."""
 
 from __future__ import annotations
 
@@ -514,8 +514,9 @@ class View(Command):
     """Show the episodes of runs in the browser.
 
     Writes one HTML page with the results of one or more runs and their episodes, step by step:
-    observations and predictions, beliefs, gates, prompts and replies. The page needs nothing else and
-    works on any machine.
+    observations and predictions, beliefs, gates, prompts and replies. Of several runs it has their
+    differences from the first, too (see comap compare). The page needs nothing else and works on any
+    machine.
     """
 
     example: ClassVar[str] = "comap view runs/comap"
@@ -539,6 +540,49 @@ class View(Command):
         if self.open and not show(page):
             hint = " (no display: open it yourself)"
         print(f"page: {page}{hint}")
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compare(Command):
+    """Compare runs task by task.
+
+    Pairs the episodes of each run with those of the first by task and seed, and prints differences with
+    95 % intervals, a test of the difference in success, and the tasks that only one of both solves.
+    Runs of other environments, tasks, data or prompts are refused. No server or model is called.
+    """
+
+    example: ClassVar[str] = "comap compare runs/react runs/comap --out comparison.json"
+
+    runs: tuple[str, ...] = field(metadata=WORD)
+    """Folder of a run, or a file of trajectories: first the one that the others are compared with."""
+    accept: tuple[str, ...] = ()
+    """Difference that is said, not refused: prompts, split, or a name in the environment's fingerprint,
+    such as retriever. Repeatable."""
+    out: Path | None = None
+    """File to write the result to, as JSON, with all tasks that only one run solves."""
+
+    def run(self) -> int:
+        from ..benchmarks.comparison import compare_runs, comparison_lines, comparison_table
+        from ..benchmarks.display import print_table
+        from ..benchmarks.record import write_result
+
+        check_out(self.out, is_file=True)
+        result = compare_runs(self.runs, self.accept)
+        if self.out is not None:
+            write_result(self.out, result)
+
+        comparisons = result["comparisons"]
+        for comparison in comparisons:
+            print_table(comparison_table(comparison))
+            print()
+            for line in comparison_lines(comparison):
+                print(line)
+            print()
+        if len(comparisons) > 1:
+            print(f"p is not corrected for {len(comparisons)} comparisons")
+        if self.out is not None:
+            print(f"result: {self.out}")
         return 0
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations
+from itertools import combinations, product
+from statistics import NormalDist
 
 import pytest
 from hypothesis import given
@@ -12,15 +13,21 @@ from hypothesis import strategies as st
 from comap.errors import OptionError
 from comap.facts import State, diff
 from comap.metrics import (
+    Outcome,
+    compare,
     consistency,
     delta_f1,
     delta_f1_report,
     goal_condition_success,
     histogram,
+    mcnemar,
+    normal_quantile,
+    paired_difference,
     pass_at_k,
     pass_hat_k,
     revision_rates,
     success_rate,
+    t_interval,
     wilson,
 )
 
@@ -168,6 +175,25 @@ def test_what_is_no_share_is_refused() -> None:
     assert wilson(3 / 7, 7) == success_rate([True] * 3 + [False] * 4)
 
 
+def test_quantiles_are_those_of_printed_tables() -> None:
+    assert normal_quantile() == pytest.approx(NormalDist().inv_cdf(0.975), abs=1e-12)
+    assert normal_quantile(0.9) == pytest.approx(1.6449, abs=5e-5)
+    printed = {1: 12.706, 2: 4.303, 4: 2.776, 9: 2.262, 30: 2.042}
+    for degrees, quantile in printed.items():
+        values = [float(number) for number in range(degrees + 1)]
+        low, high = t_interval(values)
+        mean = degrees / 2
+        variance = sum((value - mean) ** 2 for value in values) / degrees
+        stderr = math.sqrt(variance / (degrees + 1))
+        assert (mean - low) / stderr == pytest.approx(quantile, abs=6e-4)
+        assert high - mean == pytest.approx(mean - low)
+    with pytest.raises(OptionError, match="two or more values, found 1"):
+        t_interval([1.0])
+    for confidence in (0.0, 1.0, 95.0, math.nan):
+        with pytest.raises(OptionError, match="between 0 and 1"):
+            success_rate([True], confidence)
+
+
 @given(st.lists(st.lists(BOOLS, min_size=1, max_size=7), min_size=1, max_size=4))
 def test_pass_k_counts_every_choice_of_k_attempts(attempts: list[list[bool]]) -> None:
     one_succeeds, all_succeed = pass_at_k(attempts), pass_hat_k(attempts)
@@ -179,3 +205,121 @@ def test_pass_k_counts_every_choice_of_k_attempts(attempts: list[list[bool]]) ->
         assert one_succeeds[k] == pytest.approx(sum(some) / len(some))
         assert all_succeed[k] == pytest.approx(sum(every) / len(every))
     assert one_succeeds[1] == pytest.approx(all_succeed[1])
+
+
+@given(st.integers(0, 12), st.integers(0, 12))
+def test_mcnemar_counts_the_splits_that_are_as_uneven(first: int, second: int) -> None:
+    n = first + second
+    as_uneven = [one for one in range(n + 1) if abs(2 * one - n) >= abs(first - second)]
+    assert mcnemar(first, second) == pytest.approx(
+        sum(math.comb(n, one) for one in as_uneven) / 2**n
+    )
+    with pytest.raises(OptionError, match="at least 0"):
+        mcnemar(-1, second)
+
+
+def test_the_bootstrap_draws_from_all_resamples() -> None:
+    first, second = [0.0, 1.0, 2.0, 0.0, 4.0], [3.0, 1.0, 1.0, 5.0, 9.0]
+    gains = [3.0, 0.0, -1.0, 5.0, 5.0]
+    difference = paired_difference(first, second)
+    assert (difference.first, difference.second, difference.value) == (1.4, 3.8, 2.4)
+
+    means = sorted(sum(drawn) / 5 for drawn in product(gains, repeat=5))
+    exact = (means[int(0.025 * len(means))], means[int(0.975 * len(means))])
+    assert (difference.low, difference.high) == pytest.approx(exact, abs=0.2)
+    assert paired_difference(first, second) == difference, "the same seed draws the same"
+    turned = paired_difference(second, first)
+    assert (turned.value, turned.low) == (-2.4, pytest.approx(-difference.high))
+    narrow = paired_difference(first, second, confidence=0.5)
+    assert difference.low < narrow.low < narrow.high < difference.high
+
+
+def test_differences_without_spread_and_of_one_task() -> None:
+    equal = paired_difference([0.0, 1.0], [1.0, 2.0])
+    assert (equal.value, equal.low, equal.high) == (1.0, 1.0, 1.0)
+    single = paired_difference([0.25], [1.0])
+    assert (single.value, single.low, single.high, single.n) == (0.75, None, None, 1)
+    for first, second in (([], []), ([1.0], [1.0, 2.0])):
+        with pytest.raises(OptionError, match="a value of both for each task"):
+            paired_difference(first, second)
+
+
+def outcomes(*won: bool, task: str = "a", first_seed: int = 0) -> list[Outcome]:
+    return [
+        Outcome(task, first_seed + number, success, float(success), 4)
+        for number, success in enumerate(won)
+    ]
+
+
+def test_a_comparison_by_hand() -> None:
+    first = [
+        Outcome("a", 0, True, 1.0, 4, 0.5, 0.25),
+        Outcome("b", 0, False, 0.5, 10, 0.75),
+        Outcome("c", 0, False, 0.0, 10),
+        Outcome("alone", 0, True, 1.0, 1),
+    ]
+    second = [
+        Outcome("c", 0, False, 0.0, 10, 1.0),  # replaced by the next one: another trial
+        Outcome("c", 0, True, 1.0, 6, 1.0),
+        Outcome("b", 0, True, 1.0, 6, 0.25),
+        Outcome("a", 0, True, 1.0, 6, 1.0, 1.0),
+    ]
+    comparison = compare(first, second)
+    assert (comparison.n, comparison.episodes) == (3, (3, 3))
+    assert comparison.paired_by == "task and seed"
+    assert (comparison.first_wins, comparison.second_wins) == ((), ("b", "c"))
+    assert comparison.p_value == 0.5, "two of two discordant tasks, two-sided"
+    found = comparison.differences
+    assert list(found) == ["success", "score", "steps", "delta_f1", "delta_f1_nonempty"]
+    assert (found["success"].first, found["success"].second) == pytest.approx((1 / 3, 1.0))
+    assert (found["score"].value, found["steps"].value) == pytest.approx((0.5, -2.0))
+    assert (found["delta_f1"].value, found["delta_f1"].n) == (0.0, 2), "where both predicted"
+    assert (found["delta_f1_nonempty"].value, found["delta_f1_nonempty"].low) == (0.75, None)
+
+
+def test_seeds_of_a_task_count_together() -> None:
+    first = outcomes(True, False, False, False) + outcomes(True, True, task="b")
+    second = outcomes(True, True, True, False) + outcomes(True, False, task="b")
+    comparison = compare(first, second)
+    assert (comparison.n, comparison.episodes) == (2, (6, 6))
+    assert comparison.differences["success"].value == pytest.approx((0.5 - 0.5) / 2)
+    assert (comparison.first_wins, comparison.second_wins) == (("b",), ("a",))
+    assert comparison.p_value == 1.0, "one task each, whatever their seeds"
+    # Up to the fewest attempts at a task, two: of four with one success 3 of 6 pairs have it.
+    assert comparison.differences["pass@2"].first == pytest.approx((1 / 2 + 1) / 2)
+    assert comparison.differences["pass^2"].first == pytest.approx((0 + 1) / 2)
+    assert comparison.differences["pass^2"].second == pytest.approx((1 / 2 + 0) / 2)
+    assert "pass@4" not in comparison.differences
+
+
+def test_seeds_that_only_one_run_has() -> None:
+    first = outcomes(True, True, False) + outcomes(True, task="b", first_seed=9)
+    second = outcomes(False, False, first_seed=1) + outcomes(True, task="b")
+    comparison = compare(first, second)
+    assert (comparison.n, comparison.episodes) == (1, (2, 2)), "seeds 1 and 2 of the task a"
+    assert comparison.differences["success"].value == -0.5
+
+    apart = compare(outcomes(True, True, False), outcomes(True, False, first_seed=5))
+    assert (apart.paired_by, apart.episodes) == ("task", (3, 2))
+    assert apart.differences["success"].value == pytest.approx(1 / 2 - 2 / 3)
+    assert apart.first_wins == ("a",)
+    for others in ([], outcomes(True, task="b")):
+        with pytest.raises(OptionError, match="tasks that both runs played, found none"):
+            compare(outcomes(True), others)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2), BOOLS, BOOLS), min_size=1))
+def test_comparisons_are_antisymmetric(rows: list[tuple[str, int, bool, bool]]) -> None:
+    first = [Outcome(task, seed, won, float(won), 1) for task, seed, won, _ in rows]
+    second = [Outcome(task, seed, won, float(won), 1) for task, seed, _, won in rows]
+    comparison, turned = compare(first, second), compare(second, first)
+    assert turned.p_value == comparison.p_value
+    assert (turned.first_wins, turned.second_wins) == (
+        comparison.second_wins,
+        comparison.first_wins,
+    )
+    for name, difference in comparison.differences.items():
+        assert turned.differences[name].value == pytest.approx(-difference.value)
+    itself = compare(first, first)
+    assert itself.p_value == 1.0 and not itself.first_wins + itself.second_wins
+    assert {difference.value for difference in itself.differences.values()} == {0.0}

@@ -6,21 +6,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Literal, NamedTuple
 
-from ...metrics import wilson
+from ...metrics import t_interval, wilson
 from .definition import Column, Experiment, Method, ResultRow
-
-# The 97.5 % quantile of Student's t for 1 to 30 degrees of freedom, and of the normal distribution.
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228) + (
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
-_NORMAL = 1.960
 
 _SUCCESSES = {"accuracy", "adoption", "brp", "exact_match", "hrr", "sopr", "success", "urr"}
 _BOUNDED = {"delta_f1", "score"}
@@ -200,14 +192,6 @@ def _with_interval(measured: Cell) -> Cell:
         return measured
     rate = wilson(value / largest, count)
     return replace(measured, low=largest * rate.low, high=largest * rate.high, interval="Wilson")
-
-
-def t_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return Student's 95 % interval for the mean of two or more values."""
-    degrees = len(values) - 1
-    quantile = _T[degrees - 1] if degrees <= len(_T) else _NORMAL
-    half = quantile * stdev(values) / math.sqrt(len(values))
-    return fmean(values) - half, fmean(values) + half
 
 
 def average(cells: Sequence[Cell]) -> Cell:

@@ -21,7 +21,7 @@ from ...envs.generated import kind_in_words
 from ...envs.searchqa.questions import DATASETS
 from ...errors import CoMapError, DataCorrupt, DataNotFound
 from ...jsonl import read_json
-from ...metrics import wilson
+from ...metrics import normal_quantile, wilson
 from ...trainers.comap.config import preset
 from ...trainers.results import (
     PredictionReport,
@@ -40,7 +40,6 @@ from .runner import job_record
 
 T = TypeVar("T")
 
-_NORMAL = 1.959964  # the 97.5 % quantile
 _PHASES = ("rollout", "old_logps", "advantages", "update")  # of a step of PaW's training
 _NAMES: Mapping[str, Mapping[str, Any]] = read_data("measures.json", dict)
 """Which measures are read from what jobs write, and what they are called."""
@@ -397,8 +396,9 @@ def _delta_f1(report: PredictionReport) -> Iterator[Measure]:
         low = None
         high = None
         if standard_error is not None:
-            low = max(delta_f1 - _NORMAL * standard_error, 0.0)
-            high = min(delta_f1 + _NORMAL * standard_error, 100.0)
+            half_width = normal_quantile() * standard_error
+            low = max(delta_f1 - half_width, 0.0)
+            high = min(delta_f1 + half_width, 100.0)
         n = _known(report.all.n, "the transitions that Delta-F1 is of")
         yield Measure(metric="delta_f1", value=delta_f1, low=low, high=high, n=n)
 

@@ -15,6 +15,7 @@ from statistics import fmean
 from string import ascii_lowercase
 from typing import Literal, NamedTuple
 
+from ...metrics import t_interval
 from ..tables import one_line
 from .cells import (
     Cell,
@@ -27,7 +28,6 @@ from .cells import (
     only_says_why,
     seeds_in_words,
     shows,
-    t_interval,
 )
 from .definition import Column, Experiment, Method, ResultRow
 

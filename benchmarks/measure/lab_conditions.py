@@ -15,8 +15,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from comap.benchmarks.experiments.cells import t_interval
 from comap.benchmarks.record import circumstances, write_result
+from comap.metrics import t_interval
 
 ARMS = (
     "sft",

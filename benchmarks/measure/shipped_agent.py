@@ -16,6 +16,7 @@ from typing import Any
 
 from comap.benchmarks.record import circumstances, write_result
 from comap.jsonl import read_json
+from comap.metrics import normal_quantile
 from comap.trajectory import read_trajectories
 
 PROGRAM = "benchmarks/measure/shipped_agent.py (not in the package)"
@@ -40,7 +41,6 @@ PAIRS = (
     ("oracle and own world model", "oracle", "own"),
     ("own world model and placebo", "own", "placebo"),  # of which the plan says nothing
 )
-_Z = 1.959964
 
 
 def main() -> None:
@@ -121,7 +121,7 @@ def paired(first: dict[str, bool], second: dict[str, bool]) -> dict[str, float]:
     games = sorted(first.keys() & second.keys())
     gains = [float(first[game] - second[game]) for game in games]
     mean = fmean(gains)
-    half_width = _Z * stdev(gains) / math.sqrt(len(gains))
+    half_width = normal_quantile() * stdev(gains) / math.sqrt(len(gains))
     return {
         "mean": _rounded(mean),
         "low": _rounded(mean - half_width),
