@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import os
@@ -414,15 +415,22 @@ class _Handler:
         self._share = share
         self._idle = idle
         self._connections: dict[str, _Connection] = {}
+        self._opening = asyncio.Lock()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        from starlette.responses import JSONResponse
-
         # A request without the id of a session opens one, and is refused where an HTTP status can say so.
         session_id = _session_in(scope["headers"])
         if session_id:
             await self._within(session_id, scope, receive, send)
             return
+
+        # One at a time: a session counts only once it is open, and two must not take the last place.
+        async with self._opening:
+            await self._open(scope, receive, send)
+
+    async def _open(self, scope: Any, receive: Any, send: Any) -> None:
+        """Pass on a request that opens a session, once there is room for it."""
+        from starlette.responses import JSONResponse
 
         client = CLIENT.get()
         await self._make_room(client, scope)
