@@ -190,9 +190,10 @@ def mcp_server(offered: Offered, share: Share | None = None) -> Any:
             if share is not None:
                 share.give_back(client)
 
-    if "on_call_tool" in inspect.signature(Server).parameters:
-        return _second_server(connected, is_single=share is None)
-    return _first_server(connected)
+    with needs_extra("mcp", "serving MCP"):
+        if "on_call_tool" in inspect.signature(Server).parameters:
+            return _second_server(connected, is_single=share is None)
+        return _first_server(connected)
 
 
 class _Connected(NamedTuple):

@@ -165,11 +165,10 @@ class TableOfRollouts(_NoRollouts):
     def finish(self) -> None:
         if not self._rows:
             return
-        import wandb
-
         columns = list(self._rows[0])
         rows = [list(row.values()) for row in self._rows]
-        self._tracker.log({"rollouts": wandb.Table(columns=columns, data=rows)})
+        table = import_module("wandb").Table(columns=columns, data=rows)
+        self._tracker.log({"rollouts": table})
 
 
 def _about(trajectory: Trajectory) -> dict[str, Any]:

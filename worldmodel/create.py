@@ -65,7 +65,8 @@ def create_world_model(config: str | Mapping[str, Any]) -> WorldModel:
     # Before one is made: a config may name any class, and making it may do anything.
     if not callable(getattr(cls, "predict", None)):
         raise WorldModelError(
-            f"expected a world model, with 'predict', found the class {cls.__name__}; add it"
+            "expected a world model (an object with the method predict(queries)), found the class "
+            f"{cls.__name__} without it; add the method"
         )
 
     # A constructor may be anybody's: its errors get the name of the model and its options, but ours
