@@ -120,16 +120,16 @@ def turns_of(trajectory: Trajectory) -> list[dict[str, str]]:
         >>> [turn["role"] for turn in turns_of(run_episode(env, ExpertAgent(), seed=0))]
         ['system', 'user', 'assistant', 'user', 'assistant', 'user']
     """
-    turns: list[dict[str, str]] = []
+    messages: list[Message] = []
     if trajectory.goal:
-        turns.append({"role": "system", "content": f"Task: {trajectory.goal}"})
-    turns.append({"role": "user", "content": trajectory.observation})
+        messages.append(Message("system", f"Task: {trajectory.goal}"))
+    messages.append(Message("user", trajectory.observation))
+
     for step in trajectory.steps:
-        replies = [call.text for call in step.calls if call.kind == "generate"]
-        said = "\n\n".join(filter(None, (*replies, f"> {step.action}")))
-        turns.append({"role": "assistant", "content": said})
-        turns.append({"role": "user", "content": step.observation})
-    return turns
+        replies = [call.text for call in step.calls if call.kind == "generate" and call.text]
+        messages.append(Message("assistant", "\n\n".join([*replies, f"> {step.action}"])))
+        messages.append(Message("user", step.observation))
+    return _plain(messages)
 
 
 def _prompt_for(messages: Sequence[Message], replies: Sequence[str]) -> list[Message]:
@@ -164,7 +164,7 @@ def _form_of(name: str) -> str:
 
 
 def _plain(messages: Iterable[Message]) -> list[dict[str, str]]:
-    """Return messages without halves of surrogate pairs, which Arrow cannot hold."""
+    """Return messages without halves of surrogate pairs, which files of others cannot hold."""
     return [{"role": role, "content": valid_text(content)} for role, content in messages]
 
 

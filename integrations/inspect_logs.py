@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..agents.convert import turns_of
-from ..agents.tally import Tally
+from ..agents.tally import Tally, prediction_score
 from ..envs.generated import is_generated
 from ..errors import OptionError, needs_extra
-from ..metrics import delta_f1
+from ..lm.base import valid_text
 from ..trajectory import Trajectory
+from ..worldmodel.naming import in_words
 
 SUFFIXES = (".eval", ".json")
 _TOLD = ("environment", "tasks", "agent", "language_model", "world_model_in_words", "seed")
@@ -84,7 +86,14 @@ def write_log(
         ),
         samples=_samples(trajectories),
     )
-    write_eval_log(log, str(target))
+
+    # Under another name until it is whole; its ending says the format.
+    draft = target.with_name(f".{os.getpid()}-{target.name}")
+    try:
+        write_eval_log(log, str(draft))
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _date_of(record: Mapping[str, Any]) -> str:
@@ -109,36 +118,36 @@ def _samples(trajectories: Sequence[Trajectory]) -> list[Any]:
     for trajectory in trajectories:
         epoch = episodes_of_task.get(trajectory.task, 0) + 1
         episodes_of_task[trajectory.task] = epoch
-        ended = trajectory.steps[-1].facts if trajectory.steps else trajectory.facts
+        last_facts = trajectory.steps[-1].facts if trajectory.steps else trajectory.facts
         details = {
             "steps": len(trajectory.steps),
             "return": sum(step.reward for step in trajectory.steps),
             "invalid_actions": sum(step.invalid_action for step in trajectory.steps),
-            "facts": ended.to_text().splitlines(),
+            "facts": valid_text(last_facts.to_text()).splitlines(),
         }
         foreseen = predictions_of(trajectory)
         if foreseen:
             details["delta_f1"] = sum(foreseen) / len(foreseen)
+        world_model = None if trajectory.world_model is None else in_words(trajectory.world_model)
+        error = None if trajectory.error is None else valid_text(trajectory.error)
         value = {"success": float(trajectory.success), "score": float(trajectory.score)}
         samples.append(
             EvalSample(
                 id=trajectory.task,
                 epoch=epoch,
-                input=trajectory.observation,
+                input=valid_text(trajectory.observation),
                 target="",
                 messages=messages_of(trajectory),
-                scores={
-                    "outcome": Score(value=value, explanation=trajectory.error, metadata=details)
-                },
+                scores={"outcome": Score(value=value, explanation=error, metadata=details)},
                 metadata={
                     "env": trajectory.env_id,
                     "split": trajectory.split,
-                    "goal": trajectory.goal,
+                    "goal": valid_text(trajectory.goal),
                     "agent": trajectory.agent,
                     "seed": trajectory.seed,
                     "trial": trajectory.trial,
                     "generated": is_generated(trajectory.task),
-                    "world_model": trajectory.world_model,
+                    "world_model": world_model,
                 },
             )
         )
@@ -159,8 +168,5 @@ def messages_of(trajectory: Trajectory) -> list[Any]:
 
 def predictions_of(trajectory: Trajectory) -> list[float]:
     """Return the Delta-F1 of each real step of which a world model had predicted what follows."""
-    scores = []
-    for before, step in trajectory.transitions():
-        if step.prediction is not None and step.facts.parsed and not step.imagined:
-            scores.append(delta_f1(before, step.prediction.facts, step.facts))
-    return scores
+    scores = (prediction_score(before, step) for before, step in trajectory.transitions())
+    return [score for score in scores if score is not None]

@@ -7,6 +7,8 @@ comap's own agents, which asks Inspect's model. Inspect finds this module by its
 
 from __future__ import annotations
 
+import inspect
+import logging
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +18,7 @@ from typing import Any, TypeVar
 
 import anyio
 import gymnasium
-from anyio import from_thread, to_thread
+from anyio import CapacityLimiter, from_thread, to_thread
 from inspect_ai import Task, task
 from inspect_ai.dataset import MemoryDataset, Sample
 from inspect_ai.model import (
@@ -32,19 +34,20 @@ from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import Tool, ToolDef
 
-from ..agents import create_agent, run_episode
+from ..agents import create_agent, run_episodes
 from ..envs.generated import is_generated
 from ..envs.panel import evenly
-from ..errors import LanguageModelError, NoEpisode, OptionError
+from ..errors import LanguageModelError, OptionError
 from ..facts import State
 from ..lm import Completion
 from ..lm import Generate as TextRequest
-from ..lm.base import BaseLanguageModel, LMRequest, Message, Usage
+from ..lm.base import BaseLanguageModel, LMRequest, Message, Usage, valid_text
 from ..lm.chat_replies import without_prefix
 from ..lm.openai import CONTINUE
 from ..lm.thoughts import first_stop
 from ..metrics import delta_f1
 from ..trajectory import Trajectory
+from ..worldmodel.naming import NOT_TO_REPORT, in_words
 from .inspect_logs import messages_of, predictions_of
 from .sessions import listing_of, make_env, text_env_class, with_goal
 
@@ -55,11 +58,14 @@ _PROMPT = (
 _OVER = "\n\nThe task is over."
 _GO_ON = "The task is not over. Take the next action by calling the tool act."
 _MOST_REMINDERS = 3
-_ACT = "Take an action in the environment; the result is what is observed after it.\n\n{told}"
+_ACT = (
+    "Take an action in the environment; the result is what is observed after it.\n\n{instructions}"
+)
 _ACTION = "The action, in one line."
 _EXPECTED = "What you expect to observe after it, in the environment's words."
 
 T = TypeVar("T")
+_LOG = logging.getLogger(__name__)
 
 
 class Episode:
@@ -88,7 +94,7 @@ class Episode:
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Return what a function does in the environment's thread, without blocking other samples."""
         waiting = self._thread.submit(work)
-        return await to_thread.run_sync(waiting.result)
+        return await to_thread.run_sync(waiting.result, limiter=CapacityLimiter(1))
 
     async def close(self) -> None:
         """End the environment and its thread."""
@@ -102,14 +108,15 @@ class Episode:
         return self._text(with_goal(observation, self.info["goal"]))
 
     def _act(self, action: str, expected: str | None) -> str:
+        # A model may call the tool twice in one message: what it has reached so far is its result.
         if self.is_over:
-            raise NoEpisode("the task is over; expected an answer without calls of tools")
+            return _OVER.strip()
         before = self.info["facts"]
         observation, reward, terminated, truncated, self.info = self.env.step(action)
         self.episode_return += float(reward)
         self.invalid_actions += bool(self.info["invalid_action"])
         self.is_over = terminated or truncated
-        if expected is not None:
+        if expected is not None and self.info["facts"].parsed:
             self.foreseen.append(self._agreement(before, action, expected))
         if "error" in self.info:
             return f"The environment failed.{_OVER}"
@@ -121,6 +128,8 @@ class Episode:
         return delta_f1(before, predicted, self.info["facts"])
 
     def _text(self, observation: str) -> str:
+        """Return what the model reads: the observation, and the actions or that the task is over."""
+        observation = valid_text(observation)  # a log cannot hold half a surrogate pair
         if self.is_over:
             return f"{observation}{_OVER}"
         inner = self.env.unwrapped
@@ -139,12 +148,12 @@ class Episode:
             "steps": int(self.info["step"]),
             "invalid_actions": self.invalid_actions,
             "is_over": self.is_over,
-            "facts": facts.to_text().splitlines(),
+            "facts": valid_text(facts.to_text()).splitlines(),
         }
         if self.foreseen:
             outcome["delta_f1"] = math.fsum(self.foreseen) / len(self.foreseen)
         if "error" in self.info:
-            outcome["error"] = str(self.info["error"])
+            outcome["error"] = valid_text(str(self.info["error"]))
         return outcome
 
 
@@ -181,65 +190,62 @@ def environment(
     Raises:
         OptionError: The environment is none of comap's, or has no such option.
     """
-    cls = text_env_class(env)
-    chosen_split = split or next(reversed(cls.test_splits), None)
-    given = {"split": chosen_split, "source": source, "data_dir": data_dir}
-    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    for name in options:
-        if name != "split" and not cls.takes(name):
+    env_class = text_env_class(env)
+    hardest_split = next(reversed(env_class.test_splits), None)
+    options: dict[str, Any] = {}
+    if split or hardest_split:
+        options["split"] = split or hardest_split
+    for name, value in (("source", source), ("data_dir", data_dir)):
+        if value is None:
+            continue
+        if not env_class.takes(name):
             raise OptionError(
                 f"the environment {env!r} has no option {name!r}; leave -T {name} out"
             )
+        options[name] = value
     if max_steps is not None:
         options["max_episode_steps"] = max_steps
 
     with closing(make_env(env, options)) as example:
         inner: Any = example.unwrapped
         task_set = inner.tasks
-        told = inner.briefing.told()
+        instructions = inner.briefing.told()
         settings = dict(inner.settings())
-    ids: Sequence[str] = evenly(task_set.ids, tasks)
-    about = {"env": env, "split": task_set.split, "settings": settings}
-    samples = [
-        Sample(
-            input=_PROMPT + task_id,
-            id=task_id,
-            metadata={**about, "generated": is_generated(task_id)},
-        )
-        for task_id in ids
-    ]
-    generated_count = sum(map(is_generated, ids))
+
+    # What a task says is known when its episode begins: see `started`.
+    task_ids: Sequence[str] = evenly(task_set.ids, tasks)
+    description = {"env": env, "split": task_set.split, "settings": settings}
+    samples = []
+    for task_id in task_ids:
+        metadata = {**description, "generated": is_generated(task_id)}
+        samples.append(Sample(input=_PROMPT + task_id, id=task_id, metadata=metadata))
+
+    generated_count = sum(map(is_generated, task_ids))
     scorers = [outcome(), foresight()] if predict else [outcome()]
     return Task(
         dataset=MemoryDataset(samples, name=f"{env}, {task_set.split}"),
-        setup=started(env, options, told, show_actions, predict),
+        setup=started(env, options, instructions, show_actions, predict),
         solver=tool_calls(),
         scorer=scorers,
         cleanup=_closed,
-        metadata={**about, "tasks": len(ids), "generated_tasks": generated_count},
+        metadata={**description, "tasks": len(task_ids), "generated_tasks": generated_count},
     )
 
 
 def _named(name: str, env_id: str) -> Callable[..., Task]:
     """Return the task of one environment, with the options of `environment`."""
 
-    @task(name=name)  # type: ignore[untyped-decorator]
-    def evaluation(
-        split: str | None = None,
-        tasks: int | None = None,
-        max_steps: int | None = None,
-        show_actions: bool = True,
-        predict: bool = False,
-        source: str | None = None,
-        data_dir: str | None = None,
-    ) -> Task:
-        return environment(env_id, split, tasks, max_steps, show_actions, predict, source, data_dir)
+    def evaluation(**options: Any) -> Task:
+        return environment(env_id, **options)
 
-    made: Callable[..., Task] = evaluation
-    return made
+    # Inspect reads a task's options from its signature.
+    signature = inspect.signature(environment)
+    options = [option for option in signature.parameters.values() if option.name != "env"]
+    evaluation.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
+    named_task: Callable[..., Task] = task(name=name)(evaluation)
+    return named_task
 
 
-# Inspect reads a task's options from its signature, so each has all of them.
 alfworld = _named("alfworld", "comap/ALFWorld-v0")
 scienceworld = _named("scienceworld", "comap/ScienceWorld-v0")
 webshop = _named("webshop", "comap/WebShop-v0")
@@ -253,7 +259,7 @@ web = _named("web", "comap/Web-v0")
 
 @solver  # type: ignore[untyped-decorator]
 def started(
-    env: str, options: dict[str, Any], told: str, show_actions: bool, predict: bool
+    env: str, options: dict[str, Any], instructions: str, show_actions: bool, predict: bool
 ) -> Solver:
     """Start the sample's episode, tell the model of it, and give it the tool ``act``."""
 
@@ -263,15 +269,15 @@ def started(
         state.metadata["seed"] = state.epoch - 1
         text = await episode.start(str(state.sample_id), state.epoch - 1)
         state.messages = [ChatMessageUser(content=_PROMPT + text)]
-        state.tools = [act_tool(episode, told, predict)]
-        state.metadata["goal"] = episode.info["goal"]
+        state.tools = [act_tool(episode, instructions, predict)]
+        state.metadata["goal"] = valid_text(episode.info["goal"])
         return state
 
     return solve
 
 
-def act_tool(episode: Episode, told: str, predict: bool) -> Tool:
-    """Return the tool by which a model acts in an episode."""
+def act_tool(episode: Episode, instructions: str, predict: bool) -> Tool:
+    """Return the tool by which a model acts in an episode; `instructions` say what actions look like."""
 
     async def act(action: str) -> str:
         return await episode.act(action)
@@ -285,7 +291,7 @@ def act_tool(episode: Episode, told: str, predict: bool) -> Tool:
     return ToolDef(
         act_and_predict if predict else act,
         name="act",
-        description=_ACT.format(told=told),
+        description=_ACT.format(instructions=instructions),
         parameters=parameters,
         parallel=False,
     ).as_tool()
@@ -312,11 +318,21 @@ def tool_calls() -> Solver:
 
 
 @solver  # type: ignore[untyped-decorator]
-def comap_agent(agent: str = "react", **options: Any) -> Solver:
+def comap_agent(agent: str = "react", world_model: str | None = None, **options: Any) -> Solver:
     """Play with one of comap's agents: ``--solver comap/comap_agent -S agent=reflexion``.
 
-    It makes its own prompts. What a world model predicts of its steps is scored by Delta-F1. Agents that
-    need more of a model than text (probabilities, choices) are refused with what to set instead.
+    It makes its own prompts. Of several trials at a task the last one counts. What a world model predicts
+    of its steps is scored by Delta-F1. Agents that need more of a model than text (probabilities,
+    choices) are refused with what to set instead.
+
+    Args:
+        agent: A name of comap's agents, or ``module:Class``, which imports the module.
+        world_model: Answers what the agent imagines: an id of `comap.worldmodel`. None for the oracle,
+            which tries actions in the real environment; the log warns of that.
+        **options: Of the agent.
+
+    Raises:
+        OptionError: There is no such agent, or it has no such option.
     """
     player = create_agent(agent, **options)
 
@@ -326,16 +342,30 @@ def comap_agent(agent: str = "react", **options: Any) -> Solver:
         task_id = str(state.sample_id)
         seed = int(state.metadata["seed"])
 
-        def play() -> Trajectory:
+        def play() -> list[Trajectory]:
             # An environment of this thread's own: only here can the agent ask Inspect's model.
-            with closing(episode.make()) as env:
-                return run_episode(env, player, task=task_id, seed=seed, lm=lm, keep="prompts")
+            return run_episodes(
+                episode.make,
+                player,
+                [task_id],
+                lm=lm,
+                world_model=world_model,
+                seed=seed,
+                keep="prompts",
+                concurrency=1,
+            )
 
-        trajectory = await to_thread.run_sync(play)
-        state.messages = messages_of(trajectory)
-        state.output = ModelOutput.from_content(lm.name, _last_reply(trajectory))
-        _take_over(episode, trajectory)
-        state.metadata["agent"] = trajectory.agent
+        # A thread beside those that Inspect counts: it waits for Inspect, which may need them.
+        trials = await to_thread.run_sync(play, limiter=CapacityLimiter(1))
+        last_trial = trials[-1]
+        state.messages = [message for trial in trials for message in messages_of(trial)]
+        state.output = ModelOutput.from_content(lm.name, _last_reply(last_trial))
+        _take_over(episode, last_trial)
+        state.metadata |= {"agent": last_trial.agent, "trials": len(trials)}
+        if last_trial.world_model is not None:
+            state.metadata["world_model"] = in_words(last_trial.world_model)
+            if NOT_TO_REPORT in state.metadata["world_model"]:
+                _LOG.warning("world model: %s", state.metadata["world_model"])
         return state
 
     return solve
@@ -452,11 +482,11 @@ def outcome() -> Scorer:
     """Whether the task was solved, and how far it came; facts and counts are in the metadata."""
 
     async def score(state: TaskState, target: Target) -> Score:
-        found = outcome_of(state)
+        ended = outcome_of(state)
         return Score(
-            value={"success": float(found["success"]), "score": found["score"]},
-            explanation=found.get("error"),
-            metadata=found,
+            value={"success": float(ended["success"]), "score": ended["score"]},
+            explanation=ended.get("error"),
+            metadata=ended,
         )
 
     return score
@@ -477,8 +507,8 @@ def outcome_of(state: TaskState) -> dict[str, Any]:
     episode = _EPISODES.get(state.uuid)
     if episode is not None:
         state.metadata["outcome"] = episode.outcome()
-    found: dict[str, Any] = state.metadata["outcome"]
-    return found
+    ended: dict[str, Any] = state.metadata["outcome"]
+    return ended
 
 
 async def _closed(state: TaskState) -> None:

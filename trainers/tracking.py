@@ -20,6 +20,7 @@ from ..agents.convert import turns_of
 from ..agents.run import DIGESTS
 from ..agents.tally import Tally
 from ..errors import OptionError, suggest
+from ..lm.base import valid_text
 from ..trajectory import Trajectory
 from .processes import is_first
 
@@ -151,13 +152,20 @@ class _Traces(_NoRollouts):
 
 
 class TableOfRollouts(_NoRollouts):
-    """Rollouts as rows of a table in Weights & Biases, which is sent when all is done."""
+    """Rollouts as rows of tables in Weights & Biases: one for each part, sent when the next one begins.
+
+    A training that is killed loses the part that it was in, and memory holds no more than that.
+    """
 
     def __init__(self, tracker: Any) -> None:
         super().__init__(tracker)
+        self._part = ""
         self._rows: list[dict[str, Any]] = []
 
     def add(self, trajectory: Trajectory, part: str, step: int) -> None:
+        if part != self._part:
+            self.finish()
+            self._part = part
         texts = [f"[{turn['role']}]\n{turn['content']}" for turn in turns_of(trajectory)]
         row = {"step": step, "part": part, **_about(trajectory), "rollout": "\n\n".join(texts)}
         self._rows.append(row)
@@ -167,6 +175,7 @@ class TableOfRollouts(_NoRollouts):
             return
         columns = list(self._rows[0])
         rows = [list(row.values()) for row in self._rows]
+        self._rows = []
         table = import_module("wandb").Table(columns=columns, data=rows)
         self._tracker.log({"rollouts": table})
 
@@ -181,7 +190,7 @@ def _about(trajectory: Trajectory) -> dict[str, Any]:
         "success": trajectory.success,
         "score": trajectory.score,
         "steps": len(trajectory.steps),
-        "error": trajectory.error,
+        "error": None if trajectory.error is None else valid_text(trajectory.error),
     }
 
 

@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,34 @@ def test_our_agents_ask_inspect_s_model(tmp_path: Path) -> None:
     assert "> inventory" in sample.messages[2].text
 
 
+def test_a_second_call_after_the_end_is_told_so_and_loses_nothing(tmp_path: Path) -> None:
+    """Two calls in one message, of which the first ends the episode."""
+    output = called(action="inventory")
+    (call,) = output.message.tool_calls
+    output.message.tool_calls.append(replace(call, id="second"))
+    options = {**TASK_OPTIONS, "tasks": 1, "max_steps": 1}
+    (sample,) = ran("comap/alfworld", scripted([output]), tmp_path, options).samples
+    assert sample.metadata["outcome"]["steps"] == 1 and sample.error is None
+    assert sample.messages[-1].text == "The task is over."
+
+
+def test_trials_and_the_oracle_are_told(tmp_path: Path) -> None:
+    """Reflexion tries again, and the last trial counts; an agent that imagines says what it asked."""
+    from comap.integrations.inspect_tasks import comap_agent
+
+    model = scripted([said("Thought: I see.\nAction: inventory")] * 40)
+    options = {**TASK_OPTIONS, "tasks": 1}
+    agent = comap_agent("reflexion", trials=2)
+    (sample,) = ran("comap/alfworld", model, tmp_path, options, solver=agent).samples
+    assert sample.metadata["trials"] == 2 and sample.metadata["outcome"]["steps"] == 3
+    assert "world_model" not in sample.metadata
+
+    model = scripted([said("Thought: I see.\nAction: inventory")] * 40)
+    agent = comap_agent("redraft")
+    (sample,) = ran("comap/alfworld", model, tmp_path, options, solver=agent).samples
+    assert "not a result to report" in sample.metadata["world_model"]
+
+
 def test_agents_that_need_more_than_text_are_a_recorded_failure(tmp_path: Path) -> None:
     from comap.integrations.inspect_tasks import comap_agent
 
@@ -182,6 +211,25 @@ def test_a_run_becomes_a_log(tmp_path: Path) -> None:
         check=True,
     )
     assert "run.eval" in listed.stdout
+
+
+def test_a_log_holds_whatever_was_said_and_is_whole(tmp_path: Path) -> None:
+    """Half a surrogate pair is replaced; nothing but the log is left in its folder."""
+    import gymnasium
+
+    from comap.agents import RandomAgent, run_episode
+    from comap.integrations.inspect_logs import write_log
+
+    env = gymnasium.make("comap/ALFWorld-v0", source="generated", max_episode_steps=2)
+    episode = run_episode(env, RandomAgent(), seed=0)
+    (step, *others) = episode.steps
+    hostile = replace(
+        episode, steps=(replace(step, observation="a \ud800"), *others), error="\ud800"
+    )
+    write_log([hostile], tmp_path / "run.eval")
+    (sample,) = read_eval_log(str(tmp_path / "run.eval")).samples
+    assert sample.messages[3].text == "a \ufffd"
+    assert [path.name for path in tmp_path.iterdir()] == ["run.eval"]
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 import types
+from dataclasses import replace
 
 import gymnasium
 import pytest
 
 from comap.agents import RandomAgent, run_episode
+from comap.agents.convert import turns_of
 from comap.cli import main
 from comap.errors import OptionError
 from comap.trainers.tracking import Curves, TableOfRollouts, check_tracker, tracked
@@ -162,6 +164,15 @@ class ShownRollouts:
         self.shown.append("finished")
 
 
+def test_texts_that_no_file_can_hold_are_shown_without_that(episodes):
+    """Half a surrogate pair in a reply, which JSON can carry: a tracker would drop the rollout."""
+    (step, *rest) = episodes[0].steps
+    hostile = replace(episodes[0], steps=(replace(step, action="look \ud800"), *rest))
+    turns = turns_of(hostile)
+    assert turns[2]["content"] == "> look \ufffd"
+    assert json.dumps(turns, ensure_ascii=False).encode()
+
+
 def test_the_first_rollouts_of_each_part_are_shown(episodes):
     """Eight of each update and each stage; what is known from before shows nothing."""
     seen, rollouts = Seen(), ShownRollouts()
@@ -203,10 +214,14 @@ def test_a_table_of_rollouts_has_a_row_each(episodes, monkeypatch):
     table = TableOfRollouts(tracker)
     table.finish()
     assert not logged, "there is nothing to show"
+    table.add(episodes[0], "update 1", 2)
     for episode in episodes:
-        table.add(episode, "run", 3)
+        table.add(episode, "update 2", 3)
+    assert len(logged) == 1, "an update's rollouts are sent when the next one's come"
     table.finish()
-    (shown,) = (line["rollouts"] for line in logged)
+    table.finish()
+    (before, shown) = (line["rollouts"] for line in logged)
+    assert [row[:2] for row in before["data"]] == [[2, "update 1"]]
     assert shown["columns"][:4] == ["step", "part", "environment", "task"]
     assert [row[3] for row in shown["data"]] == [episode.task for episode in episodes]
     for row, episode in zip(shown["data"], episodes, strict=True):
