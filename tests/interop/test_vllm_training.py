@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from kits.smollm2 import model_folder, narrow_copy
-from kits.vllm_server import ENVIRONMENT, free_port, kill, start_server, stop
+from kits.vllm_server import ENVIRONMENT, kill, start_server, stop
 from kits.vllm_trainings import CLOSE, check_stages, check_updates, comap, paw, updates_of
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make interop installs it")
@@ -130,23 +130,26 @@ def test_a_killed_training_goes_on(narrow: Path, tmp_path: Path) -> None:
 def test_a_training_goes_on_with_another_server(narrow: Path, tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     out = tmp_path / "out"
-    port = free_port()
-    server, url = start_server(narrow, tmp_path / "server-1.txt", context=CONTEXT, port=port)
-    words = paw(narrow, out, url, "--updates", "8")
-    process = begin(words, log)
+    server, url = start_server(narrow, tmp_path / "server-1.txt", context=CONTEXT)
+    process = begin(paw(narrow, out, url, "--updates", "8"), log)
     wait_for(process, log, lambda: len(updates_of(out)) >= 2)
     kill(server)
     said = end(process, log, status=2)
     assert "expected a vLLM server at 127.0.0.1" in said or "every episode failed" in said
 
-    server, _ = start_server(narrow, tmp_path / "server-2.txt", context=CONTEXT, port=port)
-    end(begin(words, log), log)
+    server, other_url = start_server(narrow, tmp_path / "server-2.txt", context=CONTEXT)
+    assert other_url != url
+    end(begin(paw(narrow, out, other_url, "--updates", "8"), log), log)
     stop(server)
     updates = updates_of(out)
     assert [line["update"] for line in updates] == list(range(1, 9))
     assert max(line["sampling_error"] for line in updates) < CLOSE
-    record = (out / "run.json").read_text("utf-8")
-    assert "vllm (at a server)" in record and str(port) not in record
+
+    # What a training is does not depend on the address; each session says which one it was given.
+    record = json.loads((out / "run.json").read_text("utf-8"))
+    assert "127.0.0.1" not in json.dumps(record["described"])
+    assert "vllm (at a server)" in json.dumps(record)
+    assert [session["options"]["engine"] for session in record["sessions"]] == [url, other_url]
 
 
 def test_comap_is_killed_and_goes_on(narrow: Path, tmp_path: Path) -> None:
