@@ -48,7 +48,7 @@ def main() -> None:
 
     counts: Counter[str] = Counter()
     players = [
-        played(kind, number, counts)
+        steps_of(kind, number, counts)
         for number, kind in zip(
             range(options.environments), itertools.cycle(options.kinds), strict=False
         )
@@ -63,20 +63,20 @@ def main() -> None:
     next_note = 0.0
     while (elapsed := time.monotonic() - start) < 60 * options.minutes:
         if elapsed >= next_note:
-            notes.append(note(process, elapsed, counts))
+            notes.append(memory_now(process, elapsed, counts))
             write_result(options.out, {**head, **findings(notes), "notes": notes})
             print(json.dumps(notes[-1]), flush=True)
             next_note += NOTED_SECONDS
         for player in players:
             next(player)
 
-    notes.append(note(process, time.monotonic() - start, counts))
+    notes.append(memory_now(process, time.monotonic() - start, counts))
     result = findings(notes)
     write_result(options.out, {**head, **result, "notes": notes})
     print(json.dumps(result))
 
 
-def played(kind: str, number: int, counts: Counter[str]) -> Iterator[None]:
+def steps_of(kind: str, number: int, counts: Counter[str]) -> Iterator[None]:
     """Play an environment for ever, a step at a time."""
     options = {"source": "generated"} if kind in GENERATED else {}
     env = gymnasium.make(f"comap/{kind}-v0", max_episode_steps=STEPS, **options)
@@ -97,7 +97,7 @@ def played(kind: str, number: int, counts: Counter[str]) -> Iterator[None]:
             yield
 
 
-def note(process: psutil.Process, elapsed: float, counts: Counter[str]) -> dict[str, Any]:
+def memory_now(process: psutil.Process, elapsed: float, counts: Counter[str]) -> dict[str, Any]:
     """Return what there is at this moment."""
     gc.collect()
     return {

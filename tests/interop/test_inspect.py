@@ -105,8 +105,8 @@ def test_what_a_model_expects_is_scored(tmp_path: Path) -> None:
     ]
     options = {**TASK_OPTIONS, "tasks": 1, "predict": True}
     log = ran("comap/alfworld", scripted(outputs), tmp_path, options)
-    found = log.samples[0].metadata["outcome"]["delta_f1"]
-    assert found == pytest.approx(2 / 3) == log.samples[0].scores["foresight"].value
+    mean_delta_f1 = log.samples[0].metadata["outcome"]["delta_f1"]
+    assert mean_delta_f1 == pytest.approx(2 / 3) == log.samples[0].scores["foresight"].value
 
 
 def test_a_model_that_stops_is_reminded_three_times(tmp_path: Path) -> None:

@@ -44,13 +44,13 @@ def rates(kind: type, name: str, warmup: float, updates: int) -> list[list[float
     ]
     optimizer = torch.optim.SGD(groups)
     scheduler = kind(name, warmup).create_scheduler(updates, optimizer)
-    found = []
+    rates_of_updates = []
     for update in range(updates):
-        found.append([group["lr"] for group in optimizer.param_groups])
+        rates_of_updates.append([group["lr"] for group in optimizer.param_groups])
         optimizer.step()
         if kind is Ours or update + 1 < updates:
             scheduler.step()
-    return found
+    return rates_of_updates
 
 
 @pytest.mark.parametrize(
@@ -60,16 +60,16 @@ def rates(kind: type, name: str, warmup: float, updates: int) -> list[list[float
 def test_rates_rise_from_the_first_update(
     name: str, warmup: float, updates: int, rising: int
 ) -> None:
-    found = rates(Ours, name, warmup, updates)
+    our_rates = rates(Ours, name, warmup, updates)
     for k in range(rising):
-        assert found[k] == pytest.approx([8.0 * (k + 1) / rising, 0.8 * (k + 1) / rising])
-    assert found[rising:] == rates(Stock, name, warmup, updates)[rising:]
+        assert our_rates[k] == pytest.approx([8.0 * (k + 1) / rising, 0.8 * (k + 1) / rising])
+    assert our_rates[rising:] == rates(Stock, name, warmup, updates)[rising:]
 
 
 def test_a_schedule_without_warm_up_is_left_alone() -> None:
     for name in ("constant", "cosine"):
         assert rates(Ours, name, 0, 5) == rates(Stock, name, 0, 5)
-    made = SimpleNamespace()
+    own_scheduler = SimpleNamespace()
     trainer = Ours("cosine", 0.1)
-    trainer.lr_scheduler = made
-    assert trainer.create_scheduler(10) is made, "an own one stays"
+    trainer.lr_scheduler = own_scheduler
+    assert trainer.create_scheduler(10) is own_scheduler, "an own one stays"

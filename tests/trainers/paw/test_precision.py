@@ -69,16 +69,17 @@ def test_the_first_policy_and_the_critic_compute_in_half_precision(
     """Layers of all three give the same type, where the weights of all are in single precision."""
     config = settings(precision="bfloat16", kl=0.01, algorithm="ppo", paw=False, save_updates=0)
     trainer, (line,), _ = trained(config, model, tmp_path)
-    found: dict[str, set[Any]] = {}
+    dtypes: dict[str, set[Any]] = {}
     models = {"policy": trainer.model, "first": trainer.ref_model, "critic": trainer.critic}
-    for name, one in models.items():
-        found[name] = set()
-        layers = [part for key, part in one.named_modules() if key.endswith("q_proj")]
+    for name, model_of_update in models.items():
+        dtypes[name] = set()
+        modules = model_of_update.named_modules()
+        layers = [module for path, module in modules if path.endswith("q_proj")]
         assert layers and all(layer.weight.dtype == torch.float32 for layer in layers)
         for layer in layers:
             layer.register_forward_hook(
-                lambda module, inputs, output, name=name: found[name].add(output.dtype)
+                lambda module, inputs, output, name=name: dtypes[name].add(output.dtype)
             )
     trainer.training_step(trainer.model, None)
-    assert found == {name: {torch.bfloat16} for name in models}
+    assert dtypes == {name: {torch.bfloat16} for name in models}
     assert line["value_loss"] > 0
