@@ -350,7 +350,8 @@ class HFLanguageModel(ChatLanguageModel):
                 changes.enter_context(fused_norms(base))
             if self._engine.for_gpu and adapter is not None:
                 changes.enter_context(lean_adapter(base, adapter))
-            changes.enter_context(torch.inference_mode())
+            for context in _without_gradients(base):
+                changes.enter_context(context)
             yield
 
     def _prepared(self, request: LMRequest, prompt: list[int]) -> Any:
@@ -459,6 +460,22 @@ def _question(request: LMRequest, adapter: str | None) -> LMRequest:
     if isinstance(request, Generate) and request.sampling.temperature == 0:
         request = replace(request, sampling=replace(request.sampling, top_p=1.0, seed=0))
     return replace(request, adapter=adapter)
+
+
+def _without_gradients(model: Any) -> list[Any]:
+    """Return the contexts in which a model answers.
+
+    A model that accelerate has prepared for half precision enters autocast in each forward, which casts all
+    weights. Within an outer context autocast keeps what it has cast, but never in inference mode.
+    """
+    import torch
+
+    if not hasattr(model, "_original_forward"):
+        return [torch.inference_mode()]
+    kind = model.device.type
+    # As it is already: the context only has to be there.
+    outer = torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
+    return [torch.no_grad(), outer]
 
 
 def _stop_test(chat: ChatTokenizer, request: Generate) -> Callable[[list[int]], bool]:

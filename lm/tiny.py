@@ -243,6 +243,10 @@ class SFTConfig:
     """Steps over which the learning rate rises."""
     seed: int = 0
     """Seed of the order of rows."""
+    device: str = "cpu"
+    """Where it computes, as torch names it."""
+    half: bool = False
+    """Whether passes compute in bfloat16; the weights stay in single precision."""
 
 
 def encode_rows(tokenizer: Any, rows: Iterable[Row]) -> list[Encoded]:
@@ -294,7 +298,7 @@ def fine_tune(
     on_step: Callable[[int, int, float], None] = lambda trained, total, loss: None,
     template: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Train all weights of a saved model on rows, on the CPU in single precision, and save it.
+    """Train all weights of a saved model on rows, and save it.
 
     Prompts are made with the variables for the chat template in `template`.
     """
@@ -315,6 +319,7 @@ def fine_tune(
         model = transformers.AutoModelForCausalLM.from_pretrained(
             model_directory, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
         )
+    model = model.to(config.device)
     declared_dtype = read_json(Path(model_directory) / "config.json").get("dtype")
     optimizer = torch.optim.AdamW(
         model.train().parameters(), lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.01
@@ -333,7 +338,8 @@ def fine_tune(
                 group["lr"] = config.learning_rate * fall * rise
 
             optimizer.zero_grad(set_to_none=True)
-            loss = answer_loss(model, batch)
+            with torch.autocast(model.device.type, torch.bfloat16, enabled=config.half):
+                loss = answer_loss(model, batch)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
@@ -391,6 +397,9 @@ def answer_loss(model: Any, batch: Sequence[Encoded]) -> Any:
         answers += [tokens[position] for position in positions]
 
     # The head reads these alone: logits of prompts and padding would be thrown away.
-    hidden = model.model(input_ids=ids, attention_mask=mask).last_hidden_state
-    logits = model.lm_head(hidden.reshape(-1, hidden.shape[-1])[torch.tensor(predicting)])
-    return torch.nn.functional.cross_entropy(logits, torch.tensor(answers))
+    device = model.device
+    output = model.model(input_ids=ids.to(device), attention_mask=mask.to(device))
+    hidden = output.last_hidden_state.flatten(0, 1)
+    logits = model.lm_head(hidden[torch.tensor(predicting, device=device)])
+    # In single precision always: probabilities of a vocabulary lose too much in half.
+    return torch.nn.functional.cross_entropy(logits.float(), torch.tensor(answers, device=device))

@@ -289,6 +289,32 @@ def test_a_model_in_training_is_in_training_afterwards(folder):
     assert lm.config()["name"] == "policy"
 
 
+def test_weights_of_a_model_under_autocast_are_cast_once_in_a_call(folder):
+    """A training in bfloat16 samples so: accelerate has wrapped the forward of its policy."""
+    accelerate = pytest.importorskip("accelerate")
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    own = HFLanguageModel(folder, device="cpu", dtype="float32")
+    weights = {weight.data_ptr() for weight in own.model.parameters()}
+    casts = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), options=None):
+            casting = (torch.ops.aten._to_copy.default, torch.ops.aten.to.dtype)
+            if function in casting and arguments[0].data_ptr() in weights:
+                casts.append(arguments[0].data_ptr())
+            return function(*arguments, **(options or {}))
+
+    prepared = accelerate.Accelerator(cpu=True, mixed_precision="bf16").prepare_model(own.model)
+    lm = HFLanguageModel.from_model(prepared, own.tokenizer)
+    with Watch():
+        (reply,) = lm.generate([Generate(talk("go"), Sampling(8))])
+
+    # Most tokens cost a pass of their own; each pass used to cast all weights.
+    assert len(reply.token_ids) == 8
+    assert len(casts) == len(set(casts)) > 10
+
+
 # Scores, words, hidden states.
 
 COMPLETIONS = (

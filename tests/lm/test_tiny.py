@@ -132,6 +132,19 @@ def test_only_answers_and_their_ends_carry_loss(base):
     assert float(answer_loss(model, rows).detach()) == pytest.approx(expected, rel=1e-5)
 
 
+def test_passes_may_compute_in_half_while_weights_stay_in_single_precision(base, tmp_path):
+    losses, dtypes = {}, {}
+    for half in (False, True):
+        config = SFTConfig(tokens=800, batch_tokens=64, half=half)
+        report = fine_tune(base, tmp_path / str(half), ROWS, config)
+        losses[half] = report["losses"][-1][1]
+        model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / str(half))
+        dtypes[half] = {weight.dtype for weight in model.parameters()}
+
+    assert dtypes[True] == dtypes[False]
+    assert losses[True] == pytest.approx(losses[False], rel=0.02) and losses[True] != losses[False]
+
+
 @pytest.mark.parametrize("rows", [[], [Row((Message("user", "x " * 3000),), "y")]])
 def test_no_rows_and_too_long_rows_are_refused(base, tmp_path, rows):
     with pytest.raises(OptionError, match="expected rows of 1 to 2048 tokens"):

@@ -284,6 +284,10 @@ class PaWTraining:
     evaluation_temperature: NonNegativeFloat = 0.4
     """Temperature of the policy in evaluation; 0 is greedy."""
 
+    def computes_in_half(self, on_gpu: bool) -> bool:
+        """Return whether passes compute in bfloat16 on a GPU, or on a CPU."""
+        return self.precision == "bfloat16" or (self.precision == "auto" and on_gpu)
+
     def __post_init__(self) -> None:
         check_fields(self)
 

@@ -39,8 +39,7 @@ class Critic(torch.nn.Module):  # type: ignore[misc]
         self.requires_grad_(True)
 
         # Nobody wraps the critic as accelerate wraps the policy.
-        on_gpu = weight.device.type == "cuda"
-        self._in_half = config.precision == "bfloat16" or (config.precision == "auto" and on_gpu)
+        self._in_half = config.computes_in_half(weight.device.type == "cuda")
         self._limits = config.optimization
         self._reader = Reader.of(config, self.backbone, weight.device)
         self.optimizer = torch.optim.AdamW(

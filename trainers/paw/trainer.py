@@ -724,8 +724,7 @@ def _reference_of(config: PaWTraining, model: Any) -> Any:
 def _shard(trainer: PaWTrainer, config: PaWTraining, reference: Any, device: str) -> None:
     """Shard a trainer's model, adapters included, and the reference."""
     torch_device = device_of(own_device() if device == "auto" else device)
-    on_gpu = torch_device.type == "cuda"
-    computes_in_half = config.precision == "bfloat16" or (config.precision == "auto" and on_gpu)
+    computes_in_half = config.computes_in_half(torch_device.type == "cuda")
     shard(trainer.model, torch_device, computes_in_half=computes_in_half)
     if reference is not None:
         trainer.ref_model = shard(reference, torch_device, computes_in_half=computes_in_half)
@@ -758,7 +757,7 @@ def _arguments(
     on_cpu = (
         device_of(device).type == "cpu"
     )  # without a word on it processes would train apart there
-    is_half = config.precision == "bfloat16" or (config.precision == "auto" and not on_cpu)
+    is_half = config.computes_in_half(not on_cpu)
     checkpoints = recomputes_activations(config, model, mixed=is_half)
     checkpointing = {"use_reentrant": False} if checkpoints else None
 

@@ -145,7 +145,7 @@ def train(  # noqa: PLR0913 what a training is made of
         RunFolder(out).open(description, session) as folder,
         tracked(tell, report_to, folder.path, shown_settings(description)) as tell,
     ):
-        base = warmed_up(config, model, make_env, folder.path, tell, demos)
+        base = warmed_up(config, model, make_env, folder.path, tell, demos, device)
         search = open_simulator(simulator, config, make_env, folder.path, tell)
         policy = Policy(config, base, sampler=sampler, device=device)
         training = _Training(
@@ -163,7 +163,7 @@ def _chosen_sampler(
 
     torch_device = device_of(own_device() if device == "auto" else device)
     dtype = "float64" if config.precision == "float64" else "float32"
-    if _computes_in_half(config, torch_device):
+    if config.computes_in_half(torch_device.type == "cuda"):
         dtype = "bfloat16"
     sampler = chosen_sampler(
         engine,
@@ -174,11 +174,6 @@ def _chosen_sampler(
     )
     _check_sampler(config, sampler)
     return sampler
-
-
-def _computes_in_half(config: PaWTraining, device: Any) -> bool:
-    is_auto_on_gpu = config.precision == "auto" and device.type == "cuda"
-    return config.precision == "bfloat16" or is_auto_on_gpu
 
 
 def _description(
@@ -582,7 +577,7 @@ class Policy:
         # What is trained has single precision at least: half is for the frozen weights under an adapter.
         torch_device = device_of(own_device() if device == "auto" else device)
         dtype = "float64" if config.precision == "float64" else "float32"
-        if config.weights == "lora" and _computes_in_half(config, torch_device):
+        if config.weights == "lora" and config.computes_in_half(torch_device.type == "cuda"):
             dtype = "bfloat16"
         begins_on = device_of("cpu") if is_sharded() else torch_device
         with loaded_once():

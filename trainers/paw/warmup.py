@@ -18,9 +18,10 @@ from ...envs.searchqa.protocol import read_move
 from ...errors import DataCorrupt, LanguageModelError, OptionError
 from ...lm import Completion
 from ...lm.chat import ChatTokenizer
+from ...lm.load import device_of
 from ...lm.tiny import Row, SFTConfig, fine_tune
 from ...trajectory import Step, Trajectory
-from ..processes import is_first, wait
+from ..processes import is_first, own_device, wait
 from ..setup import Environments, show_expert, tiny_for_training
 from ..sft import imitation_samples, is_shown
 from ..stages import MakeEnv, Tell
@@ -37,6 +38,7 @@ def warmed_up(
     out: Path,
     tell: Tell,
     demos: str | Path | None = None,
+    device: str = "auto",
 ) -> str | Path:
     """Return the folder or name of the policy that reinforcement learning begins with."""
     if not config.warmup.warmup_tokens:
@@ -56,7 +58,7 @@ def warmed_up(
 
     target = out / "model"
     if is_first() and not target.is_dir():
-        _learn_demonstrations(config, Path(model), make_env, target, tell, demos)
+        _learn_demonstrations(config, Path(model), make_env, target, tell, demos, device)
     wait()
     return target
 
@@ -88,6 +90,7 @@ def _learn_demonstrations(
     target: Path,
     tell: Tell,
     demos: str | Path | None,
+    device: str,
 ) -> None:
     """Fine-tune a model on demonstrations, into a folder, whole or not at all."""
     agent = config.acting()
@@ -104,7 +107,17 @@ def _learn_demonstrations(
         rows = list(
             conversation_rows(demonstrations, agent, base, observations=share, template=template)
         )
-    warm_up(base, target, rows, config.warmup.warmup_tokens, config, "warmup", tell, template)
+    warm_up(
+        base,
+        target,
+        rows,
+        config.warmup.warmup_tokens,
+        config,
+        "warmup",
+        tell,
+        template,
+        device=own_device() if device == "auto" else device,
+    )
 
 
 def warm_up(
@@ -116,8 +129,11 @@ def warm_up(
     event: str,
     tell: Tell,
     template: Mapping[str, Any] | None = None,
+    *,
+    device: str = "cpu",
 ) -> None:
     """Fine-tune a model on so many tokens of rows, into a folder, whole or not at all."""
+    torch_device = device_of(device)
     draft = target.with_name(f"{target.name}.part")
     shutil.rmtree(draft, ignore_errors=True)
 
@@ -130,6 +146,8 @@ def warm_up(
         batch_tokens=config.warmup.warmup_batch_tokens,
         learning_rate=config.warmup.warmup_rate,
         final=config.warmup.warmup_final,
+        device=str(torch_device),
+        half=config.computes_in_half(torch_device.type == "cuda"),
     )
     fine_tune(base, draft, rows, sft, tell_step, template)
     draft.replace(target)

@@ -97,6 +97,24 @@ def test_observations_are_learned_where_that_is_asked_for(shown, base, tmp_path)
     assert losses[1.0] < losses[0.0] - 1.5
 
 
+@pytest.mark.parametrize(("precision", "half"), [("auto", False), ("bfloat16", True)])
+def test_a_warm_up_computes_as_the_training_does(base, tmp_path, monkeypatch, precision, half):
+    """Where it does, too: a pretrained model was warmed up on the CPU beside an idle GPU."""
+    taken = []
+
+    def watched(base, out, rows, config, *rest):
+        taken.append(config)
+        raise OptionError("seen")
+
+    monkeypatch.setattr("comap.trainers.paw.warmup.fine_tune", watched)
+    config = preset("tiny", warmup_tokens=100, demonstrations=1, precision=precision)
+    for device in ("auto", "meta"):
+        with pytest.raises(OptionError, match="seen"):
+            train_paw(config, model=base, make_env=ENV, out=tmp_path / device, device=device)
+    assert [one.half for one in taken] == [half, half]
+    assert [one.device for one in taken] == ["cpu", "meta"]
+
+
 def test_observations_need_a_conversation(tmp_path):
     config = preset("tiny", warmup_observations=1.0)
     with pytest.raises(OptionError, match="expected context='concat' with warmup_observations"):
