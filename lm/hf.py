@@ -336,8 +336,6 @@ class HFLanguageModel(ChatLanguageModel):
     @contextmanager
     def _ready(self, adapter: str | None) -> Iterator[None]:
         """Make the model ready to answer with an adapter; afterwards it is in training again if it was."""
-        import torch
-
         base = self._adapters.base
         training = [module for module in base.modules() if module.training]
         with ExitStack() as changes:
