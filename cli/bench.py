@@ -361,6 +361,8 @@ class Run(Command):
     """Folder with official data of an environment, as ID=DIR. Repeatable."""
     demos: Texts = field(default_factory=dict)
     """File of demonstrations of an environment, as ID=FILE. Repeatable."""
+    model_dir: Texts = field(default_factory=dict)
+    """Folder of a language model of the scale, as NAME=DIR, in place of the Hub. Repeatable."""
     device: str = "auto"
     """Device of models that play: auto, cpu, cuda or cuda:N."""
     launcher: str | None = None
@@ -386,6 +388,7 @@ class Run(Command):
             data=self.data_dir,
             seeds=self.seeds,
             demos=self.demos,
+            models=self.model_dir,
             device=self.device,
             launcher=self.launcher,
             dry_run=self.dry_run,

@@ -13,6 +13,7 @@ from typing import Any
 from ...errors import OptionError
 from ...trainers.baselines.config import WKMTraining, baseline_preset
 from ...trainers.comap.config import preset
+from ...trainers.paw.config import preset as paw_preset
 from ..training_record import env_words
 from .definition import Backbone, EnvSetup, Experiment, Method, Recipe, Scale, recipe, recipes
 
@@ -227,6 +228,8 @@ class Paths:
     out: Path
     data: Mapping[str, str] = field(default_factory=dict)
     demos: Mapping[str, str] = field(default_factory=dict)
+    models: Mapping[str, str] = field(default_factory=dict)
+    """folders of language models that are not to be had by the name that the scale gives them"""
     device: str = "auto"
     dry_run: bool = False
     """whether DATA and DEMOS stand for what was not given"""
@@ -234,6 +237,10 @@ class Paths:
     def of(self, job: str) -> Path:
         """Return the folder that a job's commands write."""
         return self.out / "jobs" / job / "out"
+
+    def model(self, backbone: Backbone) -> str:
+        """Return a language model as ``--model`` takes it here: its folder, or the name on the Hub."""
+        return self.models.get(backbone.name, backbone.model)
 
     def given(self, kind: str, env: str, description: str) -> str:
         """Return the path that was given for an environment: ``data`` or ``demos``."""
@@ -324,11 +331,7 @@ class _Commands:
 
         words = ["train", "paw", "--preset", self.job.preset]
         if self.job.policy is not None:
-            models = self.models(self.job.policy)
-            # Of another training of PaW, its warm-up is meant.
-            is_warmup = recipe(self.job.policy).kind == "paw"
-            path = models.parent / "model" if is_warmup else models / "agent"
-            words += ["--model", str(path)]
+            words += ["--model", str(self.start_of(self.job))]
         elif model is not None:
             words += ["--model", str(model)]
         else:
@@ -336,6 +339,14 @@ class _Commands:
         words += self.environment(demos=False, left_out="max_episode_steps")
         words += ["--evaluation-splits", *self.setup.splits]
         return [self.training(words)]
+
+    def start_of(self, job: Job) -> Path:
+        """Return the folder of the policy that a training of PaW begins with, which another job trained."""
+        assert job.policy is not None, job.id
+        start = self.paths.of(job.needs[job.policy])
+        # Of another training of PaW, its warm-up is meant.
+        is_warmup = recipe(job.policy).kind == "paw"
+        return start / "model" if is_warmup else start / "models" / "agent"
 
     def training(self, words: list[str]) -> list[str]:
         """Return the words of a training with its settings, seed and folder."""
@@ -377,7 +388,7 @@ class _Commands:
         words += ["--transitions", str(self.paths.of(self.job.needs[start]))]
 
         if self.job.recipe.world_model == "base":
-            words += ["--world-model", self.job.backbone.model]
+            words += ["--world-model", self.paths.model(self.job.backbone)]
             words += self.model_options("--world-model-option")
         else:
             words += self.world_model()
@@ -419,7 +430,7 @@ class _Commands:
             return []
         if backbone.model == "tiny":
             return ["--model", "tiny", "--tiny-parameters", str(int(backbone.parameters))]
-        return ["--model", backbone.model, *self.model_options("--model-option")]
+        return ["--model", self.paths.model(backbone), *self.model_options("--model-option")]
 
     def model_options(self, option: str) -> list[str]:
         assert self.job.backbone is not None
@@ -428,10 +439,11 @@ class _Commands:
             words += [option, f"{name}={value}"]
         return words
 
-    @property
-    def is_lora(self) -> bool:
-        """Whether trained models are adapters of the language model."""
-        return self.job.backbone is not None and self.job.backbone.model != "tiny"
+    def base_of(self, trained: Job) -> list[str]:
+        """Return the words that name the model under the adapter that a job has trained."""
+        if trained.recipe.kind == "paw" and trained.policy is not None:
+            return ["--model", str(self.start_of(trained))]
+        return self.model()
 
     def policy(self) -> list[str]:
         """Return the words that name the model that acts, and what belongs to it."""
@@ -441,8 +453,8 @@ class _Commands:
 
         models = self.models(name)
         trained = self.plan.jobs[self.job.needs[name]]
-        if self.is_lora:
-            words = [*self.model(), "--adapter", f"agent={models / 'agent'}"]
+        if _has_adapters(trained):
+            words = [*self.base_of(trained), "--adapter", f"agent={models / 'agent'}"]
             words += ["--agent-adapter", "agent"]
             if name == "wkm":
                 words += self.knowledge(trained, models)
@@ -495,7 +507,7 @@ class _Commands:
     def trained_world_model(self, name: str) -> list[str]:
         """Return the words that name a world model that another job trained."""
         folder = self.models(name) / "wm"
-        if not self.is_lora:
+        if not _has_adapters(self.plan.jobs[self.job.needs[name]]):
             return ["--world-model", str(folder)]
         words = ["--world-model", self.model()[1], "--world-model-adapter", "wm"]
         return [*words, "--adapter", f"wm={folder}"]
@@ -510,6 +522,19 @@ class _Commands:
             else:
                 words += ["--world-model-option", f"{option}={json.dumps(value)}"]
         return words
+
+
+def _has_adapters(trained: Job) -> bool:
+    """Return whether the models that a job trains are adapters of another model."""
+    weights = trained.settings.get("weights")
+    if weights is not None:
+        return bool(weights == "lora")
+    kind = trained.recipe.kind
+    if kind == "paw":
+        return paw_preset(trained.preset).weights == "lora"
+    if kind == "comap":
+        return preset(trained.preset).weights == "lora"
+    return baseline_preset(str(trained.recipe.method), trained.preset).weights == "lora"
 
 
 @dataclass(slots=True)

@@ -239,6 +239,7 @@ class _Pool:
         names = {str(self.paths.out): "OUT"}
         names |= dict.fromkeys(self.paths.data.values(), "DATA")
         names |= dict.fromkeys(self.paths.demos.values(), "DEMOS")
+        names |= dict.fromkeys(self.paths.models.values(), "MODEL")
 
         portable = list(words)
         for path, name in names.items():

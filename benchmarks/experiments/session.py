@@ -88,6 +88,7 @@ def run_experiments(  # noqa: PLR0913 one session: each comes from an option
     workers: int | None = None,
     data: Mapping[str, str] | None = None,
     demos: Mapping[str, str] | None = None,
+    models: Mapping[str, str] | None = None,
     device: str = "auto",
     launcher: str | None = None,
     dry_run: bool = False,
@@ -100,7 +101,9 @@ def run_experiments(  # noqa: PLR0913 one session: each comes from an option
     if elsewhere := len(whole_plan.jobs) - len(planned.jobs):
         print(f"jobs left out, since {out / ROWS} has their rows from another machine: {elsewhere}")
 
-    paths = Paths(out.resolve(), _absolute(data), _absolute(demos), device, dry_run)
+    paths = Paths(
+        out.resolve(), _absolute(data), _absolute(demos), _absolute(models), device, dry_run
+    )
     # Made before anything is printed or run: it says what is missing.
     words = {name: commands(planned, job, paths) for name, job in planned.jobs.items()}
     _show_plan(planned, paths, words if dry_run or scale.name == "paper" else {})
@@ -135,8 +138,8 @@ def run_experiments(  # noqa: PLR0913 one session: each comes from an option
 
 
 def _absolute(files: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the files of environments with absolute paths: jobs run in folders of their own."""
-    return {env: str(Path(path).expanduser().resolve()) for env, path in (files or {}).items()}
+    """Return files by name with absolute paths: jobs run in folders of their own."""
+    return {name: str(Path(path).expanduser().resolve()) for name, path in (files or {}).items()}
 
 
 def report_experiments(

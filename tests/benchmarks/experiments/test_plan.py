@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import re
 import shlex
@@ -147,6 +148,38 @@ def test_models_servers_and_data_are_named_as_the_command_takes_them(name, job, 
     text = shlex.join(command(name, job)[0])
     assert [part for part in expected if part not in text] == []
     assert [part for part in absent if part in text] == []
+
+
+def test_models_may_lie_in_folders():
+    """Where the Hub is not reachable; the configurations, and so the names of jobs, are the same."""
+    found = plan([experiment("comap-t1")], scale_named("paper"), [0])
+    job = next(job for name, job in found.jobs.items() if "play-react-alfworld-Qwen3-4B" in name)
+    words = commands(found, job, Paths(Path("out"), dry_run=True, models={"Qwen3-4B": "/here"}))[0]
+    assert words[words.index("--model") + 1] == "/here"
+    plain = commands(found, job, Paths(Path("out"), dry_run=True))[0]
+    assert plain[plain.index("--model") + 1] == "Qwen/Qwen3-4B"
+
+
+@pytest.mark.parametrize("weights", ["full", "lora"])
+def test_what_plays_is_a_whole_model_or_an_adapter_of_what_its_training_began_with(weights):
+    scale = scale_named("lab-real")
+    kinds = {**scale.kinds, "paw": {**scale.kinds["paw"], "set": {"weights": weights}}}
+    found = plan([experiment("lab-paw")], dataclasses.replace(scale, kinds=kinds), [0])
+
+    def words_of(recipe):
+        job = next(job for job in found.jobs.values() if job.recipe.name == recipe)
+        (words,) = commands(found, job, Paths(Path("out"), dry_run=True))
+        return words, dict(itertools.pairwise(words))
+
+    _, training = words_of("lab-grpo")
+    words, played = words_of("lab-play-grpo")
+    start = training["--model"]
+    agent = f"{training['--out']}/models/agent"
+    if weights == "full":
+        assert played["--model"] == agent and "--adapter" not in words
+    else:
+        assert played["--model"] == start and played["--adapter"] == f"agent={agent}"
+        assert start.endswith("/out/model")
 
 
 def test_official_answers_on_tools_are_judged():
