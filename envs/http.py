@@ -41,6 +41,9 @@ CLIENT: ContextVar[str] = ContextVar("CLIENT", default="")
 """The address of the client whose request is answered."""
 
 _TIMEOUT = 30.0  # seconds for headers, for a body, and for each part of an answer to be read
+_KEEP_ALIVE = (
+    75.0  # seconds that a connection may be idle after an answer: a client's model thinks meanwhile
+)
 _LINGER = 2.0  # seconds for the rest of a refused request
 _PART_BYTES = 2**16
 _LOG = logging.getLogger("comap.serve")
@@ -353,6 +356,7 @@ class Server:
             log_level="warning",
             ws_max_size=MAX_REQUEST_BYTES,
             limit_concurrency=MOST_CONNECTIONS,
+            timeout_keep_alive=_KEEP_ALIVE,  # 5 seconds by default, in which few models answer
             timeout_graceful_shutdown=2,
         )
         self._server = uvicorn.Server(config)
@@ -394,23 +398,24 @@ def _timed_protocol() -> Any:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            self._await_request()
+            self._await_request(_TIMEOUT)
 
         def on_response_complete(self) -> None:
             super().on_response_complete()
-            self._await_request()
+            # uvicorn ends it where nothing comes; this is for a next request that never ends.
+            self._await_request(_KEEP_ALIVE + _TIMEOUT)
 
-        def _await_request(self) -> None:
+        def _await_request(self, seconds: float) -> None:
             if self._request_timer is not None:
                 self._request_timer.cancel()
-            self._request_timer = self.loop.call_later(_TIMEOUT, self._end_without_request)
+            self._request_timer = self.loop.call_later(seconds, self._end_without_request)
 
         def _end_without_request(self) -> None:
             if self.transport.get_protocol() is not self:  # a WebSocket by now
                 return
             is_answering = self.cycle is not None and not self.cycle.response_complete
             if is_answering and not self.transport.is_closing():
-                self._await_request()
+                self._await_request(_TIMEOUT)
             else:
                 self.transport.abort()
 

@@ -93,6 +93,7 @@ def test_no_server_answers_a_web_page(kind):
 def hasty(monkeypatch):
     """A server with little patience."""
     monkeypatch.setattr(serving, "_TIMEOUT", 0.3)
+    monkeypatch.setattr(serving, "_KEEP_ALIVE", 0.3)
     answers = {
         "/large": lambda: "x" * (2**23 - 100),
         "/slow": threading.Event().wait,
@@ -120,6 +121,18 @@ def test_a_connection_without_a_request_is_ended(sent, hasty):
         line.sendall(sent)
         while line.recv(2**16):  # until the server hangs up
             pass
+
+
+def test_a_connection_is_kept_while_the_model_of_a_client_thinks(monkeypatch):
+    """A request into a connection that the server ends just then is lost."""
+    monkeypatch.setattr(serving, "_TIMEOUT", 0.3)
+    monkeypatch.setattr(serving, "_KEEP_ALIVE", 60.0)
+    app = json_app({"/small": ("POST",)}, lambda method, path, asked: 1, host="127.0.0.1")
+    with Server(app) as server, connect(server.base) as line:
+        for _ in range(2):
+            line.sendall(SMALL)
+            assert line.recv(2**16).startswith(b"HTTP/1.1 200")
+            time.sleep(1)
 
 
 def test_a_client_that_does_not_read_is_hung_up_on(hasty):
