@@ -15,6 +15,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from importlib import metadata
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 import torch
 from datasets import Dataset
+from packaging.version import Version
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import PrinterCallback, Trainer, TrainerCallback
@@ -509,7 +511,10 @@ def chunked_nll(
     chunk: int = _CHUNK,
     kept: int | None = None,
 ) -> Tensor:
-    """Return the negative log-likelihood of each target token, (N,); see `in_chunks`."""
+    """Return the negative log-likelihood of each target token, (N,); see `in_chunks`.
+
+    Where logits are not kept, `fused_nll` computes head and loss in one, if it can.
+    """
 
     def nll_of_chunk(states: Tensor, chunk_targets: Tensor) -> Tensor:
         logits = precise(head(states))[0]
@@ -517,7 +522,70 @@ def chunked_nll(
 
     if kept is None:
         kept = kept_logits(hidden.device) // len(head.weight)
-    return in_chunks(nll_of_chunk, hidden, targets, chunk=chunk, kept=kept)
+
+    # The kernel computes logits again too, but never in single precision, and none of them stay.
+    end = len(hidden)
+    fused = None
+    if end > kept:
+        fused = fused_nll(head, hidden)
+    if fused is not None:
+        end = kept - kept % chunk
+    losses = in_chunks(nll_of_chunk, hidden[:end], targets[:end], chunk=chunk, kept=kept)
+    if fused is not None:
+        losses = torch.cat([losses, fused(hidden[end:], targets[end:])])
+    return losses
+
+
+def fused_nll(head: Any, hidden: Tensor) -> Callable[[Tensor, Tensor], Tensor] | None:
+    """Return liger-kernel's head and cross-entropy in one: of states and tokens, the losses (N,).
+
+    It is None without that package (extra ``gpu``) or a CUDA GPU, in double precision, and for heads that
+    do more than multiply, such as adapters.
+    """
+    computes_here = hidden.device.type == "cuda" and hidden.dtype != torch.float64
+    if not computes_here or type(head) is not torch.nn.Linear:
+        return None
+    return liger_nll(head)
+
+
+def liger_nll(head: torch.nn.Linear) -> Callable[[Tensor, Tensor], Tensor] | None:
+    """Return `fused_nll` of a linear head wherever Triton runs; None where the package is missing.
+
+    The host waits for the GPU twice, since the kernel counts its tokens.
+    """
+    try:
+        installed = Version(metadata.version("liger-kernel"))
+        from liger_kernel.ops.fused_linear_cross_entropy import (
+            LigerFusedLinearCrossEntropyFunction,
+        )
+    except ImportError:
+        return None
+    # Before, the head's gradient was summed over tokens before each had its weight in the loss.
+    if installed < Version("0.8.2"):
+        raise OptionError(
+            f"expected liger-kernel 0.8.2 or newer, found {installed}, which computes wrong gradients; "
+            'install "comap-agents[gpu]", or uninstall liger-kernel'
+        )
+
+    def fused(states: Tensor, targets: Tensor) -> Tensor:
+        outputs = LigerFusedLinearCrossEntropyFunction.apply(
+            states,
+            head.weight,
+            targets,
+            head.bias,
+            None,  # no weights of classes
+            -100,  # the token that is ignored: there is none
+            0.0,
+            0.0,
+            "none",
+            None,
+            False,
+            torch.float32,  # in which the head's gradient is summed over chunks
+        )
+        losses: Tensor = outputs[0]
+        return losses
+
+    return fused
 
 
 def in_chunks(

@@ -24,7 +24,7 @@ from transformers import masking_utils
 from ..lm.engine.cache import common
 from ..lm.engine.passes import additive
 from .memory import kept_logits
-from .row_trainer import on_device, precise, recomputed
+from .row_trainer import fused_nll, on_device, precise, recomputed
 
 
 class Limb(NamedTuple):
@@ -341,8 +341,8 @@ def token_scores(
 ) -> Callable[[Any, Any], tuple[Tensor, Tensor | None]]:
     """Return a function of hidden states and the head: log-probabilities and entropies, (B, C).
 
-    All logits are kept for gradients where they fit; else they are computed again, a chunk at a time.
-    Without `entropy` there are no entropies.
+    All logits are kept for gradients where they fit; else they are computed again, a chunk at a time, or
+    by one kernel: see `fused_nll`. Without `entropy` there are no entropies.
     """
     with_entropy = forest.with_entropy * entropy
 
@@ -368,7 +368,14 @@ def token_scores(
         states = forest.states(hidden)
         tokens = forest.scored[1]
         size = max(kept_logits(hidden.device) // head.weight.shape[0], 1)
-        if len(tokens) > size:
+        fused = None
+        if len(tokens) > size and not with_entropy and temperature == 1:
+            fused = fused_nll(head, states)
+
+        if fused is not None:
+            logps = -fused(states, tokens)
+            entropies = logps.new_zeros(0)
+        elif len(tokens) > size:
             logps, entropies = in_chunks(states, tokens, head, size)
         elif len(tokens):
             logps, entropies = scores_of(states, tokens, head, with_entropy)
