@@ -21,6 +21,7 @@ import numpy as np
 from .. import jsonl
 from ..envs import TextEnv
 from ..envs.briefing import Briefing
+from ..envs.datasets import data_played, licenses_in_words
 from ..envs.generated import is_generated
 from ..envs.registry import own_class, text_env_of
 from ..envs.storage import locked
@@ -158,7 +159,8 @@ NO_MATTER = {
     f"language_model.{name}"
     for name in ("concurrency", "timeout", "max_retries", "batch_tokens", "batch_rows", "vllm")
 }  # may change when a run is gone on with: answers do not depend on them
-NO_MATTER |= {"world_model_in_words", "tasks.generated"}  # follow from what stands beside them
+# These follow from what stands beside them.
+NO_MATTER |= {"world_model_in_words", "tasks.generated", "tasks.licenses"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,6 +267,7 @@ class Run:
         config = dict(self.config)
         if self.seeds > 1:  # records of one seed are as those of versions that had no `seeds`
             config["seeds"] = self.seeds
+        played = data_played((slot.inner.env_id, task) for task in self.tasks)
         task_list = "".join(f"{task}\n" for task in self.tasks).encode("utf-8", "replace")
         described = {
             "config": config,
@@ -273,6 +276,7 @@ class Run:
             "tasks": {
                 "number": len(self.tasks),
                 "generated": sum(map(is_generated, self.tasks)),
+                "licenses": licenses_in_words(played),
                 "sha256": hashlib.sha256(task_list).hexdigest(),
             },
             "agent": {"name": self.agent.name, **settings_of(fitted_to(self.agent, self.lm))},

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..envs.datasets import data_played
 from ..envs.generated import is_generated
 from ..envs.registry import text_env_of
 from ..facts import State
@@ -21,6 +22,8 @@ from .unread import UNREAD, UnreadReplies
 _SPENT = ("calls", "prompt_tokens", "completion_tokens")
 CUT = "cut_replies"
 """The member of a summary that counts the replies which ended at their limit of tokens."""
+DATA = "data"
+"""The member of a summary that names the data of the tasks and their licenses."""
 ADDED = frozenset({"generated_tasks", "world_models", "pass_hat_k", CUT, UNREAD})
 """The members of a summary that earlier versions did not write: `comap verify` does not miss them."""
 
@@ -47,6 +50,7 @@ class Tally:
     scores: dict[tuple[str, int | None], float] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)
     errors: dict[tuple[str, int | None], str] = field(default_factory=dict)
+    env_ids: dict[str, str] = field(default_factory=dict)
     foreseen: list[tuple[float, bool]] = field(default_factory=list)
     """The Delta-F1 of what a world model had predicted of steps, and whether these changed anything."""
     trials: int = 0
@@ -76,6 +80,7 @@ class Tally:
         seed = trajectory.seed
         item = (task, seed)
         self.trials += 1
+        self.env_ids[task] = trajectory.env_id
         self.won.setdefault(task, {}).setdefault(seed, []).append(trajectory.success)
         self.scores[item] = trajectory.score
         self.types[task] = text_env_of(trajectory.env_id).task_type(task, trajectory.split)
@@ -128,6 +133,7 @@ class Tally:
         summary: dict[str, Any] = {
             "n": len(self.won),
             "generated_tasks": sum(map(is_generated, self.won)),
+            DATA: data_played((self.env_ids[task], task) for task in self.won),
             "world_models": {name: in_words(name) for name in sorted(self.world_models)},
             "success": asdict(self._success(-1, self.won)),
             "by_type": self._by_type(),

@@ -18,7 +18,7 @@ import gymnasium
 from .. import __version__
 from ..agents.run import DIGESTS, LATENCY, RUN, SUMMARY, TRAJECTORIES
 from ..agents.run import FORMAT as RUN_FORMAT
-from ..agents.tally import ADDED, Tally
+from ..agents.tally import ADDED, DATA, Tally
 from ..envs import TextEnv
 from ..envs.generated import is_generated
 from ..envs.registry import env_class, not_ours
@@ -593,11 +593,14 @@ class _File:
             message = f"{tally.trials}: lines were removed or added since the run ended"
             raise Difference(0, "number of episodes", expected, message)
 
-        # Latencies cannot be computed again, and what earlier versions did not count is left out.
+        # Latencies cannot be computed again, and what earlier versions did not count is left out. So are
+        # licenses: another version may have read them anew.
+        not_compared = (DIGESTS, LATENCY, DATA)
         recorded_numbers = {
-            key: value for key, value in record.summary.items() if key not in (DIGESTS, LATENCY)
+            key: value for key, value in record.summary.items() if key not in not_compared
         }
         numbers = tally.summary(number(recorded_numbers, "seconds", "all"))
+        del numbers[DATA]
         for key in ADDED:
             if key not in recorded_numbers:
                 numbers.pop(key, None)
@@ -612,7 +615,8 @@ class _File:
             }
             if "generated" not in recorded_tasks:  # as earlier versions wrote it
                 del listed_tasks["generated"]
-            _compare(0, "tasks", recorded_tasks, listed_tasks)
+            without_licenses = {k: v for k, v in recorded_tasks.items() if k != "licenses"}
+            _compare(0, "tasks", without_licenses, listed_tasks)
 
         if changed_file := wrong_file(self.path.parent, record.summary.get(DIGESTS, {})):
             raise Difference(0, "files", f"as {SUMMARY} has them", changed_file)

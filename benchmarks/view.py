@@ -13,6 +13,7 @@ from typing import Any
 from ..agents.run import LATENCY, RUN, TRAJECTORIES, check_count, differences, read_run
 from ..agents.tally import CUT, Tally
 from ..agents.unread import UNREAD
+from ..envs.datasets import licenses_in_words
 from ..envs.generated import tasks_in_words
 from ..errors import CoMapError, DataNotFound, OptionError
 from ..metrics import Rate
@@ -246,6 +247,8 @@ def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
         "steps in all": f"{summary['steps']['all']:,}",
         "refused actions": f"{100 * summary['invalid_actions']:.1f} %",
     }
+    if licenses := licenses_in_words(summary.get("data", ())):
+        rows["official data, license"] = licenses
     rows |= dict(_unread(summary))
     if predictions := summary.get("predictions"):
         # Of changes first: a failing agent that repeats a refused action has nearly 1 of all steps.

@@ -10,26 +10,44 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from ..envs.storage import Listener, Progress, comap_home, data_path
+from ..errors import OptionError
 from .options import WORD, Command
 
 
 @dataclass(frozen=True, kw_only=True)
 class List(Command):
-    """List the data sets, and whether they are installed."""
+    """List the official data: what exists, its license, and whether it is on this machine."""
+
+    example: ClassVar[str] = "comap data list web"
+
+    data_set: str | None = field(default=None, metadata=WORD)
+    """A benchmark (alfworld, scienceworld, webshop, stabletoolbench, searchqa, web) or a data set
+    (default: all)."""
 
     def run(self) -> int:
-        from ..envs.data import catalogue, is_installed
+        from ..benchmarks.official import is_here, steps_of
+        from ..envs.datasets import data_sets_of
 
-        for name, data_set in catalogue().items():
-            state = "here" if is_installed(name) else f"not here; run: comap data get {name}"
-            print(f"{name}: {data_set.title}, {data_set.size}, license {data_set.license}")
-            print(f"  from {data_set.url}\n  in {data_path(name)} ({state})")
+        for data_set in data_sets_of(self.data_set):
+            state = "here" if is_here(data_set) else "not here"
+            where = "" if data_set.package else f" in {data_set.place}"
+            print(f"{data_set.name}: {data_set.title}")
+            print(f"  license: {data_set.license}\n    by {data_set.license_source}")
+            print(f"  from {data_set.homepage}, size: {data_set.size}")
+            print(f"  {state}{where}")
+            if state == "not here":
+                steps = "\n    ".join(steps_of(data_set))
+                print(f"  to get it:\n    {steps}\n  without it: {data_set.without}")
         return 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Get(Command):
-    """Download a data set, and compare its content with what it should be."""
+    """Download a data set, and compare its content with what was published.
+
+    Files that are there already are not downloaded again, so that the same command resumes. Data sets
+    at no address that could be downloaded so have steps instead, which are printed.
+    """
 
     example: ClassVar[str] = "comap data get alfworld"
 
@@ -38,11 +56,11 @@ class Get(Command):
     release: str | None = None
     """Another release, such as json_2.1.3, which alfworld-download takes; its content is not compared."""
     mirror: str | None = None
-    """Address of a folder that has the archive."""
+    """Address of a folder that has the archive or the files."""
     force: bool = False
     """Replace an installed data set."""
     allow_changed: bool = False
-    """Accept an archive with another checksum."""
+    """Accept other content than what was published."""
     timeout: float = 30.0
     """Maximum number of seconds without an answer from the server."""
 
@@ -56,54 +74,40 @@ class Get(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Verify(Command):
-    """Check the files of a data set, or of a catalog or index that was built here."""
+    """Check the official data on this machine: files, numbers, checksums, and that a task loads.
+
+    Ends with status 1 where something differs, or something is missing that official tasks need; the
+    steps that get it are printed. Needs no network.
+    """
 
     example: ClassVar[str] = "comap data verify alfworld"
 
     former: ClassVar[Mapping[str, str]] = {"data_dir": "--path"}
 
-    data_set: str = field(metadata=WORD)
-    """Name of the data set, or of what was built: webshop, searchqa."""
+    data_set: str | None = field(default=None, metadata=WORD)
+    """A benchmark (alfworld, scienceworld, webshop, stabletoolbench, searchqa, web) or a data set
+    (default: all)."""
     data_dir: Path | None = None
-    """Folder to check (default: comap's)."""
+    """Folder to check, of one data set (default: its place on this machine)."""
 
     def run(self) -> int:
-        """Check it; return 1 where something differs."""
-        # What is built here has a manifest of its own, and is in no list of downloads.
-        if self.data_set in ("searchqa", "webshop"):
-            return self._built()
-        from ..envs.data import verify
+        """Check each; return 1 where something differs or is missing."""
+        from ..benchmarks.official import check
+        from ..envs.datasets import data_sets_of, find
 
-        report = verify(self.data_set, self.data_dir)
-        print(report)
-        if not report.ok and self.data_dir is None:
-            print(f"to get it anew, run: comap data get {self.data_set} --force", file=sys.stderr)
-        return 0 if report.ok else 1
+        data_sets = data_sets_of(self.data_set)
+        if self.data_dir is not None:
+            if self.data_set is None:
+                raise OptionError("--data-dir is the folder of one data set; name that as well")
+            data_sets = [find(self.data_set)]
 
-    def _built(self) -> int:
-        """Check a catalog or an index by the manifest that was written with it."""
-        if self.data_set == "searchqa":
-            from ..envs.searchqa.index import check_index
-            from ..envs.searchqa.tasks import index_home
-
-            folder = self.data_dir or index_home()
-            manifest = check_index(folder)
-        else:
-            from ..envs.webshop.catalog import Catalog, check_files
-
-            folder = self.data_dir or data_path("webshop")
-            manifest = Catalog.open(folder).manifest
-            check_files(folder, manifest)
-
-        # Folders that were built by early versions list no digests.
-        digests = manifest.get("digests") or {}
-        if digests:
-            size = sum(file["size"] for file in digests.values())
-            verdict = f"{len(digests)} files, {size:,} bytes, all as they were made"
-        else:
-            verdict = "made without SHA-256; build it again to get some"
-        print(f"{folder}: {verdict}")
-        return 0
+        are_right = True
+        with shown_progress() as progress:
+            for data_set in data_sets:
+                checked = check(data_set, self.data_dir, progress=progress)
+                print(checked)
+                are_right = are_right and checked.ok
+        return 0 if are_right else 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,12 +118,16 @@ class Where(Command):
     """Name of the data set."""
 
     def run(self) -> int:
-        from ..envs.data import find
+        from ..envs.datasets import find
 
-        path = comap_home() if self.data_set is None else data_path(find(self.data_set).name)
+        if self.data_set is None:
+            print(comap_home())
+            return 0
+        data_set = find(self.data_set)
+        path = data_path(data_set.folder or data_set.name)
         print(path)
-        if self.data_set is not None and not path.exists():
-            print(f"nothing there yet; run: comap data get {self.data_set}", file=sys.stderr)
+        if not path.exists():
+            print(f"nothing there yet; run: {data_set.remedy}", file=sys.stderr)
         return 0
 
 

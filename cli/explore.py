@@ -35,13 +35,6 @@ from .options import WORD, Command, described, flag, leaves, option_help, paragr
 from .run import Play
 
 _DEVELOPMENT = ("all", "docs", "lint", "test")  # extras that no user needs
-_GET = {
-    "alfworld": "run: comap data get alfworld",
-    "scienceworld": "the simulator has its own tasks; only ETO's splits need files",
-    "stabletoolbench": "put the official files there, or name their folder by --data-dir",
-    "webshop": "run: comap data build webshop",
-    "searchqa": "run: comap data build searchqa",
-}
 _VERSIONS = ("gymnasium", "numpy", "torch", "transformers", "trl")
 _MODELS = {
     "shipped": "a small trained policy that comes with comap, for {envs}",
@@ -253,18 +246,20 @@ class Doctor(Command):
 
     @staticmethod
     def _data() -> Iterator[_Check]:
-        """Check the official data; environments that generate all of their tasks need none."""
-        from ..envs.data import catalogue, is_installed
+        """Check whether the official data are here; `comap data verify` checks what is in them."""
+        from ..benchmarks.official import is_here
+        from ..envs.datasets import catalogue
 
-        for env_id in gymnasium.registry:
-            name = env_name(env_id)
-            if not env_id.startswith("comap/") or name not in _GET:
+        for data_set in catalogue().values():
+            # Packages are among the extras, and what is optional is no official task's need.
+            if data_set.optional or data_set.package:
                 continue
-
-            folder = data_path(name)
-            is_present = is_installed(name) if name in catalogue() else folder.is_dir()
-            finding = str(folder) if is_present else f"not in {folder}; {_GET[name]}"
-            yield _Check(is_present, f"data {name}", finding)
+            is_present = is_here(data_set)
+            remedy = data_set.remedy if data_set.url or data_set.files else ""
+            remedy = remedy or f"comap data list {data_set.name}"
+            place = str(data_set.place)
+            finding = place if is_present else f"not in {place}; run: {remedy}"
+            yield _Check(is_present, f"data {data_set.name}", finding)
 
     @staticmethod
     def _machine() -> Iterator[_Check]:

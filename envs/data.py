@@ -1,21 +1,22 @@
-"""The data sets that comap downloads: the catalogue, `get` and `verify`.
+"""Downloading a data set of the catalogue, and comparing it with what it should be.
 
-pooch downloads, the standard library unpacks; what is checked here is the content, split by split, since
-only that says whether an environment will play the benchmark's own tasks.
+pooch downloads, the standard library unpacks; what is checked here is the content, split by split or file
+by file, since only that says whether an environment will play the benchmark's own tasks.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
+import json
 import lzma
 import os
 import shutil
 import struct
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,18 +25,17 @@ from ..errors import (
     DataNotFound,
     DownloadError,
     OptionError,
-    check_choice,
     check_url,
-    suggest,
 )
 from ..jsonl import sha256_of
+from .datasets import DataFile, DataSet, Limits, Split, find
 from .storage import (
     Listener,
     Progress,
+    comap_home,
     data_path,
     locked,
     on_disk,
-    packaged,
     read_json,
     replacing,
     silent,
@@ -65,92 +65,6 @@ _BROKEN_ARCHIVE = (
 _REMEDY = "check the address, or name another server with --mirror"
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What an archive may not exceed, so that a wrong or hostile one cannot fill the disk."""
-
-    download_bytes: int
-    entries: int
-    unpacked_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """What one split of a data set holds: `fingerprint` of its items as SHA-256, where known."""
-
-    name: str
-    items: int
-    sha256: str | None
-    optional: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DataSet:
-    """One data set of the catalogue: a zip archive, and in its folder `root` a folder for each split.
-
-    Of `other_releases`, which have the same tasks, only the address is known, not the content.
-    """
-
-    name: str
-    title: str
-    url: str
-    limits: Limits
-    sha256: str | None = None
-    size: str = ""
-    license: str = ""
-    homepage: str = ""
-    root: str = "."
-    other_roots: tuple[str, ...] = ()  # what other releases may call that folder
-    release: str = ""
-    other_releases: Mapping[str, str] = field(default_factory=dict)
-    items: str = "*"  # glob pattern of the items in a split's folder
-    skip: tuple[str, ...] = ()  # items whose id contains one of these do not count
-    marker: str = ""  # nor do those whose content does not contain this
-    splits: tuple[Split, ...] = ()
-
-    def folder(self, directory: Path) -> Path:
-        """Return the folder of the splits in a directory, under the name that it has there."""
-        roots = [directory / name for name in (self.root, *self.other_roots)]
-        return next((root for root in roots if root.is_dir()), roots[0])
-
-    def of_release(self, release: str | None) -> DataSet:
-        """Return this data set as a release has it; None for the one whose content is known."""
-        if release in (None, self.release):
-            return self
-        check_choice("release", release, [self.release, *self.other_releases])
-        splits = tuple(replace(split, sha256=None) for split in self.splits)
-        url = self.other_releases[str(release)]
-        return replace(self, url=url, sha256=None, splits=splits, release=str(release))
-
-
-@functools.cache
-def catalogue() -> dict[str, DataSet]:
-    data_sets = {}
-    for name, entry in packaged(__package__, "datasets").items():
-        splits = tuple(Split(split, **rest) for split, rest in entry["splits"].items())
-        parts = {
-            "limits": Limits(**entry["limits"]),
-            "skip": tuple(entry["skip"]),
-            "other_roots": tuple(entry["other_roots"]),
-            "splits": splits,
-        }
-        data_sets[name] = DataSet(name=name, **entry | parts)
-    return data_sets
-
-
-def find(data_set: str | DataSet) -> DataSet:
-    if isinstance(data_set, DataSet):
-        return data_set
-    data_sets = catalogue()
-    if data_set not in data_sets:
-        raise OptionError(
-            f"expected the name of a data set to download, found {data_set!r}; "
-            f"{suggest(data_set, data_sets)} "
-            "(all: comap data list; webshop, searchqa: comap data build)"
-        )
-    return data_sets[data_set]
-
-
 def is_installed(data_set: str | DataSet) -> bool:
     """Return whether `get` has put the data set in its place."""
     return isinstance(read_json(data_path(find(data_set).name) / MANIFEST), dict)
@@ -173,13 +87,23 @@ def get(
     connection counts as cut; `allow_changed` accepts other content than the catalogue's.
     """
     data_set = find(data_set).of_release(release)
+    if mirror is not None:
+        check_url("mirror", mirror, "https://host/folder")
+    if not timeout > 0:
+        raise OptionError(f"expected a timeout above 0, found {timeout}; give it in seconds")
+    if data_set.files:
+        return _get_files(data_set, mirror, force, allow_changed, timeout, progress)
+    if not data_set.url and data_set.steps:
+        steps = "\n  ".join(data_set.steps)
+        raise OptionError(
+            f"{data_set.name} is at no address that could be downloaded by one command; its steps:\n"
+            f"  {steps}"
+        )
+
     check_url("the archive's address", data_set.url, "https://host/file")
     server, _, file_name = data_set.url.rpartition("/")
     if mirror is not None:
-        check_url("mirror", mirror, "https://host/folder")
         server = mirror.rstrip("/")
-    if not timeout > 0:
-        raise OptionError(f"expected a timeout above 0, found {timeout}; give it in seconds")
 
     target = data_path(data_set.name)
     with on_disk(target.parent):
@@ -193,8 +117,9 @@ def get(
         with on_disk(target), replacing(target) as draft:
             archive = draft.with_name("archive")
             url = f"{server}/{file_name}"
-            _download(data_set, url, archive, timeout, progress)
-            origin = {"url": url, "sha256": _digest(data_set, url, archive)}
+            _download(url, archive, data_set.limits.download_bytes, timeout, progress)
+            digest = _digest(data_set.name, url, archive, data_set.sha256)
+            origin = {"url": url, "sha256": digest}
 
             unpack(archive, draft, data_set.limits, progress)
             items = _checked_items(data_set, draft, server, allow_changed, progress)
@@ -227,7 +152,7 @@ def _is_there(data_set: DataSet, target: Path) -> bool:
     with on_disk(target):
         if not os.path.lexists(target) or (target.is_dir() and not any(target.iterdir())):
             return False
-    if data_set.splits and data_set.folder(target).is_dir() and verify(data_set).ok:
+    if data_set.splits and data_set.split_folder(target).is_dir() and verify(data_set).ok:
         return True
     raise DataCorrupt(
         f"expected the data set {data_set.name!r} or nothing in {target}, found other files, which "
@@ -242,8 +167,9 @@ def _is_there(data_set: DataSet, target: Path) -> bool:
 class _ProgressBar:
     """A progress bar, as pooch writes to one; a download that grows too large is ended here."""
 
-    def __init__(self, url: str, most: int, progress: Listener):
+    def __init__(self, url: str, most: int, progress: Listener, stage: str):
         self._url = url
+        self._stage = stage
         self._most = most
         self._progress = progress
         self._done = 0
@@ -266,7 +192,7 @@ class _ProgressBar:
         if max(self._total, self._done - _CHUNK) > self._most:
             raise DownloadError(f"expected at most {self._most} bytes at {self._url}; {_REMEDY}")
         bytes_read = min(self._done, self._total) if self._total else self._done
-        self._progress(Progress("downloading", bytes_read, self._total or None))
+        self._progress(Progress(self._stage, bytes_read, self._total or None))
 
     def reset(self) -> None:
         self._done = 0
@@ -276,9 +202,14 @@ class _ProgressBar:
 
 
 def _download(
-    data_set: DataSet, url: str, archive: Path, timeout: float, progress: Listener
+    url: str,
+    archive: Path,
+    most: int,
+    timeout: float,
+    progress: Listener,
+    stage: str = "downloading",
 ) -> None:
-    """Download the archive; pooch tries several times if need be."""
+    """Download a file of at most so many bytes; pooch tries several times if need be."""
     import pooch  # type: ignore[import-untyped]
     from requests import RequestException
 
@@ -290,7 +221,7 @@ def _download(
         urls={archive.name: url},
         retry_if_failed=_RETRIES,
     )
-    bar = _ProgressBar(url, data_set.limits.download_bytes, progress)
+    bar = _ProgressBar(url, most, progress, stage)
     downloader = pooch.HTTPDownloader(
         progressbar=bar,
         timeout=timeout,
@@ -307,15 +238,104 @@ def _download(
         ) from error
 
 
-def _digest(data_set: DataSet, url: str, archive: Path) -> str:
-    """Return the archive's SHA-256; refuse another one than the catalogue's, where that has one."""
+def _digest(name: str, url: str, archive: Path, expected: str | None) -> str:
+    """Return a file's SHA-256; refuse another one than the catalogue's, where that has one."""
     digest = sha256_of(archive)
-    if data_set.sha256 not in (None, digest):
+    if expected not in (None, digest):
         raise DataCorrupt(
-            f"expected SHA-256 {data_set.sha256} of {url}, found {digest}; the file was removed: "
-            f"run comap data get {data_set.name} again, or name another server with --mirror"
+            f"expected SHA-256 {expected} of {url}, found {digest}; the file was removed: "
+            f"run comap data get {name} again, or name another server with --mirror"
         )
     return digest
+
+
+def _get_files(
+    data_set: DataSet,
+    mirror: str | None,
+    force: bool,
+    allow_changed: bool,
+    timeout: float,
+    progress: Listener,
+) -> Path:
+    """Download those files of a data set that are not there; return the folder that they are in.
+
+    Each file takes its place once it is whole and right, so that a broken download goes on with the next
+    file, and other files in the folder stay.
+    """
+    folder = data_path(data_set.folder or data_set.name)
+    home = comap_home()
+    with on_disk(home):
+        home.mkdir(parents=True, exist_ok=True)
+    with locked(home / f".{data_set.name}.lock", wait=_LOCK_SECONDS, progress=progress):
+        missing = [file for file in data_set.files if force or _is_missing(data_set, file, folder)]
+        for file in missing:
+            check_url("the file's address", file.url, "https://host/file")
+            url = file.url
+            if mirror is not None:
+                url = f"{mirror.rstrip('/')}/{file.url.rpartition('/')[2]}"
+            target = folder / file.path
+            with on_disk(target), tempfile.TemporaryDirectory(prefix=".get-", dir=home) as draft:
+                download = Path(draft, "file")
+                most = file.size or data_set.limits.download_bytes
+                _download(url, download, most, timeout, progress, f"downloading {target.name}")
+                if not allow_changed:
+                    _digest(data_set.name, url, download, file.sha256)
+                    _check_records(data_set, file, url, download)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                download.replace(target)
+    return folder
+
+
+def _is_missing(data_set: DataSet, file: DataFile, folder: Path) -> bool:
+    """Return whether a file is not there; another one in its place is an error."""
+    path = folder / file.path
+    if not os.path.lexists(path):
+        return True
+    if problem := file_problem(file, path):
+        raise DataCorrupt(
+            f"expected {file.path} of {data_set.name!r} or nothing in {folder}, found {problem}; move it "
+            f"away, or replace all files by: comap data get {data_set.name} --force"
+        )
+    return False
+
+
+def _check_records(data_set: DataSet, file: DataFile, url: str, download: Path) -> None:
+    """Refuse a file with another number of records than was published."""
+    if problem := file_problem(file, download):
+        raise DataCorrupt(
+            f"expected {file.path} of {data_set.name!r} at {url}, found {problem}; the file was removed: "
+            "name another server with --mirror, or take it so with --allow-changed"
+        )
+
+
+def file_problem(file: DataFile, path: Path) -> str:
+    """Return in words what is wrong with a file that is to be one of a data set; empty if nothing is."""
+    with on_disk(path):
+        if not path.is_file():
+            return "no file"
+        size = path.stat().st_size
+        if file.size is not None and size != file.size:
+            return f"{size:,} bytes, not {file.size:,}"
+        if file.sha256 is not None and (digest := sha256_of(path)) != file.sha256:
+            return f"SHA-256 {digest}, not {file.sha256}"
+        if file.records is None:
+            return ""
+        number = _records_in(path)
+    return "" if number == file.records else f"{number:,} records, not {file.records:,}"
+
+
+def _records_in(path: Path) -> int:
+    """Return how many records a file has: the members of its JSON list, or its lines."""
+    with path.open("rb") as file:
+        is_list = file.read(64).lstrip()[:1] == b"["
+        file.seek(0)
+        if not is_list:
+            return sum(bool(line.strip()) for line in file)
+        try:
+            content = json.load(file)
+        except (ValueError, RecursionError):
+            return 0
+    return len(content) if isinstance(content, list) else 0
 
 
 def _refuse_downgrade(response: Any, **_: Any) -> None:
@@ -416,7 +436,7 @@ def verify(
     data_set = find(data_set)
     directory = data_path(data_set.name) if path is None else Path(path)
     with on_disk(directory):
-        if not data_set.folder(directory).is_dir():
+        if not data_set.split_folder(directory).is_dir():
             raise DataNotFound(_not_found(data_set, directory))
         items_of_split = _survey(data_set, directory, progress)
 
@@ -461,7 +481,7 @@ def _survey(data_set: DataSet, directory: Path, progress: Listener) -> dict[str,
 
     for split in data_set.splits:
         items = items_of_split[split.name] = {}
-        folder = data_set.folder(directory) / split.name
+        folder = data_set.split_folder(directory) / split.name
         for path in sorted(folder.glob(data_set.items)):
             name = (Path(split.name) / path.relative_to(folder).parent).as_posix()
             if any(word in name for word in data_set.skip) or not path.is_file():

@@ -80,6 +80,7 @@ class Results:
         return [
             "## Results\n\n" + table((*heads, "steps", "faults"), rows),
             *_cautions(summaries),
+            *_data_and_licenses(summaries),
             table(("", ""), models),
         ]
 
@@ -143,6 +144,30 @@ def _cautions(summaries: Sequence[tuple[_Group, Mapping[str, Any]]]) -> list[str
             "to report."
         )
     return cautions
+
+
+def _data_and_licenses(summaries: Sequence[tuple[_Group, Mapping[str, Any]]]) -> list[str]:
+    """Return the part of a card about official data: whose they are, and under which license."""
+    parts_by_name: dict[str, dict[str, Any]] = {}
+    for _, summary in summaries:
+        for part in summary["data"]:
+            if part["license_id"] is None:  # generated, or a user's own
+                continue
+            whole = parts_by_name.setdefault(part["data"], {**part, "tasks": 0})
+            whole["tasks"] += part["tasks"]
+    if not parts_by_name:
+        return []
+
+    rows = []
+    for name, part in sorted(parts_by_name.items()):
+        row = (shown(name), part["title"], f"{part['tasks']:,}", part["license"], part["from"])
+        rows.append(row)
+    text = (
+        "The texts of these episodes are from the benchmark's data. Whoever uses them is bound by that "
+        "license as well as by the one above."
+    )
+    heads = ("data", "what", "tasks", "license, as published", "where it says so")
+    return [f"## Data\n\n{text}\n\n{table(heads, rows)}"]
 
 
 def origin(folder: Path) -> str:
@@ -257,9 +282,11 @@ def _settings_of(training: Path) -> dict[str, Any]:
         **config,
         "env": env.get("id", config.get("env")),
         "tasks": "; ".join(tasks) or None,
+        "licenses of the data": env.get("licenses") or None,
     }
     settings |= {name: description[name] for name in ("method", "preset") if name in description}
-    names = ("method", "env", "tasks", "split", "seed", "rounds", "algorithm", "preset")
+    names = ("method", "env", "tasks", "licenses of the data", "split", "seed", "rounds")
+    names += ("algorithm", "preset")
     return {name: settings[name] for name in names if settings.get(name) is not None}
 
 

@@ -47,11 +47,15 @@ _MAY_CHANGE = {
 
 
 def _without_tasks(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a training's description without its number of tasks: earlier versions did not write that."""
+    """Return a training's description without its tasks' number and licenses, which may be missing.
+
+    Earlier versions did not write them, and both follow from the tasks.
+    """
     env = described.get("env")
     if not isinstance(env, Mapping):
         return dict(described)
-    env_without_tasks = {name: value for name, value in env.items() if name != "tasks"}
+    added = ("tasks", "licenses")
+    env_without_tasks = {name: value for name, value in env.items() if name not in added}
     return {**described, "env": env_without_tasks}
 
 

@@ -20,6 +20,7 @@ from ..agents import Agent, Decision, ExpertAgent, RandomAgent, Reply, Request, 
 from ..agents.config import AgentConfig
 from ..agents.create import tiny_folder
 from ..envs import TextEnv
+from ..envs.datasets import data_played, licenses_in_words
 from ..envs.generated import is_generated, tasks_in_words
 from ..envs.registry import class_of, env_class, not_ours, registered
 from ..errors import CoMapError, DataCorrupt, DataNotFound, OptionError, needs_extra, suggest
@@ -89,17 +90,25 @@ class Environments:
         """Return what makes results on these splits comparable, without paths of this machine."""
         fingerprints = {}
         tasks = {}
+        played: set[tuple[str, str]] = set()
         for split in splits:
             with closing(self(split)) as env:
                 text_env = env.unwrapped
                 assert isinstance(text_env, TextEnv)
                 fingerprints[split] = text_env.fingerprint()
                 task_ids = text_env.tasks.ids
+            played |= {(self.env_id, task) for task in task_ids}
             tasks[split] = tasks_in_words(len(task_ids), sum(map(is_generated, task_ids)))
 
         options = {key: value for key, value in self.options.items() if key not in _FOLDERS}
         options = public_options(options, env_class(self.env_id))
-        return {"id": self.env_id, "options": options, "tasks": tasks, "fingerprint": fingerprints}
+        return {
+            "id": self.env_id,
+            "options": options,
+            "tasks": tasks,
+            "licenses": licenses_in_words(data_played(played)),
+            "fingerprint": fingerprints,
+        }
 
 
 def show_expert(

@@ -11,6 +11,8 @@
     What presets set.
 ``<!-- commands: all -->``
     The commands of the command line, with all options.
+``<!-- official data: table -->``, ``<!-- official data: steps -->``
+    The benchmarks' data sets, and how to get those that no command downloads.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from importlib import import_module
 from apis import resolved
 from commands import commands_text
 from entries import entry
+from official import data_steps, data_table
 
 from settings import preset_table, settings_table
 
@@ -28,7 +31,7 @@ __all__ = ["END", "fill"]
 
 END = "<!-- end -->"
 
-_KINDS = "api|settings|all settings|presets|commands"
+_KINDS = "api|settings|all settings|presets|commands|official data"
 _OPENING = re.compile(rf"^<!-- ({_KINDS}): ", re.MULTILINE)
 _PART = re.compile(
     rf"^(?P<mark><!-- (?P<kind>{_KINDS}): (?P<what>[^\n]+) -->)\n.*?^{END}$",
@@ -62,6 +65,8 @@ def fill(markdown: str, page: str) -> str:
 def _written(kind: str, subject: str) -> str:
     if kind == "commands":
         return commands_text()
+    if kind == "official data":
+        return data_table() if subject == "table" else data_steps()
     if kind == "api":
         return _entry(subject)
     module, _, attribute = subject.partition(":")

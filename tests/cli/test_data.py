@@ -37,7 +37,7 @@ def test_changed_files_are_told(name, file, tmp_path, capsys, monkeypatch):
     content[len(content) // 2] ^= 16
     place.write_bytes(content)
     assert main(words) == 1
-    assert f"expected {file} with the SHA-256" in capsys.readouterr().err
+    assert f"expected {file} with the SHA-256" in capsys.readouterr().out
     with pytest.raises(DataCorrupt, match=f"{file} with the SHA-256.*comap data build {name}"):
         opened(name, Path(shutil.copytree(folder, tmp_path / "again")))
     for module in ("comap.envs.searchqa.index", "comap.envs.webshop.catalog"):

@@ -6,7 +6,7 @@ import io
 import zipfile
 from collections.abc import Mapping
 
-from comap.envs.data import Limits
+from comap.envs.datasets import Limits
 
 LIMITS = Limits(download_bytes=1 << 22, entries=100, unpacked_bytes=1 << 22)
 

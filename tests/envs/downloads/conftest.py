@@ -15,7 +15,8 @@ import pooch
 import pytest
 
 from comap.envs import data
-from comap.envs.data import DataSet, Split, fingerprint
+from comap.envs.data import fingerprint
+from comap.envs.datasets import DataSet, Split
 from kits.archives import LIMITS, zip_of
 
 ITEMS = {f"{split}/task-{n}/trial": f"{split} {n}" for split in ("dev", "test") for n in range(3)}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from comap.cli import main
-from comap.envs.data import DataSet, catalogue
+from comap.envs.datasets import DataSet, catalogue
 
 
 def run(*words: str) -> int:
@@ -26,9 +26,11 @@ def test_the_commands(site: Any, home: Path, capsys: pytest.CaptureFixture[str])
     output = capsys.readouterr()
     assert output.out == f"{home / 'toy'}\n" and "comap data get toy" in output.err
     assert run("list") == 0
-    assert f"in {home / 'toy'} (not here; run: comap data get toy)" in capsys.readouterr().out
-    assert run("verify", "toy") == 2
-    assert "run: comap data get toy" in capsys.readouterr().err
+    listed = capsys.readouterr().out
+    assert f"not here in {home / 'toy'}\n  to get it:\n    comap data get toy\n" in listed
+    assert run("verify", "toy") == 1
+    missing = capsys.readouterr().out
+    assert "toy in " in missing and ": not here\n  to get it:\n    comap data get toy\n" in missing
     assert not site.requests, "nothing is downloaded unless asked for"
     assert not home.exists()
 
@@ -37,12 +39,13 @@ def test_the_commands(site: Any, home: Path, capsys: pytest.CaptureFixture[str])
     assert output.out == f"{home / 'toy'}\n"
     assert "downloading: 0 %" in output.err and "downloading: 100 %" in output.err
     assert run("list") == 0
-    assert f"in {home / 'toy'} (here)" in capsys.readouterr().out
+    assert f"  here in {home / 'toy'}\n" in capsys.readouterr().out
     assert run("verify", "toy") == 0
     assert "dev: 3 of 3, content matches" in capsys.readouterr().out
     (home / "toy/root/dev/task-0/trial/game.txt").unlink()
     assert run("verify", "toy") == 1
-    assert "comap data get toy --force" in capsys.readouterr().err
+    assert "2 of 3, 1 missing" in (output := capsys.readouterr().out)
+    assert "to get it:\n    comap data get toy --force" in output
 
 
 @pytest.mark.usefixtures("known")
@@ -50,8 +53,8 @@ def test_the_commands(site: Any, home: Path, capsys: pytest.CaptureFixture[str])
     ("words", "message"),
     [
         (("get", "alfwrld"), "did you mean 'alfworld'?"),
-        (("verify", "x"), "known: 'alfworld'"),
-        (("path", "x"), "known: 'alfworld'"),
+        (("verify", "x"), "comap data list"),
+        (("path", "x"), "comap data list"),
         (("get", "toy", "--mirror", "ftp://host"), "mirror must be a URL like"),
         (("get", "toy", "--timeout", "-1"), "expected a timeout above 0"),
         (("verify", "toy", "--data-dir", "no/such"), "found no such folder"),

@@ -18,7 +18,8 @@ import pytest
 import requests
 
 from comap.envs import data
-from comap.envs.data import MANIFEST, DataSet, get, is_installed, unpack, verify
+from comap.envs.data import MANIFEST, get, is_installed, unpack, verify
+from comap.envs.datasets import DataSet
 from comap.envs.storage import Progress, data_path
 from comap.errors import DataCorrupt, DataNotFound, DownloadError, OptionError
 from kits.archives import LIMITS, zip_of
@@ -112,7 +113,7 @@ def test_a_download_that_is_too_large_is_stopped(
 CHILD = """
 import os, signal, sys
 sys.path[:0] = {path!r}
-from comap.envs.data import Limits
+from comap.envs.datasets import DataSet, Split, Limits
 from comap.envs.data import *
 toy = {toy!r}
 def listen(progress):
