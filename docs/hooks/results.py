@@ -1,6 +1,6 @@
-"""``python docs/hooks/results.py`` writes docs/results.md and docs/evidence.md from benchmarks/results.
+"""``python docs/hooks/results.py`` writes the pages with results from benchmarks/results.
 
-Their texts are `results.jinja` and `evidence.jinja` beside this file; results come from files.
+Their texts are the files `NAME.jinja` beside this one; results come from files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-PAGES = ("results", "evidence")
+PAGES = ("results", "evidence", "evidence-pretrained")
 SHIPPED = ROOT / "lm" / "models" / "alfworld" / "training.json"
 
 

@@ -1,4 +1,4 @@
-"""docs/results.md and docs/evidence.md are what their program makes of the recorded results."""
+"""Pages with results are what their program makes of the recorded ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_the_pages_are_up_to_date_and_name_every_file():
     program = runpy.run_path(str(PROGRAM))
     read_results, page = program["read_results"], program["page"]
     results = read_results()
-    texts = {name: page(name, results) for name in ("results", "evidence")}
+    texts = {name: page(name, results) for name in program["PAGES"]}
     for name, text in texts.items():
         written = PROGRAM.parents[1].joinpath(f"{name}.md").read_text("utf-8")
         assert written == text, "run: python docs/hooks/results.py"
