@@ -242,6 +242,74 @@ def test_weights_of_a_training_reach_vllm(
         assert error_of(lm, trained) < CLOSE
 
 
+def half_engine(model: Path, **options: Any) -> Any:
+    from comap.lm.vllm import VLLMLanguageModel
+
+    return VLLMLanguageModel(model, max_length=CONTEXT, dtype="bfloat16", eager=True, **options)
+
+
+def half_replies(lm: Any, adapter: str | None = None) -> list[tuple[Any, Any]]:
+    """Return the tokens and log-probabilities of some sampled replies."""
+    from comap.lm import Generate, Sampling
+
+    requests = [
+        Generate(talk(f"What now? {i}"), Sampling(12, 1.0, seed=i), adapter=adapter)
+        for i in range(6)
+    ]
+    return [(reply.token_ids, reply.logprobs) for reply in lm.generate(requests)]
+
+
+def test_half_weights_that_are_handed_over_are_those_of_a_new_start(
+    narrow: Path, tmp_path: Path
+) -> None:
+    """The weights of a training are single precision; an engine in bfloat16 rounds them as at its start."""
+    import torch
+    from transformers import AutoTokenizer
+
+    from comap.lm import HFLanguageModel
+
+    trained = HFLanguageModel(narrow, dtype="float32").model
+    torch.manual_seed(0)
+    for weight in trained.parameters():
+        weight.data.mul_(1 + 0.5 * torch.randn_like(weight))
+    trained.save_pretrained(tmp_path / "trained")
+    AutoTokenizer.from_pretrained(narrow).save_pretrained(tmp_path / "trained")
+
+    lm = half_engine(narrow)
+    before = half_replies(lm)
+    lm.transport.load_weights(trained)
+    after = half_replies(lm)
+    assert after != before
+    assert after == half_replies(half_engine(tmp_path / "trained"))
+
+
+def test_a_half_adapter_that_is_handed_over_is_that_of_a_new_start(
+    narrow: Path, tmp_path: Path
+) -> None:
+    import torch
+    from peft import LoraConfig
+
+    from comap.lm import HFLanguageModel
+
+    hf = HFLanguageModel(narrow, dtype="float32")
+    hf.add_adapter("agent", LoraConfig(r=8, target_modules=["q_proj", "v_proj", "down_proj"]))
+    torch.manual_seed(0)
+    folders = []
+    for step in ("first", "second"):
+        for name, weight in hf.model.named_parameters():
+            if "lora_" in name:
+                weight.data.normal_(0, 0.3)
+        hf.model.save_pretrained(str(tmp_path / step))
+        folders.append(tmp_path / step / "agent")
+
+    lm = half_engine(narrow, adapters={"agent": folders[0]})
+    before = half_replies(lm, "agent")
+    lm.load_adapter("agent", folders[1])
+    after = half_replies(lm, "agent")
+    assert after != before
+    assert after == half_replies(half_engine(narrow, adapters={"agent": folders[1]}), "agent")
+
+
 def sampler(engine: str = "vllm") -> Any:
     from comap.trainers.sampling import chosen_sampler
 
