@@ -22,6 +22,10 @@ SCHEMA = 2
 READABLE = (1, 2)  # schema 1 has no calls, notes, settings and trials
 ENV_INFO = "env_info"
 """The note of a step that the environment's `info` gave, not the agent: see `Step.env_info`."""
+UNOBSERVED = "unobserved"
+"""The note of an imported step of which nobody recorded what followed: its observation is empty."""
+IMPORTED = "imported"
+"""The setting of an imported trajectory that says where it comes from: see `Trajectory.origin`."""
 
 _PARTS = ("thought", "analysis", "probability", "depth")
 """What purposes end with where a request asks for a part of a reply: the rest is asked for by itself, so
@@ -239,6 +243,17 @@ class Trajectory:
     def score(self) -> float:
         """The progress at the end, 0 to 1."""
         return self.steps[-1].score if self.steps else 0.0
+
+    @property
+    def origin(self) -> Mapping[str, Any]:
+        """Where an imported trajectory comes from: `comap.integrations.published`; empty if played here."""
+        origin = self.settings.get(IMPORTED)
+        return origin if isinstance(origin, Mapping) else {}
+
+    @property
+    def has_outcome(self) -> bool:
+        """Whether `success` and `score` are known; of what others published they may be unknown."""
+        return not self.origin or self.origin.get("outcome") == "known"
 
     @property
     def imagined(self) -> bool:

@@ -18,7 +18,7 @@ from ..trajectory import Step, Trajectory, Turn
 from .base import View, estimate_tokens
 from .config import AgentConfig
 from .naming import meant_action
-from .parsing import clean_action, parse_action
+from .parsing import clean_action, first_line, parse_action
 from .prompting import Draft, converse, fill
 from .runner import ADMISSIBLE
 
@@ -207,6 +207,7 @@ def _row(trajectory: Trajectory, briefing: Briefing | None) -> dict[str, Any]:
         turns += [("gpt", reply_of(step)), ("human", _OBSERVATION + step.observation)]
 
     last_step = trajectory.steps[-1] if trajectory.steps else None
+    is_known = trajectory.has_outcome
     return {
         "id": trajectory.task,
         "conversations": [{"from": speaker, "value": text} for speaker, text in turns],
@@ -214,9 +215,10 @@ def _row(trajectory: Trajectory, briefing: Briefing | None) -> dict[str, Any]:
         "split": trajectory.split,
         "goal": trajectory.goal,
         "agent": trajectory.agent,
-        "reward": sum(step.reward for step in trajectory.steps),
-        "score": trajectory.score,
-        "success": trajectory.success,
+        # Of what others published it may be unknown, which is neither 0 nor false.
+        "reward": sum(step.reward for step in trajectory.steps) if is_known else None,
+        "score": trajectory.score if is_known else None,
+        "success": trajectory.success if is_known else None,
         "terminated": last_step is not None and last_step.terminated,
         "truncated": last_step is not None and last_step.truncated,
     }
@@ -352,6 +354,11 @@ def reply_of(step: Step) -> str:
         action = parse_action(text)
         if action is not None and (action == step.action or meant_action(action, [step.action])):
             return Draft(text, step.action, True, "").shown
+
+    # An imported step has no calls, but the thought that was published.
+    thought = step.notes.get("thought")
+    if isinstance(thought, str) and first_line(thought):
+        return f"Thought: {first_line(thought)}\nAction: {step.action}"
     return f"Action: {step.action}"
 
 

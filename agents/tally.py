@@ -24,6 +24,8 @@ CUT = "cut_replies"
 """The member of a summary that counts the replies which ended at their limit of tokens."""
 DATA = "data"
 """The member of a summary that names the data of the tasks and their licenses."""
+UNKNOWN = "unknown_outcomes"
+"""The member of a summary that counts the imported tasks of whose outcome nothing is known."""
 ADDED = frozenset({"generated_tasks", "world_models", "pass_hat_k", CUT, UNREAD})
 """The members of a summary that earlier versions did not write: `comap verify` does not miss them."""
 
@@ -48,6 +50,10 @@ class Tally:
     won: dict[str, dict[int | None, list[bool]]] = field(default_factory=dict)
     """Whether each trial of each task and seed succeeded."""
     scores: dict[tuple[str, int | None], float] = field(default_factory=dict)
+    imported: set[str] = field(default_factory=set)
+    """The tasks that others played and published: they are in none of the official lists."""
+    unknown: set[str] = field(default_factory=set)
+    """The imported tasks of whose outcome nothing is known: they count in no rate."""
     types: dict[str, str] = field(default_factory=dict)
     errors: dict[tuple[str, int | None], str] = field(default_factory=dict)
     env_ids: dict[str, str] = field(default_factory=dict)
@@ -84,6 +90,11 @@ class Tally:
         self.won.setdefault(task, {}).setdefault(seed, []).append(trajectory.success)
         self.scores[item] = trajectory.score
         self.types[task] = text_env_of(trajectory.env_id).task_type(task, trajectory.split)
+        if trajectory.origin:
+            self.imported.add(task)
+            self.types[task] = ""  # ids of others name no types of ours
+        if not trajectory.has_outcome:
+            self.unknown.add(task)
         if trajectory.world_model is not None:
             self.world_models.add(trajectory.world_model)
 
@@ -133,11 +144,11 @@ class Tally:
         summary: dict[str, Any] = {
             "n": len(self.won),
             "generated_tasks": sum(map(is_generated, self.won)),
-            DATA: data_played((self.env_ids[task], task) for task in self.won),
+            DATA: data_played(
+                (self.env_ids[task], task) for task in self.won if task not in self.imported
+            ),
             "world_models": {name: in_words(name) for name in sorted(self.world_models)},
-            "success": asdict(self._success(-1, self.won)),
-            "by_type": self._by_type(),
-            "score": sum(self.scores.values()) / max(episodes, 1),
+            **self._outcomes(),
             "steps": {"all": self.steps, "per_episode": self.steps / max(self.trials, 1)},
             "invalid_actions": self.invalid / steps,
             "imagined_steps": self.imagined / steps,
@@ -173,12 +184,26 @@ class Tally:
             attempts = [[trials[-1] for trials in seeds.values()] for seeds in self.won.values()]
             summary["pass_at_k"] = {str(k): share for k, share in pass_at_k(attempts).items()}
             summary["pass_hat_k"] = {str(k): share for k, share in pass_hat_k(attempts).items()}
-        if self.trials > episodes:
+        if self.trials > episodes and not self.unknown:
             first = asdict(self._success(0, self.won))
             summary["trials"] = {"all": self.trials, "first": first, "last": summary["success"]}
         if seconds is not None:
             summary["seconds"] = {"all": seconds, "per_step": seconds / steps}
         return summary
+
+    def _outcomes(self) -> dict[str, Any]:
+        """Return success and score of the tasks whose outcome is known; neither where it is of none."""
+        known_tasks = [task for task in self.won if task not in self.unknown]
+        if not known_tasks and self.unknown:
+            return {UNKNOWN: len(self.unknown)}
+
+        scores = [score for (task, _), score in self.scores.items() if task not in self.unknown]
+        outcomes = {
+            "success": asdict(self._success(-1, known_tasks)),
+            "by_type": self._by_type(),
+            "score": sum(scores) / max(len(scores), 1),
+        }
+        return outcomes | ({UNKNOWN: len(self.unknown)} if self.unknown else {})
 
     def _faults(self) -> dict[str, dict[str, Any]]:
         """Return how many episodes ended by each type of fault, and the first message of each."""
@@ -221,7 +246,7 @@ class Tally:
     def _by_type(self) -> dict[str, Any]:
         """Return the success of each type of task; empty where there is one, or ids do not say it."""
         types = sorted({*self.types.values()})
-        if len(types) < 2:
+        if len(types) < 2 or self.unknown:
             return {}
 
         by_type: dict[str, Any] = {}

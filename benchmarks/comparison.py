@@ -90,6 +90,8 @@ class RunOutcomes:
     """What the run's folder says of it; empty where there is but a file of trajectories."""
     outcomes: dict[tuple[str, int | None], Outcome] = field(default_factory=dict)
     failed: set[tuple[str, int | None]] = field(default_factory=set)
+    imported: set[str] = field(default_factory=set)
+    """The formats of episodes that others played and published."""
     environments: set[str] = field(default_factory=set)
     fingerprint: dict[str, set[str]] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -113,6 +115,8 @@ class RunOutcomes:
 
     def add(self, trajectory: Trajectory) -> None:
         """Add an episode; of several trials at a task and seed, the last one counts."""
+        if trajectory.origin:
+            self.imported.add(str(trajectory.origin.get("format")))
         item = (trajectory.task, trajectory.seed)
         self.outcomes[item] = outcome_of(trajectory)
         self.failed.discard(item)
@@ -254,6 +258,13 @@ def comparison_of(
 
 def _check_alike(first: RunOutcomes, second: RunOutcomes, accept: Collection[str]) -> list[str]:
     """Refuse runs that cannot be compared; return in words what was accepted, or differs in part."""
+    for run in (first, second):
+        if run.imported:
+            raise OptionError(
+                f"expected runs that were played here, found {run.name}, which is imported "
+                f"({_listed(run.imported)}): under which conditions it was played nobody recorded; compare "
+                "runs of comap run"
+            )
     if first.environments != second.environments:
         raise OptionError(
             f"expected runs of the same environment, found {_listed(first.environments)} in "

@@ -199,6 +199,13 @@ def script_json(data: Mapping[str, Any]) -> str:
     return text
 
 
+def _type_of(trajectory: Trajectory) -> str:
+    """Return the type of an episode's task; ids of imported ones name no types of ours."""
+    if trajectory.origin:
+        return ""
+    return text_env_of(trajectory.env_id).task_type(trajectory.task, trajectory.split)
+
+
 class Pack:
     """Episodes as a page holds them: an index, and each one compressed."""
 
@@ -233,11 +240,13 @@ class Pack:
             "environment": real.env_id,
             "agent": real.agent,
             "split": real.split,
-            "type": text_env_of(real.env_id).task_type(real.task, real.split),
+            "type": _type_of(real),
             "task": real.task,
         }
 
         outcome = "solved" if real.success else "not solved"
+        if not real.has_outcome:
+            outcome = "outcome unknown"
         if real.error is not None:
             outcome = "failed"
 
@@ -475,6 +484,11 @@ class _Writer:
             "success": trajectory.success,
             "score": _number(trajectory.score),
         }
+        # Of imported episodes rewards and scores may be unknown: no number is shown then, and no 0.
+        if not trajectory.has_outcome:
+            record |= {"success": None, "score": None}
+            for step in record["steps"]:
+                del step["reward"], step["score"]
         if trajectory.review:
             record |= self.calls("review", trajectory.review)
         ends = {"world_model": trajectory.world_model, "error": trajectory.error}

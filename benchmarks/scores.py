@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..agents.requests import ModelWork
+from ..agents.run import TRAJECTORIES
 from ..envs.generated import tasks_in_words
 from ..envs.stabletoolbench.scoring import (
     VERDICTS,
@@ -32,7 +34,8 @@ from ..trainers.evaluation import (
     tasks_of_transitions,
 )
 from ..trainers.results import PredictionReport, to_json
-from ..worldmodel import Transition, WorldModel
+from ..trajectory import read_trajectories
+from ..worldmodel import Transition, WorldModel, transitions_of
 from .answers import CHECKER, Answers, is_blank
 from .display import Display
 from .record import circumstances, write_result
@@ -437,17 +440,30 @@ def unreadable_examples(result: Mapping[str, Any], most: int = 3) -> list[str]:
     return lines
 
 
-def read_transitions(path: Path, env_id: str) -> tuple[list[Transition], str | None]:
-    """Return the transitions of a file, or the frozen ones of a training's folder.
+def read_transitions(
+    path: Path, env_id: str, most: int | None = None, seed: int = 0
+) -> tuple[list[Transition], str | None]:
+    """Return the transitions of a file, the frozen ones of a training's folder, or those of episodes.
 
     With them comes of which tasks they are, in words; None where the file does not say it.
+
+    Args:
+        path: A file of transitions, a training's folder, or a run's folder or its trajectories.
+        env_id: The environment.
+        most: Of episodes, how many transitions are drawn; None for all.
+        seed: The seed of that draw.
     """
+    if path.is_dir() and (path / TRAJECTORIES).is_file():
+        return _of_episodes(path / TRAJECTORIES, env_id, most, seed)
+    if path.name == TRAJECTORIES:
+        return _of_episodes(path, env_id, most, seed)
+
     if path.is_dir():
         files = sorted(path.glob(_FROZEN))
         if not files:
             raise DataNotFound(
                 f"expected the frozen transitions of a training in {path}, found none; give a folder "
-                "of comap train comap, or a file"
+                f"of comap train comap, one with {TRAJECTORIES}, or a file"
             )
         path = files[0]
 
@@ -459,6 +475,40 @@ def read_transitions(path: Path, env_id: str) -> tuple[list[Transition], str | N
             f"--env {min(other_env_ids)}"
         )
     return transitions, tasks_of_transitions(path)
+
+
+def _of_episodes(
+    path: Path, env_id: str, most: int | None, seed: int
+) -> tuple[list[Transition], str]:
+    """Return transitions of recorded or imported episodes, drawn at random in one pass over the file."""
+    rng = random.Random(seed)
+    drawn: list[tuple[int, Transition]] = []
+    count = 0
+    other_env_ids: set[str] = set()
+    kinds: set[str] = set()
+    splits: set[str] = set()
+    for trajectory in read_trajectories(path):
+        if trajectory.env_id != env_id:
+            other_env_ids.add(trajectory.env_id)
+            continue
+        kinds.add("imported" if trajectory.origin else "recorded")
+        splits.add(trajectory.split)
+        for transition in transitions_of(trajectory):
+            count += 1
+            # Each has the same chance to be among the drawn ones: Vitter's algorithm R.
+            if most is None or len(drawn) < most:
+                drawn.append((count, transition))
+            elif (place := rng.randrange(count)) < most:
+                drawn[place] = (count, transition)
+
+    if not drawn:
+        others = f", but some of {min(other_env_ids)}: add --env" if other_env_ids else ""
+        raise DataNotFound(
+            f"expected transitions of {env_id} in {path}, found none{others}; name another run"
+        )
+    transitions = [transition for _, transition in sorted(drawn, key=lambda pair: pair[0])]
+    of_splits = f"split {', '.join(sorted(splits))}"
+    return transitions, f"{' and '.join(sorted(kinds))} tasks ({of_splits})"
 
 
 def world_model_table(title: str, report: PredictionReport) -> Table:

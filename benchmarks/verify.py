@@ -641,6 +641,12 @@ class _File:
     def _check(self, record: _Recorded, trajectory: Trajectory) -> tuple[Verdict, str]:
         """Return what comes of replaying an episode, and what is of another version here."""
         otherness = ""
+        if origin := trajectory.origin:
+            reason = (
+                f"it was imported ({one_line(str(origin.get('format')), 40)}), not played here: there is "
+                "nothing to play again"
+            )
+            return Verdict(NOT_CHECKED, reason=reason), ""
         try:
             env_id = trajectory.env_id if record.env_id is None else record.env_id
             options = record.options

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..agents.run import LATENCY, RUN, TRAJECTORIES, check_count, differences, read_run
-from ..agents.tally import CUT, Tally
+from ..agents.tally import CUT, UNKNOWN, Tally
 from ..agents.unread import UNREAD
 from ..envs.datasets import licenses_in_words
 from ..envs.generated import tasks_in_words
@@ -241,8 +241,9 @@ def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
     if models := world_models(summary):
         rows["world model"] = models
     rows |= _success_rows(summary)
+    if "score" in summary:
+        rows["score"] = f"{100 * summary['score']:.1f} %"
     rows |= {
-        "score": f"{100 * summary['score']:.1f} %",
         "steps in an episode": f"{summary['steps']['per_episode']:.1f}",
         "steps in all": f"{summary['steps']['all']:,}",
         "refused actions": f"{100 * summary['invalid_actions']:.1f} %",
@@ -276,7 +277,12 @@ def _summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
 
 def _success_rows(summary: Mapping[str, Any]) -> dict[str, str]:
     """Return the lines on success: in all, in the first trial, in k trials, and by type of task."""
-    rows = {"success": str(Rate(**summary["success"]))}
+    rows = {}
+    if unknown := summary.get(UNKNOWN):
+        rows["outcome unknown"] = f"{unknown:,} of {summary['n']:,} imported episodes"
+    if "success" not in summary:
+        return rows
+    rows["success"] = str(Rate(**summary["success"]))
     if "trials" in summary:
         rows["success in the first trial"] = str(Rate(**summary["trials"]["first"]))
     for key, name in (("pass_at_k", "pass@"), ("pass_hat_k", "pass^")):

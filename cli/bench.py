@@ -175,10 +175,10 @@ class ScoreWorldModel(ModelOptions):
     split: str | None = None
     """Split of the tasks (default: the environment's hardest test split)."""
     transitions: Path | None = None
-    """File of transitions, or a folder of comap train comap, which has some (default: new ones are
-    drawn)."""
+    """File of transitions, a folder of comap train comap, which has some, or a run or an import, from
+    whose episodes --samples are drawn (default: new ones, of new episodes)."""
     samples: int = 200
-    """Number of transitions to draw, half from an expert's episodes, half from a random agent's."""
+    """Number of transitions to draw, of new episodes half from an expert's, half from a random agent's."""
     save_transitions: Path | None = None
     """File to save the transitions to, for --transitions."""
     seed: int = 0
@@ -228,7 +228,8 @@ class ScoreWorldModel(ModelOptions):
             is_drawn = self.transitions is None
             description = {
                 "env": environment_description,
-                "split": split,
+                # Transitions of a file are of other splits, which it may not say.
+                "split": split if is_drawn else self.split,
                 "source": "half an expert's, half a random agent's" if is_drawn else "given",
                 "seed": self.seed,
                 "world_model": world_model_name,
@@ -260,7 +261,9 @@ class ScoreWorldModel(ModelOptions):
         from ..envs.registry import registered
 
         if self.transitions is not None:
-            transitions, kind_of_tasks = read_transitions(self.transitions, registered(self.env))
+            transitions, kind_of_tasks = read_transitions(
+                self.transitions, registered(self.env), self.samples, self.seed
+            )
             return transitions, {}, kind_of_tasks
 
         transitions, tasks = drawn_transitions(env, self.samples, self.seed)

@@ -1,4 +1,4 @@
-"""``comap data list | get | verify | path | build``: the data that environments play on."""
+"""``comap data list | get | verify | path | build | import``: data for environments, and of others."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from ..benchmarks.tables import Table, one_line
 from ..envs.storage import Listener, Progress, comap_home, data_path
 from ..errors import OptionError
 from .options import WORD, Command
+from .run import check_out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,6 +205,113 @@ class BuildSearchQA(Command):
         with shown_progress() as progress:
             print(build_index(**options, progress=progress))
         return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Import(Command):
+    """Read trajectories that others published into a run's folder, with facts.
+
+    Formats: word2world (Word2World's rows for world models), agenttraj (AgentTraj-L of AgentGym), eto
+    (ETO's expert trajectories), adp (the Agent Data Protocol). Files are JSON, JSON lines, both also as
+    .gz, or Parquet. The folder is for comap view, comap export, comap score world-model --transitions and
+    comap train sft --demos. Exit status: 0, or 1 if a file could not be read to its end.
+    """
+
+    example: ClassVar[str] = "comap data import agenttraj alfworld_train.json --out runs/agenttraj"
+
+    files: tuple[str, ...] = field(metadata=WORD)
+    """Published files; the format's name may stand before them (default: by each file's first row)."""
+    out: Path
+    """Folder to write; new or empty. It appears whole or not at all."""
+    env: str | None = None
+    """Environment of rows that do not tell theirs; rows of others are refused."""
+    split: str | None = None
+    """Split of all rows (default: as rows, names of files or publishers say)."""
+    license: str | None = None
+    """License of the data, as you have it, for the record."""
+
+    def run(self) -> int:
+        """Import the files, and print what came of their rows; return 1 where a file ends too early."""
+        from ..benchmarks.display import print_table
+        from ..benchmarks.record import circumstances
+        from ..integrations.published.formats import FORMATS
+        from ..integrations.published.importing import import_files, unreadable_files
+
+        check_out(self.out)
+        # The first word is a format, or already a file.
+        has_format = self.files[0] in FORMATS
+        files = self.files[1:] if has_format else self.files
+        if not files:
+            raise OptionError(f"expected files after {self.files[0]}, found none; name some")
+
+        with shown_progress() as progress:
+            record = import_files(
+                files,
+                self.out,
+                format=self.files[0] if has_format else None,
+                env_id=self.env,
+                split=self.split,
+                license=self.license,
+                about=circumstances(),
+                progress=progress,
+            )
+
+        self._print_files(record, is_told=not has_format)
+        print_table(import_table(record))
+        for line in refusals(record):
+            print(line)
+        unread = unreadable_files(record)
+        for line in unread:
+            print(f"not read to its end: {line}", file=sys.stderr)
+        print(f"\n{self.out}: look at it with: comap view {self.out}")
+        return 1 if unread else 0
+
+    def _print_files(self, record: Mapping[str, Any], is_told: bool) -> None:
+        for file in record["files"]:
+            kind = record["formats"].get(file["format"], {}).get("title", "no rows")
+            told = " (told by its first row)" if is_told else ""
+            print(f"{one_line(file['name'], 80)}: {kind}{told}, {file['rows']:,} rows")
+        for data in record["formats"].values():
+            print(f"from {data['source']}; license as published: {data['license_as_published']}")
+
+
+def import_table(record: Mapping[str, Any]) -> Table:
+    """Return what came of the rows of each environment as a table."""
+    rows = []
+    for env_id, counts in record["environments"].items():
+        refused = sum(entry["rows"] for entry in counts["refused"].values())
+        outcomes = "unknown"
+        if counts["known_outcomes"]:
+            outcomes = f"{counts['successes']:,} of {counts['known_outcomes']:,} succeeded"
+        shares = [
+            "" if counts[name] is None else f"{100 * counts[name]:.1f} %"
+            for name in ("read_share", "known_share")
+        ]
+        numbers = (counts["rows"], refused, counts["steps"])
+        rows.append((one_line(env_id, 60), *numbers, *shares, outcomes))
+
+    columns = ("environment", "rows", "refused", "steps", "facts read", "actions known", "outcome")
+    note = "facts read: of observations after an action, those whose text the canonicalizer reads."
+    return Table("imported", columns, tuple(rows), note)
+
+
+def refusals(record: Mapping[str, Any]) -> Iterator[str]:
+    """Yield in words why rows were refused, and what else a reader of the data should know."""
+    for env_id, counts in record["environments"].items():
+        name = one_line(env_id, 60)
+        for reason, entry in counts["refused"].items():
+            place = one_line(entry["first"], 120)
+            yield f"refused, {name}: {entry['rows']:,} rows: {one_line(reason, 200)} (first: {place})"
+        for key, text in _NOTED.items():
+            if counts[key]:
+                yield f"{name}: {counts[key]:,} {text}"
+
+
+_NOTED = {
+    "unobserved": "actions of which nothing that followed is recorded: world models do not learn them",
+    "without_action": "replies without an action: policies do not learn them",
+    "repeated_ids": "ids that were there before; they got a number",
+}
 
 
 @contextmanager

@@ -121,6 +121,11 @@ class _Game:
         print(observation)
 
 
+def _have_unknown(path: Path) -> bool:
+    """Return whether a file has episodes of whose outcome nothing is known."""
+    return any(not episode.has_outcome for episode in read_trajectories(path))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Export(Command):
     """Convert recorded episodes to chat messages, to ShareGPT's format or to a log of Inspect.
@@ -153,6 +158,11 @@ class Export(Command):
             for episode in read_trajectories(path)
             if episode.steps and (episode.success or not self.successes)
         ]
+        if not episodes and self.successes and _have_unknown(path):
+            raise DataNotFound(
+                f"expected successful episodes in {path}, found imported ones of which nobody recorded how "
+                "they ended; leave --successes out"
+            )
         if not episodes:
             kind = "successful episodes" if self.successes else "episodes"
             raise DataNotFound(f"expected {kind} with steps in {path}, found none")

@@ -50,6 +50,7 @@ COMMANDS = {
     "data path": ("data:Where", "print the folder of a data set"),
     "data build webshop": ("data:BuildWebShop", "build a WebShop catalog from WebShop's files"),
     "data build searchqa": ("data:BuildSearchQA", "build a search index of a corpus"),
+    "data import": ("data:Import", "read what others published: Word2World, AgentTraj, ETO, ADP"),
     "serve env": ("serve:Environments", "serve environments: AgentGym, OpenEnv or MCP"),
     "serve search": ("serve:Search", "serve an index as Search-R1's server does"),
     "serve tools": ("serve:Tools", "serve tools as StableToolBench's server does"),

@@ -8,6 +8,7 @@
 - `comap.integrations.adapter`: facts for text environments of others, TextArena's games among them
 - `comap.integrations.browsergym`: BrowserGym's observations and actions, both ways, as text
 - `comap.integrations.hub`: trajectories and models on the Hugging Face Hub
+- `comap.integrations.published`: trajectories that others published, as ours
 - ``comap_envs``: a package of its own in this folder, which verifiers finds as a taskset
 - `comap.integrations.sessions`: what servers let clients make, and the episodes that are open
 """

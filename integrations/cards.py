@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -20,6 +21,7 @@ from ..metrics import Rate
 from ..redaction import public_words
 from ..trajectory import Trajectory
 from ..worldmodel.naming import NOT_TO_REPORT, in_words
+from .published.formats import FORMATS
 
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _PLAIN = re.compile(r"[A-Za-z0-9][\w./-]{0,95}", re.ASCII)
@@ -47,12 +49,15 @@ class Results:
         self.count = 0
         self._tallies: dict[_Group, Tally] = {}
         self._models: set[str] = set()
+        self._imported: Counter[str] = Counter()  # episodes, by the name of their format
 
     def add(self, episode: Trajectory) -> None:
         self.count += 1
         group = _Group(episode.env_id, episode.split, episode.agent, episode.world_model or "")
         self._tallies.setdefault(group, Tally()).add(episode)
         self._models.add(str(episode.settings.get("model") or ""))
+        if episode.origin:
+            self._imported[str(episode.origin.get("format"))] += 1
 
     def _summaries(self) -> list[tuple[_Group, dict[str, Any]]]:
         return [(group, tally.summary()) for group, tally in sorted(self._tallies.items())]
@@ -69,7 +74,7 @@ class Results:
                 shown(group.agent),
                 shown(in_words(group.world_model)),
                 tasks_in_words(summary["n"], summary["generated_tasks"]),
-                str(Rate(**summary["success"])),
+                str(Rate(**summary["success"])) if "success" in summary else "not recorded",
                 f"{summary['steps']['per_episode']:.1f}",
                 _listed(faults),
             )
@@ -81,6 +86,7 @@ class Results:
             "## Results\n\n" + table((*heads, "steps", "faults"), rows),
             *_cautions(summaries),
             *_data_and_licenses(summaries),
+            *_imported_parts(self._imported),
             table(("", ""), models),
         ]
 
@@ -89,6 +95,8 @@ class Results:
 
         What an agent reached with the oracle is no result to report, and has none.
         """
+        if self._imported:  # what others played is no result of a model here
+            return []
         eval_result = library("huggingface_hub").EvalResult
         results = []
         for group, summary in self._summaries():
@@ -168,6 +176,21 @@ def _data_and_licenses(summaries: Sequence[tuple[_Group, Mapping[str, Any]]]) ->
     )
     heads = ("data", "what", "tasks", "license, as published", "where it says so")
     return [f"## Data\n\n{text}\n\n{table(heads, rows)}"]
+
+
+def _imported_parts(counts: Mapping[str, int]) -> list[str]:
+    """Return for each format of imported episodes whose they are, and under which license they came."""
+    parts = []
+    for name, count in sorted(counts.items()):
+        text = f"{count:,} episodes were not played by comap: they were imported ({shown(name)})."
+        if name in FORMATS:
+            published = FORMATS[name]
+            text += (
+                f" Published by {published.title}, {published.source}. License as published: "
+                f"{published.license}."
+            )
+        parts.append(text)
+    return parts
 
 
 def origin(folder: Path) -> str:

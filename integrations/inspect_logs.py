@@ -59,6 +59,11 @@ def write_log(
         )
 
     first = trajectories[0]
+    if not all(trajectory.has_outcome for trajectory in trajectories):
+        raise OptionError(
+            "expected episodes whose outcome is known, found imported ones of which nobody recorded how "
+            "they ended: a log of Inspect has a score for each; export them as messages or sharegpt"
+        )
     record = dict(run or {})
     summary = Tally.of(trajectories).summary()
     task_ids = list(dict.fromkeys(trajectory.task for trajectory in trajectories))

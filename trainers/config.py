@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import (
     Annotated,
     Any,
+    ClassVar,
     Literal,
     TypeVar,
 )
@@ -108,6 +109,9 @@ class SharedTraining:
         >>> SharedTraining(seed=3).describe()["seed"]
         3
     """
+
+    replays_demonstrations: ClassVar[bool] = True
+    """Whether demonstrations are played again in the environment: imported ones cannot be."""
 
     weights: Literal["lora", "full"] = "lora"
     """lora (adapters of one frozen model) or full (a model for each role, for small ones)."""

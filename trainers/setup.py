@@ -6,6 +6,7 @@ import hashlib
 import json
 import lzma
 import random
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from typing import Any
 
 import gymnasium
 
+from .. import jsonl
 from ..agents import Agent, Decision, ExpertAgent, RandomAgent, Reply, Request, View, run_episode
 from ..agents.config import AgentConfig
 from ..agents.create import tiny_folder
@@ -25,7 +27,7 @@ from ..envs.generated import is_generated, tasks_in_words
 from ..envs.registry import class_of, env_class, not_ours, registered
 from ..errors import CoMapError, DataCorrupt, DataNotFound, OptionError, needs_extra, suggest
 from ..redaction import public_options
-from ..trajectory import Trajectory
+from ..trajectory import IMPORTED, Trajectory, read_trajectories
 from .config import SharedTraining
 from .processes import is_first, own_device, wait, world_size
 from .roles import Roles, student_of
@@ -125,7 +127,7 @@ def show_expert(
         make_env: Makes the training's environments.
         config: Says which tasks are demonstrated: one at random of each equal part of all.
         file: JSON lines of commands, plain or .xz, such as the trajectories of a run; None to ask the
-            environment's own expert.
+            environment's own expert. Imported episodes are not played again, but taken as they are.
         tell: Callback for events.
         side_steps: The share of the expert's own episodes that have side steps; see `StrayingExpert`.
         copied: Whether trainings copy side steps too.
@@ -135,6 +137,8 @@ def show_expert(
         DataCorrupt: The file is damaged, or no demonstration succeeds.
     """
     split = config.train_split
+    if file is not None and _is_imported(file):
+        return _imported_demonstrations(file, make_env.env_id, config)
 
     # Prompts of demonstrations list what the agent's own prompts will list.
     note_actions = getattr(config, "agent", AgentConfig()).lists_actions
@@ -173,6 +177,47 @@ def show_expert(
             f"{split!r}; give a file of commands of these very tasks (--demos)"
         )
     return demos
+
+
+def _is_imported(file: Path) -> bool:
+    """Return whether a file has episodes that `comap data import` wrote."""
+    if file.suffix == ".xz":
+        return False
+    try:  # what is wrong with a file is told where it is read
+        first = next(jsonl.read(file), None)
+    except (DataNotFound, DataCorrupt):
+        return False
+    settings = first.get("settings") if isinstance(first, Mapping) else None
+    return isinstance(settings, Mapping) and IMPORTED in settings
+
+
+def _imported_demonstrations(file: Path, env_id: str, config: SharedTraining) -> list[Trajectory]:
+    """Return imported episodes of the training's split, without those that are known to have failed."""
+    if config.replays_demonstrations:
+        raise OptionError(
+            f"expected demonstrations that can be played again, found imported ones in {file}, whose tasks "
+            "are not here; 'comap train sft' learns from them as they are"
+        )
+
+    demos = []
+    others: Counter[str] = Counter()
+    for trajectory in read_trajectories(file):
+        if trajectory.env_id != env_id or trajectory.split != config.train_split:
+            others[f"{trajectory.env_id}, split {trajectory.split}"] += 1
+        elif trajectory.has_outcome and not trajectory.success:
+            others["failed"] += 1
+        elif trajectory.steps:
+            demos.append(trajectory)
+    if not demos:
+        found = ", ".join(f"{count:,} ({name:.80})" for name, count in others.most_common(3))
+        raise DataNotFound(
+            f"expected imported episodes of {env_id}, split {config.train_split}, in {file}, found "
+            f"{found or 'none'}; give --env, or import them with --split {config.train_split} if they "
+            "are of no test split"
+        )
+    indices = [str(index) for index in range(len(demos))]
+    chosen = _spread_out(indices, config.demonstrations, config.seed)
+    return [demos[int(index)] for index in chosen]
 
 
 def _plans_of(file: Path, tasks: set[str]) -> dict[str, tuple[str, ...]]:

@@ -147,6 +147,7 @@ class SFTTraining(BaselineTraining):
     """
 
     method: ClassVar[str] = "sft"
+    replays_demonstrations: ClassVar[bool] = False
 
     agent: ReActConfig = field(default_factory=ReActConfig)
     """How the policy acts."""

@@ -13,7 +13,7 @@ from ..envs.briefing import Briefing
 from ..envs.registry import not_ours
 from ..errors import WorldModelError
 from ..facts import State
-from ..trajectory import Trajectory, Turn
+from ..trajectory import UNOBSERVED, Trajectory, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class Transition(NamedTuple):
 def transitions_of(trajectory: Trajectory) -> Iterator[Transition]:
     """Yield the real transitions of a trajectory, as world models learn from them.
 
-    A step that a fault cut short is none: nothing was observed.
+    A step that a fault cut short is none, nor is one whose answer nobody recorded.
 
     Example:
         >>> list(transitions_of(Trajectory("id", "task", "train", "goal", "agent", "Hello.", State())))
@@ -154,7 +154,7 @@ def transitions_of(trajectory: Trajectory) -> Iterator[Transition]:
     for before, step in trajectory.transitions():
         # Imagined steps are left out too: a model would learn its own errors.
         is_fault = trajectory.error is not None and step.truncated and not step.observation
-        if not (step.imagined or is_fault):
+        if not (step.imagined or is_fault or step.notes.get(UNOBSERVED)):
             query = Query(trajectory.env_id, trajectory.goal, tuple(turns), before, step.action)
             yield Transition(query, step.observation)
 

@@ -12,7 +12,7 @@ function episodeOfInterest() {
   return best;
 }
 
-const OUTCOMES = { solved: ["solved", "✓"], "not solved": ["unsolved", "✗"], failed: ["unsolved", "!"] };
+const OUTCOMES = { solved: ["solved", "✓"], "not solved": ["unsolved", "✗"], failed: ["unsolved", "!"], "outcome unknown": ["meta", "?"] };
 
 function outcomeOf(entry) {
   const [kind, sign] = OUTCOMES[entry.outcome];

@@ -65,6 +65,7 @@ REFERENCE: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "comap.integrations.adapter",
             "comap.integrations.browsergym",
             "comap.integrations.hub",
+            "comap.integrations.published",
         ),
         "benchmarks": ("comap.benchmarks",),
     }
