@@ -571,10 +571,10 @@ def run_to(
     folder = Path(directory)
     with ExitStack() as stack:
         # All refusals come before the first byte is written: another run's folder stays untouched.
-        _lock(stack, folder)
+        lock_folder(stack, folder)
         described = run.describe()
         sessions = known_sessions(folder / RUN, described)
-        _refuse_foreign(folder / TRAJECTORIES, is_new=not sessions)
+        refuse_foreign(folder / TRAJECTORIES, is_new=not sessions)
         with writing(folder):
             records = _open_records(folder, run, retry_failed)
         unplayed = [item for item in run.items if item not in records.items]
@@ -664,7 +664,7 @@ def _summarize(folder: Path, records: Records) -> dict[str, Any]:
     return summary
 
 
-def _refuse_foreign(trajectories: Path, *, is_new: bool) -> None:
+def refuse_foreign(trajectories: Path, *, is_new: bool) -> None:
     """Refuse a file that is a link, or, of a new run, one that has something in it already."""
     jsonl.refuse_link(trajectories)
     if is_new and trajectories.exists() and trajectories.stat().st_size:
@@ -695,7 +695,7 @@ def _until_hopeless(playing: _Ended) -> _Ended:
             )
 
 
-def _lock(stack: ExitStack, folder: Path) -> None:
+def lock_folder(stack: ExitStack, folder: Path) -> None:
     """Make the folder where it is missing, and hold its lock until `stack` is closed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

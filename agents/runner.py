@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, get_args
 
 import gymnasium
 
+from ..envs import TextEnv
 from ..errors import (
     FAULTS,
     InvalidAction,
@@ -571,22 +572,26 @@ def _act(
     reply = slot.step(action)
     seconds = (time.perf_counter() - began, slot.waited)
 
-    # Of an environment's own words in `info`, only those that say something go on record.
-    env = slot.inner
     info = reply[4]
-    env_info = {
-        name: info[name]
-        for name in env.info_kept
-        if name in info and info[name] != env.info_extras[name]
-    }
+    env_info = reported(slot.inner, info)
     notes = {name: note for name, note in notes.items() if name != ENV_INFO}
     if env_info:
-        notes[ENV_INFO] = json_notes(env_info)
+        notes[ENV_INFO] = env_info
 
     step = Step.of(action, reply, prediction, tuple(calls), notes, seconds)
     if player.on_step is not None:
         player.on_step(step)
     return step, info
+
+
+def reported(env: TextEnv, info: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an environment's own words in `info`: those alone that say something go on record."""
+    told = {
+        name: info[name]
+        for name in env.info_kept
+        if name in info and info[name] != env.info_extras[name]
+    }
+    return json_notes(told)
 
 
 def _review(

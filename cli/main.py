@@ -66,6 +66,7 @@ COMMANDS = {
     ),
     "init prompts": ("scaffold:InitPrompts", "write all prompts as files, to be changed"),
     "init openenv": ("scaffold:InitOpenEnv", "write a package of OpenEnv for an environment"),
+    "init harbor": ("scaffold:InitHarbor", "write task folders of Harbor for an environment"),
     "validate": ("scaffold:Validate", "test an environment by the conformance suite"),
     "hub push": ("serve:Push", "push trajectories or models to the Hub"),
     "hub load": ("serve:Load", "load what comap pushed to the Hub"),

@@ -7,6 +7,7 @@ import keyword
 import os
 import re
 import shlex
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -16,12 +17,13 @@ from dataclasses import dataclass, field
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from string import Template
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from .. import __version__
 from ..benchmarks.record import version
-from ..envs.registry import registered
-from ..errors import DISTRIBUTION, MissingExtra, OptionError
+from ..envs.panel import evenly
+from ..envs.registry import env_class, registered
+from ..errors import DISTRIBUTION, MissingExtra, OptionError, check_number
 from ..lm.prompts import packaged_prompts
 from .options import WORD, Command, EnvOptions, Pairs
 
@@ -198,6 +200,75 @@ class InitOpenEnv(Command):
         write_scaffold("openenv", out, substitutions)
         print(f"{out}: a package of OpenEnv for {env_id}; README.md says how to serve it\n")
         print(f"  cd {out}\n  pip install -e . && server\n  openenv validate .")
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitHarbor(Command):
+    """Write task folders of Harbor: an instruction, the environment as an MCP server, a verifier.
+
+    Each folder is one task with one episode. The reward is the score that the server recorded, which
+    the agent's container cannot reach; solution/ plays the expert's plan. TRL, SkyRL, prime-rl and NeMo
+    Gym take such folders, too.
+    """
+
+    example: ClassVar[str] = (
+        "comap init harbor comap/ALFWorld-v0 --split valid_seen --episodes 20 --out alfworld_tasks"
+    )
+
+    env: str = field(default="", metadata=WORD)
+    """Id of the environment, or MODULE:ID of one that MODULE registers."""
+    out: Path = Path("harbor_tasks")
+    """Folder to write, new or empty; it gets a folder for each task."""
+    split: str | None = None
+    """Split of the tasks (default: the environment's hardest test split)."""
+    episodes: int | None = 20
+    """Number of tasks to write, spread evenly over the split; null for all."""
+    tasks: tuple[str, ...] = ()
+    """Ids of the tasks to write, instead."""
+    reward: Literal["score", "success"] = "score"
+    """What the reward is: the score, from 0 to 1, or 1 for success."""
+    env_option: Pairs = field(default_factory=dict)
+    """Option of the environment. Repeatable."""
+    wheel: tuple[Path, ...] = ()
+    """Wheel that no index has, such as comap's own, for the environment's image. Repeatable."""
+
+    def run(self) -> int:
+        from ..integrations import Offered
+        from ..integrations.harbor import harbor_task, substitutions
+
+        check_new(self.out)
+        if self.episodes is not None:
+            check_number("--episodes", self.episodes)
+        for wheel in self.wheel:
+            if wheel.suffix != ".whl" or not wheel.is_file():
+                raise OptionError(f"expected a wheel as --wheel, found {wheel}; name a .whl file")
+
+        module, _, _ = self.env.rpartition(":")
+        split = self.split or next(reversed(env_class(self.env).test_splits), None)
+        options = dict(self.env_option) | ({} if split is None else {"split": split})
+        offered = Offered([self.env], options)
+        with closing(offered.make()) as env:
+            panel = env.get_wrapper_attr("tasks").ids
+        task_ids = self.tasks or evenly(panel, self.episodes)
+
+        unsolved = 0
+        for task_id in task_ids:
+            task = harbor_task(offered, task_id)
+            folder = self.out / task.name
+            write_scaffold("harbor", folder, substitutions(task, offered, self.reward, module))
+            for wheel in self.wheel:
+                shutil.copy(wheel, folder / "environment" / "comap" / "wheels" / wheel.name)
+            if task.plan is None:  # there is no expert, or it fails
+                shutil.rmtree(folder / "solution")
+                unsolved += 1
+
+        print(f"{self.out}: {len(task_ids)} tasks of Harbor for {self.env}")
+        if unsolved:
+            print(
+                f"{unsolved} of them have no solution: the environment's expert does not solve them"
+            )
+        print(f"\n  harbor run -p {shlex.quote(str(self.out))} -a oracle")
         return 0
 
 

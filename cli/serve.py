@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..envs.generated import is_generated, tasks_in_words
 from ..envs.http import Server, check_exposure, new_token, read_token
 from ..errors import OptionError, check_number
 from .options import WORD, Command, Pairs
+
+if TYPE_CHECKING:
+    from ..integrations import Offered
+    from ..integrations.recording import Recording
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +35,11 @@ class Address(Command):
     """File with the token (default: the variable COMAP_SERVE_TOKEN, or else a new token, which is
     printed)."""
 
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody but the server's clients reaches its network."""
+        return False
+
     def secret(self) -> str | None:
         """Return the token; without one, an address that other machines reach is refused."""
         check_number("--port", self.port, 0, 65_535)
@@ -37,7 +47,7 @@ class Address(Command):
         token = None
         if self.token:
             token = known_token or new_token()
-        check_exposure(self.host, token)
+        check_exposure(self.host, token, is_private=self.is_private)
 
         # Whoever gave a token knows it: only a new one is printed.
         if token is not None and token != known_token:
@@ -104,21 +114,31 @@ class Environments(Address):
     """Seconds after which an unused environment is closed: 30 where --limit is reached."""
     port: int = 36_001
     """Port to listen on; 0 for any free one."""
+    record: Path | None = None
+    """With --style mcp: folder to record the episodes in, as comap run does; one that was begun with the
+    same options is gone on with."""
+    agent: str = "mcp"
+    """With --record: name of who plays, for the record."""
+    task: str | None = None
+    """With --style mcp: id of the only task. It has one episode, which all clients share and nobody
+    begins anew, and how far it is, is told to no client."""
+    private_network: bool = False
+    """With --style mcp and --no-token: serve other machines too, since nobody else reaches them, as
+    among the containers of one compose file."""
 
     def run(self) -> int:
         from ..integrations import Offered, Sessions
         from ..integrations.agentgym import agentgym_app
-        from ..integrations.mcp import http_app, serve_stdio
 
+        self._check_style()
         token = None if self.stdio else self.secret()
-        if self.stdio and self.style != "mcp":
-            raise OptionError("--stdio is for --style mcp alone")
-
         offered = Offered(self.env, self.env_option, self.allow, self.step_timeout)
         lines: list[str] = []
         for env_id in offered.env_ids:  # wrong options are told now, not to the first client
             with closing(offered.make(env_id)) as env:
                 tasks = env.get_wrapper_attr("tasks").ids
+                if self.task is not None and self.task not in tasks:
+                    env.reset(options={"task": self.task})  # says what is wrong with it
             number = tasks_in_words(len(tasks), sum(map(is_generated, tasks)))
             lines.append(f"{env_id}: {number}")
 
@@ -131,12 +151,6 @@ class Environments(Address):
             raise OptionError(
                 f"--style {self.style} serves one environment, found {len(offered.env_ids)}; name one"
             )
-        if self.stdio:
-            print("\n".join(lines), file=sys.stderr, flush=True)  # standard output is the client's
-            with stopped_by_ctrl_c():
-                serve_stdio(offered)
-            return 0
-
         settings: dict[str, Any] = {
             "limit": self.limit,
             "idle": self.idle,
@@ -148,7 +162,85 @@ class Environments(Address):
             from ..integrations.openenv import openenv_app  # needs an extra as it is imported
 
             return self.serve(openenv_app(offered, **settings), "", lines)
-        return self.serve(http_app(offered, **settings), "/mcp", lines)
+        return self._serve_mcp(offered, settings, lines)
+
+    def _check_style(self) -> None:
+        """Refuse options that say nothing here."""
+        if self.record is None and self.agent != "mcp":
+            raise OptionError("--agent is about --record; give a folder to record in, too")
+        if self.style == "mcp":
+            return
+        given = {
+            "--stdio": self.stdio,
+            "--record": self.record,
+            "--task": self.task,
+            "--private-network": self.private_network,
+        }
+        for option, value in given.items():
+            if value:
+                raise OptionError(f"{option} is for --style mcp alone")
+
+    @property
+    def is_private(self) -> bool:
+        return self.private_network
+
+    def _serve_mcp(
+        self, offered: Offered, settings: Mapping[str, Any], lines: Sequence[str]
+    ) -> int:
+        """Serve MCP until the server is stopped; return 1 where something could not be recorded."""
+        from ..integrations.mcp import http_app, serve_stdio
+
+        with ExitStack() as stack:
+            recording = None
+            if self.record is not None:
+                recording = stack.enter_context(self._recording(offered))
+                stack.enter_context(closed_by_sigterm(recording))
+                lines = [*lines, f"recording in {self.record}"]
+            if self.stdio:
+                print(
+                    "\n".join(lines), file=sys.stderr, flush=True
+                )  # standard output is the client's
+                with stopped_by_ctrl_c():
+                    serve_stdio(offered, recording, self.task)
+            else:
+                app = http_app(
+                    offered,
+                    recording=recording,
+                    task=self.task,
+                    is_private=self.private_network,
+                    **settings,
+                )
+                self.serve(app, "/mcp", lines)
+
+        missing = 0 if recording is None else recording.unwritten
+        if missing:
+            print(f"comap: {missing} episodes could not be recorded", file=sys.stderr)
+        return 1 if missing else 0
+
+    def _recording(self, offered: Offered) -> Recording:
+        from ..benchmarks.record import circumstances
+        from ..integrations.recording import Recording
+
+        assert self.record is not None
+        about = circumstances(("gymnasium", "numpy", "mcp"))
+        about |= {"data_dir": offered.options.get("data_dir"), "options": self.options()}
+        return Recording(self.record, offered, agent=self.agent, about=about)
+
+
+@contextmanager
+def closed_by_sigterm(recording: Recording) -> Iterator[None]:
+    """Close a recording before SIGTERM ends this process, as it would without."""
+
+    def close(number: int, _: object) -> None:
+        recording.close()
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    before = signal.signal(signal.SIGTERM, close)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,14 +70,14 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def check_exposure(host: str, token: str | None) -> None:
-    """Raise unless `host` is loopback or a token is set."""
+def check_exposure(host: str, token: str | None, *, is_private: bool = False) -> None:
+    """Raise unless `host` is loopback, a token is set, or nobody else reaches the network."""
     if token is not None and len(token) < _SHORTEST_TOKEN:
         raise OptionError(
             f"expected a token of at least {_SHORTEST_TOKEN} characters, found {len(token)}; "
             "python -c 'import secrets; print(secrets.token_urlsafe())' makes one"
         )
-    if token is None and not is_loopback(host):
+    if token is None and not is_loopback(host) and not is_private:
         raise OptionError(
             f"other machines can reach {host}: expected a token that requests must send, found "
             f"none; leave --no-token out, give a file with one (--token-file) or set {_TOKEN_VARIABLE}"
@@ -112,8 +112,8 @@ def new_token() -> str:
 class Guard:
     """An ASGI middleware that passes on requests of programs, with the token, and of bounded size."""
 
-    def __init__(self, app: Any, host: str, token: str | None = None):
-        check_exposure(host, token)
+    def __init__(self, app: Any, host: str, token: str | None = None, *, is_private: bool = False):
+        check_exposure(host, token, is_private=is_private)
         self._app = app
         self._token = token
         self._is_local = is_loopback(host)

@@ -3,6 +3,8 @@
 - `comap.integrations.agentgym`: an HTTP server for AgentGym's clients and plain ones
 - `comap.integrations.trl`: what TRL's ``environment_factory`` takes
 - `comap.integrations.mcp`: tools of the Model Context Protocol
+- `comap.integrations.recording`: the episodes that clients play, recorded in a folder
+- `comap.integrations.harbor`: task folders of Harbor
 - `comap.integrations.openenv`: classes, a server and a client of OpenEnv
 - `comap.integrations.verl_agent`: ``make_envs`` for verl-agent's trainer
 - `comap.integrations.adapter`: facts for text environments of others, TextArena's games among them

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import logging
 import os
 import sys
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 from .. import __version__
 from ..envs.http import CLIENT, MAX_REQUEST_BYTES, Guard, is_loopback
 from ..errors import CoMapError, NoEpisode, OptionError, needs_extra, suggest
+from .recording import RecordedEpisode, Recording
 from .sessions import IDLE, SPARED, Offered, Session, Share, seed_of, task_of
 
 _CLOSING_SECONDS = 10.0  # that closing an environment may take on a busy machine
@@ -43,6 +45,10 @@ _INSTRUCTIONS = (
     "are listed: 'observe' tells its task. 'reset' starts another one; tools other than 'reset' and "
     "'observe' act in it. Keep one session open for an episode: a new session knows nothing of it."
 )
+_INSTRUCTIONS_OF_ONE = (
+    "An environment for language agents, with one episode: 'observe' tells its task and the present "
+    "observation, the other tools act in it. It cannot be begun again."
+)
 _NO_EPISODE = (
     "expected 'reset' first, found {name!r} as the first call of a new session, which has no episode. If "
     "you have called 'reset' before, that was in another session: your client opens one for each call. "
@@ -69,11 +75,25 @@ class Result(NamedTuple):
 
 
 class EpisodeTools:
-    """One environment as tools, for one client."""
+    """One environment as tools, for one client.
 
-    def __init__(self, offered: Offered):
+    Args:
+        offered: What clients may make; the first environment is taken.
+        recording: Where its episodes are recorded.
+        task: The only task, of which there is one episode: it begins by itself and is not begun again,
+            and how far it is, is not in the metadata of results either.
+    """
+
+    def __init__(
+        self, offered: Offered, recording: Recording | None = None, task: str | None = None
+    ):
+        self.client = ""
+        """Name and version of the client, where it gave them."""
         self._offered = offered
+        self._recording = recording
+        self._task = task
         self._session: Session | None = None
+        self._episode: RecordedEpisode | None = None
         self._functions: dict[str, dict[str, Any]] = {}
 
     @property
@@ -81,10 +101,15 @@ class EpisodeTools:
         if self._session is None:
             offered = self._offered
             session = Session(offered.env_ids[0], offered.make(), seconds=offered.seconds)
-            session.reset()
-            self._begin(session)
+            seed = None if self._task is None else 0
+            self._reset(session, self._task, seed, is_asked=self._task is not None)
             return session
         return self._session
+
+    @property
+    def hides_state(self) -> bool:
+        """Whether results have no reward, score and facts in their metadata either."""
+        return self._task is not None
 
     def listed(self) -> list[dict[str, Any]]:
         """Return the tools: ``name``, ``description`` and ``inputSchema`` of each."""
@@ -92,6 +117,7 @@ class EpisodeTools:
         tools = [
             {"name": name, "description": description, "inputSchema": schema}
             for name, (description, schema) in _OWN.items()
+            if name != "reset" or self._task is None
         ]
         for name, function in self._functions.items():
             description = function["description"]
@@ -109,31 +135,43 @@ class EpisodeTools:
         except CoMapError as error:
             return Result(f"{error}")
 
+    def call_of(self, action: str) -> tuple[str, dict[str, Any]]:
+        """Return the call of a tool, and its arguments, that takes an action of the environment."""
+        if not self._functions:
+            return "act", {"action": action}
+        call = json.loads(action)
+        names = {function["name"]: name for name, function in self._functions.items()}
+        return names[call["name"]], dict(call["arguments"])
+
     def close(self) -> None:
+        if self._episode is not None:
+            self._episode.leave()
         if self._session is not None:
             self._session.close()
 
     def _call(self, name: str, arguments: Mapping[str, Any]) -> Result:
         # A client with a session for each call would play first steps of new episodes for ever.
-        if self._session is None and name != "reset":
+        if self._session is None and name != "reset" and self._task is None:
             raise NoEpisode(_NO_EPISODE.format(name=name[:80]))
         session = self.session
-        if name == "reset":
+        if name == "reset" and self._task is None:
             unknown = set(arguments) - set(_RESET["properties"])
             if unknown:
                 raise OptionError(f"expected task, data_idx or seed, found {min(unknown)[:80]!r}")
             names_before = list(self._functions)
-            message = session.reset(task_of(session, arguments), seed_of(arguments))
-            self._begin(session)
+            task, seed = task_of(session, arguments), seed_of(arguments)
+            message = self._reset(session, task, seed, is_asked=True)
             tools_changed = names_before != list(self._functions)
             return Result(message["observation"], message, tools_changed)
 
         if name == "observe":
             message = session.message()
+            if self._episode is not None:
+                self._episode.take_part()
         elif name in self._functions:
-            message = session.step(self._call_text(name, arguments))
+            message = self._step(session, self._call_text(name, arguments))
         elif name == "act" and not self._functions:
-            message = session.step(arguments.get("action"))
+            message = self._step(session, arguments.get("action"))
         else:
             names = [tool["name"] for tool in self.listed()]
             raise OptionError(
@@ -145,6 +183,46 @@ class EpisodeTools:
                 f"the environment failed ({message['error']}); reset starts another episode"
             )
         return Result(message["observation"], message)
+
+    def _reset(
+        self, session: Session, task: str | None, seed: int | None, *, is_asked: bool
+    ) -> dict[str, Any]:
+        """Start an episode, and its record where there is one; return its message."""
+        if self._recording is None:
+            message = session.reset(task, seed)
+            self._begin(session)
+            return message
+
+        if self._episode is not None:
+            self._episode.leave("the client began another one")
+            self._episode = None
+        if task is None and seed is not None:
+            task = session.reset(None, seed)["task"]  # which one the seed selects
+
+        # Task and seed are both given: a replay of the record begins in the same way.
+        tasks = session.env.get_wrapper_attr("tasks").ids
+        place = self._recording.reserve(tasks, task, seed)
+        try:
+            message = session.reset(place.task, place.seed)
+        except BaseException:
+            self._recording.release(place)
+            raise
+        self._begin(session)
+        self._episode = self._recording.begin(place, session, self.client, is_asked=is_asked)
+        return message
+
+    def _step(self, session: Session, action: Any) -> dict[str, Any]:
+        """Take an action, and record it where episodes are."""
+        try:
+            message = session.step(action)
+        except Exception as error:
+            # A step that took too long has no answer, and ends the episode.
+            if self._episode is not None and session.moment is None:
+                self._episode.end(f"{type(error).__name__}: {error}")
+            raise
+        if self._episode is not None and session.moment is not None:
+            self._episode.step(action, session.moment)
+        return message
 
     def _call_text(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Return a call of one of the task's functions as the environment reads it."""
@@ -168,32 +246,48 @@ class EpisodeTools:
             self._functions[name] = function
 
 
-def mcp_server(offered: Offered, share: Share | None = None) -> Any:
+def mcp_server(
+    offered: Offered,
+    share: Share | None = None,
+    recording: Recording | None = None,
+    task: str | None = None,
+) -> Any:
     """Return a server of the official package ``mcp``; each connection has its `EpisodeTools`.
 
-    Without `share` it serves a single connection.
+    Args:
+        offered: What clients may make.
+        share: How many connections there may be; None for a single one.
+        recording: Where the episodes are recorded.
+        task: The only task: all connections share its one episode.
     """
     with needs_extra("mcp", "serving MCP"):
         import anyio
         from mcp.server.lowlevel import Server
 
+    instructions = _INSTRUCTIONS if task is None else _INSTRUCTIONS_OF_ONE
+    shared: list[_Connected] = []  # one, of the first connection
+
     @asynccontextmanager
     async def connected(_: Any) -> AsyncIterator[_Connected]:
-        tools = EpisodeTools(offered)
+        is_shared = task is not None and share is not None
+        own = _Connected(EpisodeTools(offered, recording, task), anyio.Lock())
+        if is_shared and not shared:
+            shared.append(own)
         client = CLIENT.get()
         if share is not None:
             share.take(client, refuse=False)  # `_Handler` has done that
         try:
-            yield _Connected(tools, anyio.Lock())
+            yield shared[0] if is_shared else own
         finally:
-            tools.close()
+            if not is_shared:
+                own.tools.close()
             if share is not None:
                 share.give_back(client)
 
     with needs_extra("mcp", "serving MCP"):
         if "on_call_tool" in inspect.signature(Server).parameters:
-            return _second_server(connected, is_single=share is None)
-        return _first_server(connected)
+            return _second_server(connected, instructions, is_single=share is None)
+        return _first_server(connected, instructions)
 
 
 class _Connected(NamedTuple):
@@ -203,10 +297,18 @@ class _Connected(NamedTuple):
     lock: Any
 
 
-async def _list_tools(connected: _Connected) -> Any:
+def _name_of(client: Any) -> str:
+    """Return name and version of the client of a session of ``mcp``, as far as it gave them."""
+    parameters = getattr(client, "client_params", None)
+    about = getattr(parameters, "clientInfo", None) or getattr(parameters, "client_info", None)
+    return f"{getattr(about, 'name', '')} {getattr(about, 'version', '')}".strip()
+
+
+async def _list_tools(connected: _Connected, client: Any) -> Any:
     import anyio
     from mcp import types
 
+    connected.tools.client = _name_of(client)
     async with connected.lock:
         tools = await anyio.to_thread.run_sync(connected.tools.listed)
     return types.ListToolsResult.model_validate({"tools": tools})
@@ -218,6 +320,7 @@ async def _call_tool(
     import anyio
     from mcp import types
 
+    connected.tools.client = _name_of(client)
     async with connected.lock:
         # In a thread: other clients are answered meanwhile.
         result = await anyio.to_thread.run_sync(connected.tools.call, name, arguments or {})
@@ -228,19 +331,22 @@ async def _call_tool(
     answer: dict[str, Any] = {"content": [{"type": "text", "text": text}]}
     answer["isError"] = result.message is None
     if result.message is not None:  # hosts show models the structured content, not the metadata
-        answer |= {"structuredContent": result.shown, "_meta": {_STATE: result.message}}
+        answer["structuredContent"] = result.shown
+        if not connected.tools.hides_state:
+            answer["_meta"] = {_STATE: result.message}
     return types.CallToolResult.model_validate(answer)
 
 
-def _first_server(connected: Callable[[Any], Any]) -> Any:
+def _first_server(connected: Callable[[Any], Any], instructions: str) -> Any:
     """Return the server of mcp 1, whose lifespan is that of a connection."""
     from mcp import types
     from mcp.server.lowlevel import Server
 
-    server: Any = Server("comap", __version__, _INSTRUCTIONS, lifespan=connected)
+    server: Any = Server("comap", __version__, instructions, lifespan=connected)
 
     async def list_tools(_: Any) -> Any:
-        return types.ServerResult(await _list_tools(server.request_context.lifespan_context))
+        context = server.request_context
+        return types.ServerResult(await _list_tools(context.lifespan_context, context.session))
 
     async def call_tool(request: Any) -> Any:
         context = server.request_context
@@ -255,7 +361,7 @@ def _first_server(connected: Callable[[Any], Any]) -> Any:
     return server
 
 
-def _second_server(connected: Callable[[Any], Any], is_single: bool) -> Any:
+def _second_server(connected: Callable[[Any], Any], instructions: str, is_single: bool) -> Any:
     """Return the server of mcp 2, whose lifespan is that of the whole server."""
     from mcp.server.lowlevel import Server
 
@@ -281,7 +387,7 @@ def _second_server(connected: Callable[[Any], Any], is_single: bool) -> Any:
         return await call_next(context)
 
     async def list_tools(context: Any, _: Any) -> Any:
-        return await _list_tools(await connected_of(context))
+        return await _list_tools(await connected_of(context), context.session)
 
     async def call_tool(context: Any, call: Any) -> Any:
         current = await connected_of(context)
@@ -290,7 +396,7 @@ def _second_server(connected: Callable[[Any], Any], is_single: bool) -> Any:
     server: Any = Server(
         "comap",
         version=__version__,
-        instructions=_INSTRUCTIONS,
+        instructions=instructions,
         lifespan=connected if is_single else nothing,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
@@ -307,10 +413,25 @@ def http_app(
     limit: int = 64,
     idle: float = IDLE,
     share: int | None = None,
+    recording: Recording | None = None,
+    task: str | None = None,
+    is_private: bool = False,
 ) -> Any:
-    """Return the web application with the route ``/mcp``, MCP's streamable HTTP."""
+    """Return the web application with the route ``/mcp``, MCP's streamable HTTP.
+
+    Args:
+        offered: What clients may make.
+        host: The address that it is served at.
+        token: What requests must send; None for programs of this machine alone.
+        limit: How many sessions may be open.
+        idle: Seconds after which an unused session is ended.
+        share: How many sessions a client may have open.
+        recording: Where the episodes are recorded.
+        task: The only task: all clients share its one episode.
+        is_private: Whether nobody but its clients reaches the network, so that no token is needed.
+    """
     shares = Share(limit, share)
-    server = mcp_server(offered, shares)
+    server = mcp_server(offered, shares, recording, task)
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from mcp.server.transport_security import TransportSecuritySettings
     from starlette.applications import Starlette
@@ -338,11 +459,13 @@ def http_app(
     async def lifespan(_: Any) -> AsyncIterator[None]:
         async with manager.run():
             yield
+            if recording is not None:  # sessions that end now were not left by their clients
+                recording.is_stopping = True
 
     app = Starlette(
         routes=[Route("/mcp", _WithHandshake(_Handler(manager, shares, idle)))], lifespan=lifespan
     )
-    return Guard(app, host, token)
+    return Guard(app, host, token, is_private=is_private)
 
 
 def _worth_telling(record: logging.LogRecord) -> bool:
@@ -534,9 +657,17 @@ def _session_in(headers: Any) -> str:
     return next(values, "")
 
 
-def serve_stdio(offered: Offered) -> None:
-    """Serve the client at standard input and output until it hangs up."""
-    server = mcp_server(offered)
+def serve_stdio(
+    offered: Offered, recording: Recording | None = None, task: str | None = None
+) -> None:
+    """Serve the client at standard input and output until it hangs up.
+
+    Args:
+        offered: What the client may make.
+        recording: Where its episodes are recorded.
+        task: The only task, of which there is one episode.
+    """
+    server = mcp_server(offered, recording=recording, task=task)
     import anyio
     from mcp.server.lowlevel import NotificationOptions
     from mcp.server.stdio import stdio_server

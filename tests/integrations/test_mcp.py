@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,9 +13,12 @@ import gymnasium as gym
 import pytest
 
 import comap
+from comap.benchmarks.verify import verify
 from comap.errors import OptionError
 from comap.integrations import Offered
 from comap.integrations.mcp import EpisodeTools, http_app
+from comap.integrations.recording import Recording
+from comap.trajectory import Trajectory, read_trajectories
 from kits.mcp_client import McpSession, http_session, stdio_session
 from kits.serving import served
 
@@ -273,3 +278,120 @@ def test_clients_that_break_off_do_not_keep_others_out(monkeypatch):
         # One that ended by itself leaves room, and is not looked for again.
         client.delete(f"{base}/mcp", headers={"mcp-session-id": first})
         assert hello()[0] == 200 and list_tools(third) == 200
+
+
+def test_episodes_of_several_clients_are_recorded(tmp_path):
+    """Each of them as it ended, by whom it was played; also that of a client which breaks off."""
+    offered = Offered([TOOLS], GENERATED)
+    with Recording(tmp_path, offered, agent="clients") as recording:
+        app = http_app(offered, host="127.0.0.1", token=TOKEN, recording=recording)
+        with served(app) as base:
+            url = f"{base}/mcp"
+
+            async def run():
+                async with (
+                    http_session(url, TOKEN) as first,
+                    http_session(url, TOKEN) as second,
+                ):
+                    for session in (first, second):
+                        await session.initialize()
+                    await asyncio.gather(
+                        play(first, "generated/train/3"), play(second, "generated/train/30")
+                    )
+                    await first.call_tool("reset", {"task": "generated/train/4"})
+
+            asyncio.run(run())
+
+            async def look_on(session):
+                await session.call_tool("reset", {"task": "generated/train/5"})
+                assert len(list((tmp_path / "unfinished").iterdir())) == 1
+                raise ConnectionError("the client dies")
+
+            with pytest.raises((ConnectionError, ExceptionGroup)):
+                ask(url, look_on)
+
+    episodes = {
+        episode.task: episode for episode in read_trajectories(tmp_path / "trajectories.jsonl")
+    }
+    assert [len(episodes), *map(type, episodes.values())] == [4, *[Trajectory] * 4]
+    for task in ("generated/train/3", "generated/train/30"):
+        assert episodes[task].success and episodes[task].error is None
+        assert episodes[task].agent == "clients" and episodes[task].settings["client"].split()
+    for task in ("generated/train/4", "generated/train/5"):
+        assert not episodes[task].steps and "after 0 steps" in episodes[task].error
+    result = verify(tmp_path, sample=0)
+    assert result["agree"] and result["counts"] == {"agrees": 4}
+
+
+def test_a_client_at_standard_input_and_output_is_recorded(tmp_path):
+    words = ["-m", "comap", "serve", "env", "--env", TOOLS, "--style", "mcp", "--stdio"]
+    words += ["--env-option", "source=generated", "--record", str(tmp_path), "--agent", "host"]
+
+    async def run():
+        async with stdio_session(sys.executable, words, ROOT) as session:
+            await session.initialize()
+            assert (await play(session, "generated/train/7"))[1]["success"]
+            await session.call_tool("reset", {})
+
+    for _ in range(2):  # the second server goes on with the folder
+        asyncio.run(run())
+    episodes = list(read_trajectories(tmp_path / "trajectories.jsonl"))
+    assert [episode.success for episode in episodes] == [True, False, True, False]
+    assert [episode.agent for episode in episodes] == ["host"] * 4
+    assert [episode.trial for episode in episodes] == [1, 1, 1, 1]
+    assert episodes[0].task == episodes[2].task and (episodes[0].seed, episodes[2].seed) == (0, 1)
+    assert verify(tmp_path, sample=0)["agree"]
+
+
+def test_a_server_that_is_stopped_has_recorded_everything(tmp_path):
+    """SIGTERM, as of `docker stop`, ends the episodes; a summary is there at each moment."""
+    words = ["serve", "env", "--env", ALFWORLD, "--style", "mcp", "--port", "0", "--no-token"]
+    words += ["--env-option", "source=generated", "--record", str(tmp_path)]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "comap", *words], cwd=ROOT, stdout=subprocess.PIPE, encoding="utf-8"
+    )
+    try:
+        url = server.stdout.readline().split()[1]
+
+        async def act(session):
+            await session.call_tool("reset", {"data_idx": 0})
+            await session.call_tool("act", {"action": "look"})
+            server.terminate()
+            await asyncio.to_thread(server.wait, 60)
+
+        ask(url, act)
+    finally:
+        server.kill()
+        server.communicate()
+    assert server.returncode == -signal.SIGTERM
+    (episode,) = read_trajectories(tmp_path / "trajectories.jsonl")
+    assert episode.error == "Interrupted: the server was stopped after 1 step"
+    assert verify(tmp_path, sample=0)["agree"]
+
+
+def test_one_episode_is_shared_by_all_clients(tmp_path):
+    """A client that connects again goes on; what could tell it how far it is, is not there."""
+    offered = Offered([ALFWORLD], GENERATED)
+    task = "generated/train/normal/0-000003"
+    with Recording(tmp_path, offered) as recording:
+        app = http_app(offered, host="127.0.0.1", token=TOKEN, recording=recording, task=task)
+        with served(app) as base:
+
+            async def act(session):
+                assert [tool["name"] for tool in await session.list_tools()] == ["observe", "act"]
+                told = await session.call_tool("act", {"action": "inventory"})
+                assert not told["isError"] and not told.get("_meta")
+                assert not {"score", "reward", "facts"} & told["structuredContent"].keys()
+                assert (await session.call_tool("reset", {}))["isError"]
+
+            for _ in range(3):
+                ask(f"{base}/mcp", act)
+    (episode,) = read_trajectories(tmp_path / "trajectories.jsonl")
+    assert episode.task == task and len(episode.steps) == 3
+    assert episode.error == "Interrupted: the server was stopped after 3 steps"
+
+
+def test_a_private_network_needs_no_token():
+    with pytest.raises(OptionError, match="token"):
+        http_app(Offered([TOOLS]), host="0.0.0.0")
+    assert http_app(Offered([TOOLS]), host="0.0.0.0", is_private=True) is not None
