@@ -86,7 +86,8 @@ def test_view_verify_and_compare_read_it(offered, tmp_path):
     assert comparison["differences"]["success"]["value"] == 1.0
     assert say("view", str(folder), "--no-open")[0] == 0
     _, episodes = viewed(folder / "view.html")
-    assert all(episode["error"].startswith("Abandoned") for episode in episodes)
+    for episode in episodes:
+        assert any(text.startswith("Abandoned: the client") for text in episode["texts"])
 
 
 def test_functions_are_recorded_as_the_calls_that_they_are(tmp_path):
