@@ -41,7 +41,7 @@ CLIENT: ContextVar[str] = ContextVar("CLIENT", default="")
 """The address of the client whose request is answered."""
 
 _TIMEOUT = 30.0  # seconds for headers, for a body, and for each part of an answer to be read
-_KEEP_ALIVE = 75.0  # idle seconds after an answer, in which a client's model may think
+_KEEP_ALIVE = 75  # idle seconds after an answer, in which a client's model may think
 _LINGER = 2.0  # seconds for the rest of a refused request
 _PART_BYTES = 2**16
 _LOG = logging.getLogger("comap.serve")

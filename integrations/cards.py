@@ -308,8 +308,17 @@ def _settings_of(training: Path) -> dict[str, Any]:
         "licenses of the data": env.get("licenses") or None,
     }
     settings |= {name: description[name] for name in ("method", "preset") if name in description}
-    names = ("method", "env", "tasks", "licenses of the data", "split", "seed", "rounds")
-    names += ("algorithm", "preset")
+    names = [
+        "method",
+        "env",
+        "tasks",
+        "licenses of the data",
+        "split",
+        "seed",
+        "rounds",
+        "algorithm",
+        "preset",
+    ]
     return {name: settings[name] for name in names if settings.get(name) is not None}
 
 
