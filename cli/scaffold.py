@@ -226,7 +226,7 @@ class InitHarbor(Command):
     """Number of tasks to write, spread evenly over the split; null for all."""
     tasks: tuple[str, ...] = ()
     """Ids of the tasks to write, instead."""
-    reward: Literal["score", "success"] = "score"
+    measure: Literal["score", "success"] = "score"
     """What the reward is: the score, from 0 to 1, or 1 for success."""
     env_option: Pairs = field(default_factory=dict)
     """Option of the environment. Repeatable."""
@@ -256,7 +256,7 @@ class InitHarbor(Command):
         for task_id in task_ids:
             task = harbor_task(offered, task_id)
             folder = self.out / task.name
-            write_scaffold("harbor", folder, substitutions(task, offered, self.reward, module))
+            write_scaffold("harbor", folder, substitutions(task, offered, self.measure, module))
             for wheel in self.wheel:
                 shutil.copy(wheel, folder / "environment" / "comap" / "wheels" / wheel.name)
             if task.plan is None:  # there is no expert, or it fails
