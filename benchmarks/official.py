@@ -37,10 +37,10 @@ class Checked:
     def __str__(self) -> str:
         verdicts = {"right": "as expected", "wrong": "not as expected", "missing": "not here"}
         verdict = verdicts[self.state]
-        where = f" in {self.folder}" if self.folder != Path() else ""
+        place = f" in {self.folder}" if self.folder != Path() else ""
         if self.state == "missing" and self.data_set.optional:
             verdict += " (optional)"
-        lines = [f"{self.data_set.name}{where}: {verdict}"]
+        lines = [f"{self.data_set.name}{place}: {verdict}"]
         lines += [f"  {line}" for line in self.lines]
         if self.state != "right":
             lines.append("  to get it:")
@@ -64,7 +64,10 @@ def is_here(data_set: DataSet) -> bool:
 def steps_of(data_set: DataSet, *, anew: bool = False) -> tuple[str, ...]:
     """Return the commands that get a data set, or replace what is there of it."""
     if data_set.url or data_set.files:
-        return (f"{data_set.remedy} --force" if anew else data_set.remedy,)
+        command = data_set.remedy
+        if anew:
+            command += " --force"
+        return (command,)
     return data_set.steps
 
 
@@ -77,7 +80,7 @@ def check(data_set: DataSet, folder: Path | None = None, *, progress: Listener =
         progress: Told how far it is.
     """
     is_named = folder is not None
-    place = data_set.place if folder is None else folder
+    place = folder or data_set.place
     if data_set.package:
         place = Path()
     try:
@@ -110,8 +113,7 @@ def _content(data_set: DataSet, place: Path, progress: Listener) -> tuple[State,
             number = sum(path.is_file() for path in place.glob(data_set.present))
         if not number:
             return "missing", []
-        noun = "file" if number == 1 else "files"
-        return "right", [f"{number:,} {noun} {data_set.present}; no checksum was published"]
+        return "right", [f"{number:,} × {data_set.present}; no checksum was published"]
     report = verify(data_set, place, progress=progress)
     lines = [f"{split.split}: {split.text}" for split in report.splits]
     return "right" if report.ok else "wrong", lines
@@ -155,13 +157,19 @@ def _files(data_set: DataSet, folder: Path) -> tuple[State, list[str]]:
     problems = []
     for file in data_set.files:
         path = folder / file.path
-        problem = "missing" if not path.exists() else file_problem(file, path)
+        problem = "missing"
+        if path.exists():
+            problem = file_problem(file, path)
         if problem:
             problems.append(problem)
             lines.append(f"{file.path}: {problem}")
             continue
-        comparison = "content matches" if file.sha256 else "SHA-256 not known"
-        number = "" if file.records is None else f"{file.records:,} records, "
+        comparison = "SHA-256 not known"
+        if file.sha256:
+            comparison = "content matches"
+        number = ""
+        if file.records is not None:
+            number = f"{file.records:,} records, "
         lines.append(f"{file.path}: {number}{comparison}")
 
     if len(problems) == len(data_set.files) and {*problems} == {"missing"}:

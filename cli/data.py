@@ -31,15 +31,19 @@ class List(Command):
         from ..envs.datasets import data_sets_of
 
         for data_set in data_sets_of(self.data_set):
-            state = "here" if is_here(data_set) else "not here"
-            where = "" if data_set.package else f" in {data_set.place}"
+            state = "not here"
+            if is_here(data_set):
+                state = "here"
+            place = ""
+            if not data_set.package:
+                place = f" in {data_set.place}"
             print(f"{data_set.name}: {data_set.title}")
             print(f"  license: {data_set.license}\n    by {data_set.license_source}")
             print(f"  from {data_set.homepage}, size: {data_set.size}")
-            print(f"  {state}{where}")
+            print(f"  {state}{place}")
             if state == "not here":
                 steps = "\n    ".join(steps_of(data_set))
-                print(f"  to get it:\n    {steps}\n  without it: {data_set.without}")
+                print(f"  to get it:\n    {steps}\n  without it: {data_set.fallback}")
         return 0
 
 
@@ -109,7 +113,7 @@ class Verify(Command):
                 checked = check(data_set, self.data_dir, progress=progress)
                 print(checked)
                 are_right = are_right and checked.ok
-        return 0 if are_right else 1
+        return int(not are_right)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -255,10 +255,12 @@ class Doctor(Command):
             if data_set.optional or data_set.package:
                 continue
             is_present = is_here(data_set)
-            remedy = data_set.remedy if data_set.url or data_set.files else ""
-            remedy = remedy or f"comap data list {data_set.name}"
-            place = str(data_set.place)
-            finding = place if is_present else f"not in {place}; run: {remedy}"
+            remedy = f"comap data list {data_set.name}"
+            if data_set.url or data_set.files:
+                remedy = data_set.remedy
+            finding = str(data_set.place)
+            if not is_present:
+                finding = f"not in {finding}; run: {remedy}"
             yield _Check(is_present, f"data {data_set.name}", finding)
 
     @staticmethod

@@ -30,6 +30,8 @@ from .run import check_out
 TINY = "tiny"
 """The name of a small model that is built in a training's folder."""
 
+_ESTIMATED = ("sft", "paw", "comap")
+"""The methods whose memory and hours --dry-run estimates."""
 _REPORT_SECONDS = 300.0  # between two writings of the report while training goes on
 _SHIPPED = "shipped:agent"
 _SHIPPED_FOR = "comap/ALFWorld-"
@@ -54,7 +56,7 @@ class Training(EnvOptions):
     """Model that all roles start from: a folder of save_pretrained, a name on the Hub (Qwen/Qwen3-4B),
     or tiny (a new small model, built in the training's folder; the default of the preset tiny)."""
     tiny_parameters: int = 500_000
-    """Number of parameters of the tiny model."""
+    """Parameters of the tiny model."""
     out: Path = Path("runs/train")
     """Folder of the training (default: runs/train-METHOD)."""
     engine: str = "auto"
@@ -64,6 +66,8 @@ class Training(EnvOptions):
     """Share of the GPU's memory for vLLM in this process (default: 0.3)."""
     report_to: str = "none"
     """Tracker to log to as well: tensorboard, trackio or wandb."""
+    dry_run: bool = False
+    """Print memory and hours and stop; loads no weights."""
     config: Any = field(metadata=SETTINGS)
 
     def __init_subclass__(cls) -> None:
@@ -113,6 +117,8 @@ class Training(EnvOptions):
         from ..benchmarks.training_report import results_table, write_report
         from ..trainers.processes import is_first
 
+        if self.dry_run:
+            return self._dry_run()
         self.check()
         environments = Environments(self.env, self.env_options())
         pool = env_class(self.env).engine_pool(self.config.concurrency)
@@ -136,6 +142,47 @@ class Training(EnvOptions):
             env_id = environments.env_id
             words = play_command(self.config, models, env_id, environments.options, base)
             print(shlex.join(words))
+        return 0
+
+    def _dry_run(self) -> int:
+        """Print what the training takes; only the model's configuration is read."""
+        from ..benchmarks.display import print_table
+        from ..benchmarks.what_it_takes import (
+            Asked,
+            cards_here,
+            number_of_tasks,
+            shape_of,
+            tables_of,
+        )
+        from ..trainers.processes import world_size
+        from ..trainers.sharding import is_sharded
+
+        if self.method not in _ESTIMATED:
+            raise OptionError(
+                f"--dry-run estimates {', '.join(_ESTIMATED)}, not {self.method}; leave it out"
+            )
+        if self.model in (None, TINY):
+            raise OptionError(
+                "--dry-run estimates a model by its configuration, and a tiny one is built by the "
+                "training; name a model: --model Qwen/Qwen3-8B"
+            )
+        environments = Environments(self.env, self.env_options())
+        training = Asked(
+            method=self.method,
+            config=self.config,
+            env_id=environments.env_id,
+            tasks=number_of_tasks(environments, self.config.train_split),
+            model=str(self.model),
+            engine=self.engine,
+            engine_memory=self.engine_memory,
+            processes=world_size(),
+            sharded=is_sharded(),
+        )
+        tables, remarks = tables_of(training, shape_of(str(self.model)), cards_here()[0])
+        for table in tables:
+            print_table(table)
+            print()
+        print("\n".join(remarks))
         return 0
 
     def check(self) -> None:

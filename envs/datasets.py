@@ -76,7 +76,7 @@ class DataSet:
     homepage: str = ""
     benchmark: str = ""  # the environment that plays it
     tasks: str = ""  # pattern of the ids of the tasks that are from it
-    without: str = ""  # what comap plays where it is not there
+    fallback: str = ""  # what comap plays where it is not there
     optional: bool = False  # the environment has official tasks also without it
     folder: str = ""  # below COMAP_HOME; its name where nothing is said
     variable: str = ""  # environment variable that may name its folder

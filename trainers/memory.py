@@ -1,36 +1,26 @@
 """How many tokens a training pass may have, from free memory and what it keeps for the backward pass.
 
-The numbers of `kept_per_token` were counted (`torch.autograd.graph.saved_tensors_hooks`) for layers of
-Llama's and Qwen's kind, with adapters and without; a test counts them again.
+What a model keeps for a token is arithmetic of `needs`, which estimates before anything is loaded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .config import Optimization
+from .needs import LOGITS_SHARE, TRAINED_BYTES, Activations, Shape, kept_by
 from .processes import gathered
 from .sharding import own_shard
 
 _CPU_TOKENS = 2048  # more are not faster there
 _MOST_TOKENS = 32_768  # nor are more than these on a GPU
 _SHARE = 0.5  # of the memory that is free; logits, copies of a layer and fragments are in the rest
-_TRAINED_BYTES = 12  # of a weight that is trained: its gradient and AdamW's two moments
 _CPU_LOGITS = 2**27  # half a gigabyte in single precision
-_LOGITS_SHARE = 128  # a GPU keeps one number for so many bytes of its memory
-
-
-@dataclass(frozen=True, slots=True)
-class Activations:
-    """Bytes that a pass keeps for each token until the backward pass."""
-
-    whole: int
-    checkpointed: int
 
 
 def kept_per_token(model: Any, *, mixed: bool) -> Activations:
@@ -41,29 +31,15 @@ def kept_per_token(model: Any, *, mixed: bool) -> Activations:
         mixed: Whether it computes in bfloat16 by autocast.
     """
     config = model.config.get_text_config()
-    hidden = config.hidden_size
-    inner = getattr(config, "intermediate_size", None) or 4 * hidden
-    head_size = getattr(config, "head_dim", None) or hidden // config.num_attention_heads
-    attention = config.num_attention_heads * head_size
-
-    if mixed:
-        layer = 12 * inner + 44 * hidden + 24 * attention
-        state = 4 * hidden  # the residual stream is single precision in places
-    else:
-        size = next(model.parameters()).element_size()
-        layer = size * (5 * inner + 12 * hidden + 8 * attention)
-        state = size * hidden
-
-    # With checkpointing a layer keeps its input alone, and one layer at a time is computed again.
-    layers = config.num_hidden_layers
-    return Activations(whole=layers * layer, checkpointed=layers * state + layer)
+    size = next(model.parameters()).element_size()
+    return kept_by(Shape.of(config.to_dict()), size, mixed=mixed)
 
 
 def kept_logits(device: Any) -> int:
     """Return how many logits of a micro-batch are kept for the backward pass; others are computed again."""
     if device.type != "cuda":
         return _CPU_LOGITS
-    return int(torch.cuda.get_device_properties(device).total_memory) // _LOGITS_SHARE
+    return int(torch.cuda.get_device_properties(device).total_memory) // LOGITS_SHARE
 
 
 def fitted(
@@ -99,7 +75,7 @@ def room(device: Any, trained: Iterable[Tensor], *, further_bytes: int = 0) -> f
         further_bytes: What else will come there.
     """
     weights = sum(own_shard(weight).numel() for weight in trained)
-    free = _free_memory(device) - _TRAINED_BYTES * weights - further_bytes
+    free = _free_memory(device) - TRAINED_BYTES * weights - further_bytes
     # All processes cut an update alike.
     fewest: float = min(gathered([_SHARE * free]))
     return fewest

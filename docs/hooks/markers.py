@@ -13,6 +13,8 @@
     The commands of the command line, with all options.
 ``<!-- official data: table -->``, ``<!-- official data: steps -->``
     The benchmarks' data sets, and how to get those that no command downloads.
+``<!-- needs: memory -->``
+    Memory of trainings by model and method.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from apis import resolved
 from commands import commands_text
 from entries import entry
 from official import data_steps, data_table
+from takes import memory_table
 
 from settings import preset_table, settings_table
 
@@ -31,7 +34,7 @@ __all__ = ["END", "fill"]
 
 END = "<!-- end -->"
 
-_KINDS = "api|settings|all settings|presets|commands|official data"
+_KINDS = "api|settings|all settings|presets|commands|official data|needs"
 _OPENING = re.compile(rf"^<!-- ({_KINDS}): ", re.MULTILINE)
 _PART = re.compile(
     rf"^(?P<mark><!-- (?P<kind>{_KINDS}): (?P<what>[^\n]+) -->)\n.*?^{END}$",
@@ -65,6 +68,8 @@ def fill(markdown: str, page: str) -> str:
 def _written(kind: str, subject: str) -> str:
     if kind == "commands":
         return commands_text()
+    if kind == "needs":
+        return memory_table()
     if kind == "official data":
         return data_table() if subject == "table" else data_steps()
     if kind == "api":

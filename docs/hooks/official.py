@@ -20,7 +20,7 @@ def data_table() -> str:
             license_cell,
             data_set.size,
             _checks(data_set),
-            data_set.without,
+            data_set.fallback,
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -136,7 +136,7 @@ def test_every_benchmark_is_listed_with_license_and_source():
         assert data_sets_of(name), name
     for data_set in catalogue().values():
         assert data_set.benchmark in gymnasium.registry
-        for text in (data_set.title, data_set.license, data_set.size, data_set.without):
+        for text in (data_set.title, data_set.license, data_set.size, data_set.fallback):
             assert text, data_set.name
         assert data_set.license_source.startswith("https://")
         assert data_set.url or data_set.files or data_set.steps, "a way to get it"
