@@ -91,6 +91,7 @@ class Roles(ABC):
         self.name = source.resolve().name if isinstance(source, Path) else source
         self._source = source
         self._engines: dict[str, EngineLanguageModel] = {}  # by role; with adapters there is one
+        self._engines_compute_in = "float32"
         self.tokenizer = tokenizer
         self._modules = modules
         self._bases = bases
@@ -227,6 +228,7 @@ class Roles(ABC):
             own = self.language_model()
             logprobs_of = partial(self._logprobs_of, sampler.dtype, role)
             self._engines[role] = EngineLanguageModel(open_one(), own, logprobs_of)
+            self._engines_compute_in = sampler.dtype
         engine = self._engines[role]
         engine.wake()
         return engine
@@ -258,7 +260,8 @@ class Roles(ABC):
             return None
         for engine in self._engines.values():
             engine.check_noted()
-        return sampling_error([engine.take_errors() for engine in self._engines.values()])
+        errors = [engine.take_errors() for engine in self._engines.values()]
+        return sampling_error(errors, self._engines_compute_in)
 
     def close(self) -> None:
         """Let engines go; the next `language_model` starts others."""

@@ -32,6 +32,8 @@ MEMORY_SHARE = 0.3
 
 LARGE_ERROR = 0.02
 """Nats a token above which a sampled log-probability is far from the training's own."""
+LARGE_ERROR_IN_HALF = 0.15
+"""The same in bfloat16, in which about .04 nats are rounding (benchmarks/results/rounding.json)."""
 
 _CHECKED = (
     3  # completions of each adapter that are computed again, in each stage and after each load
@@ -393,24 +395,30 @@ class EngineLanguageModel(BaseLanguageModel):
         return errors.total, errors.tokens
 
 
-def sampling_error(sums: Iterable[tuple[float, int]]) -> float | None:
-    """Return the mean error a token of all processes; None where nothing was sampled. Warn if large."""
+def sampling_error(sums: Iterable[tuple[float, int]], dtype: str) -> float | None:
+    """Return the mean error a token of all processes; None where nothing was sampled. Warn if large.
+
+    Args:
+        sums: Of each engine the sum of its errors, and of how many tokens.
+        dtype: What they compute with.
+    """
     totals = gathered(list(sums))
     tokens = sum(count for _, count in totals)
     if not tokens:
         return None
 
     error: float = sum(total for total, _ in totals) / tokens
-    warn_of_large_error(error)
+    warn_of_large_error(error, dtype)
     return error
 
 
-def warn_of_large_error(error: float) -> None:
-    """Warn where sampled log-probabilities are far from the training's own."""
-    if error > LARGE_ERROR:
+def warn_of_large_error(error: float, dtype: str) -> None:
+    """Warn where sampled log-probabilities are far from the training's own, both in a precision."""
+    limit = LARGE_ERROR_IN_HALF if dtype == "bfloat16" else LARGE_ERROR
+    if error > limit:
         warnings.warn(
             f"sampled log-probabilities differ from the training's own by {error:.3f} nats a token "
-            f"(more than {LARGE_ERROR:g}): the engine has other weights, or another precision; a server "
+            f"(more than {limit:g}): the engine has other weights, or another precision; a server "
             "needs the --dtype that the training computes with",
             stacklevel=2,
         )

@@ -466,7 +466,8 @@ class _Training:
         line = {**self._metrics, **metrics}
         line["seconds_rollout"] -= self._evaluation_seconds
         if self.policy.sampler.is_vllm and not line.get("row_age"):  # else the policy has moved
-            warn_of_large_error(line.get("sampling_error") or 0.0)
+            error = line.get("sampling_error") or 0.0
+            warn_of_large_error(error, self.policy.sampler.dtype)
         if line["update"] == 1:
             conditions = paw_conditions(line, self.config.paw)
             self.tell({"event": "conditions", "of": to_json(conditions)})
