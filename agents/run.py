@@ -253,7 +253,7 @@ class Run:
         imagined = None
         if layer is not None:
             imagined = {
-                "world_model": _config_of(layer.world_model),
+                "world_model": config_of(layer.world_model),
                 "horizon": layer.horizon,
                 "real_every": layer.real_every,
             }
@@ -281,7 +281,7 @@ class Run:
             },
             "agent": {"name": self.agent.name, **settings_of(fitted_to(self.agent, self.lm))},
             "language_model": self.lm and {"name": self.lm.name, **self.lm.config()},
-            "world_model": _config_of(world_model),
+            "world_model": config_of(world_model),
             "world_model_in_words": None if answering is None else words_of(answering),
             "seed": self.seed,
             "keep": self.keep,
@@ -326,7 +326,7 @@ def recorded_briefing(folder: Path) -> Briefing | None:
     return Briefing(prompts["instructions"], example)
 
 
-def _config_of(model: Any) -> Any:
+def config_of(model: Any) -> Any:
     """Return what a world model was made from, without the folders of this machine."""
     if isinstance(model, Mapping) and ":" in str(model.get("id")):
         model = public_options(model, own_class(model["id"]))

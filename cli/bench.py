@@ -5,21 +5,22 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..errors import OptionError, check_number
 from .models import SHIPPED_WORLD, ModelOptions, Models, model_in
-from .options import SETTINGS, WORD, Command, Pairs, Texts
+from .options import SETTINGS, WORD, Command, Pairs, Texts, flag
 from .run import check_out
 
 if TYPE_CHECKING:
     import gymnasium
 
     from ..benchmarks.answers import Answers
-    from ..worldmodel import Query, Transition
+    from ..benchmarks.evaluation_set import EvaluationSet
+    from ..worldmodel import Query, Transition, WorldModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,10 +154,14 @@ class ScoreTools(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreWorldModel(ModelOptions):
-    """Score a world model, trained or prompted, by Delta-F1 on a fixed set of transitions."""
+    """Score a world model, trained or prompted, by Delta-F1 on a fixed set of transitions.
+
+    The transitions are drawn now from one environment, those of a file, or with --set those of a frozen
+    set of all six environments, whose rows can be compared and submitted (docs: World-model set).
+    """
 
     example: ClassVar[str] = (
-        "comap score world-model --world-model retrieval --samples 400 --save-transitions frozen.jsonl"
+        "comap score world-model --set v1 --world-model http://127.0.0.1:8000/v1#NAME --out row.json"
     )
 
     former: ClassVar[Mapping[str, str]] = {"samples": "--n", "save_transitions": "--save"}
@@ -172,6 +177,12 @@ class ScoreWorldModel(ModelOptions):
     """The same as --world-model: no agent acts here."""
     base_url: str | None = None
     """Address of the server that has the model named by --world-model."""
+    set: str | None = None
+    """Frozen set of transitions of all six environments: v1. With --out, the same command goes on with
+    what an interrupted one had predicted."""
+    check: Path | None = None
+    """File of a result on a frozen set: score it again from the predicted texts that it keeps, and refuse
+    it where its numbers are others. No model is asked."""
     split: str | None = None
     """Split of the tasks (default: the environment's hardest test split)."""
     transitions: Path | None = None
@@ -186,7 +197,24 @@ class ScoreWorldModel(ModelOptions):
     out: Path | None = None
     """File to write the scores and the predicted texts to, as JSON; also of an interrupted command."""
 
+    @classmethod
+    def resolved(cls, options: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        option = next((name for name in ("set", "check") if options.get(name) is not None), None)
+        if option is not None:
+            refused: tuple[str, ...] = _OF_DRAWN
+            if option == "check":
+                refused += ("world_model", "model", "base_url", "out")
+            for name in refused:
+                if name in options:
+                    raise OptionError(f"{flag(name)} means nothing with --{option}; leave it out")
+        return options
+
     def run(self) -> int:
+        if self.check is not None:
+            return self._check_row(self.check)
+        if self.set is not None:
+            return self._score_on_set(self.set)
+
         from ..agents.requests import is_grounded
         from ..agents.scoring import InEpisodes
         from ..benchmarks.display import work_progress
@@ -247,6 +275,67 @@ class ScoreWorldModel(ModelOptions):
 
         self._print(result, command.world_model)
         return 0
+
+    def _score_on_set(self, name: str) -> int:
+        """Score a world model on a frozen set, and show its row beside those that are recorded."""
+        from ..benchmarks.display import work_progress
+        from ..benchmarks.evaluation_set import load_evaluation_set, manifest_of
+        from ..benchmarks.set_rows import SetScoring
+        from ..trainers.setup import Environments
+
+        manifest_of(name)  # an unknown set is refused before a model is loaded
+        command = self._with_scored_model()
+        evaluation_set = load_evaluation_set(name, drawn=True, tell=print)
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+            models = Models(command, Path(folder), Environments(self.env), self.seed)
+            set_models = _SetModels(command, models, evaluation_set, stack)
+            models.check_servers()
+            scoring = SetScoring(evaluation_set, set_models.about(), self.out)
+            if scoring.predictions and scoring.remaining:
+                print(f"going on after {len(scoring.predictions):,} predictions in {self.out}")
+
+            # Ctrl-C keeps what was predicted: large models take hours.
+            try:
+                with work_progress() as progress:
+                    result = scoring.run(set_models, progress)
+            except KeyboardInterrupt:
+                self._print_row(scoring.save())
+                raise
+        self._print_row(result)
+        return 0
+
+    def _check_row(self, path: Path) -> int:
+        """Score a result again from its predicted texts, and show it."""
+        from ..benchmarks.evaluation_set import load_evaluation_set
+        from ..benchmarks.set_rows import checked_row, read_row_file
+
+        name = self.set or read_row_file(path)["set"]
+        evaluation_set = load_evaluation_set(name, drawn=True, tell=print)
+        result = checked_row(path, evaluation_set)
+        self._print_row(result)
+        unchecked = ", ".join(result["unchecked"])
+        rest = f" but those of {unchecked}, which is not on this machine" if unchecked else ""
+        print(f"\n{path}: all numbers follow from the predicted texts{rest}")
+        return 0
+
+    def _print_row(self, result: Mapping[str, Any]) -> None:
+        from ..benchmarks.display import print_table
+        from ..benchmarks.set_rows import environments_table, reference_rows, row_of, rows_table
+
+        if not result["predictions"]:
+            return
+        print_table(environments_table(result))
+        rows = [row for row in reference_rows(result["set"]) if row["name"] != result["name"]]
+        print_table(rows_table(result["set"], [*rows, row_of(result)]))
+        if not result["complete"]:
+            again = "give the same command again to go on"
+            if self.out is None:
+                again = "with --out FILE the same command would go on"
+            print(
+                f"not complete, {len(result['predictions']):,} transitions were predicted; {again}"
+            )
+        if self.out is not None:
+            print(f"\nscores and predicted texts: {self.out}")
 
     def _transitions(
         self, env: gymnasium.Env[str, str]
@@ -320,6 +409,79 @@ class ScoreWorldModel(ModelOptions):
         check_out(self.out, is_file=True)
         # The options of models are about this one: it is both the world model and the model.
         return replace(self, world_model=model, model=model)
+
+
+_OF_DRAWN = (
+    "env",
+    "env_option",
+    "data_dir",
+    "split",
+    "transitions",
+    "samples",
+    "save_transitions",
+    "seed",
+    "fit_tasks",
+)
+"""The options of `ScoreWorldModel` about transitions that are drawn now, or of a file."""
+
+
+class _SetModels:
+    """The world model that a command names, for each environment of a frozen set."""
+
+    def __init__(
+        self,
+        command: ScoreWorldModel,
+        models: Models,
+        evaluation_set: EvaluationSet,
+        stack: ExitStack,
+    ):
+        self._command = command
+        self._set = evaluation_set
+        self._stack = stack
+        # One that is fitted has as many models as there are environments, and no model before.
+        self._is_fitted = command.world_model == "retrieval"
+        self._model: Any = "retrieval" if self._is_fitted else models.world_model()
+        self._engines = models.engines_in_words()
+
+    def about(self) -> dict[str, Any]:
+        """Return what results say of the world model; the same model says the same."""
+        from ..agents.run import config_of
+        from ..worldmodel.create import create_world_model
+        from ..worldmodel.naming import name_of
+
+        name = "retrieval"
+        config: Any = {"id": "retrieval", "fitted on": f"the train splits of {self._set.name}"}
+        if not self._is_fitted:
+            model = self._model
+            config = config_of(model)
+            if isinstance(model, str | Mapping):
+                model = create_world_model(model)
+            name = name_of(model)
+        return {"name": name, "world_model": config, "engines": self._engines}
+
+    def __call__(self, env_id: str) -> WorldModel:
+        from ..agents.requests import is_grounded
+        from ..agents.scoring import InEpisodes
+        from ..benchmarks.evaluation_set import environment, fit_transitions
+        from ..worldmodel import RetrievalWorldModel, create_world_model
+
+        if self._is_fitted:
+            fitted = RetrievalWorldModel()
+            fitted.fit(fit_transitions(self._set.name, env_id))
+            return fitted
+
+        model = self._model
+        if isinstance(model, str | Mapping):
+            model = create_world_model(model)
+        if not is_grounded(model):
+            world_model: WorldModel = model
+            return world_model
+
+        # A model that tries actions out is put into the episode that each transition is from.
+        items = self._set.parts[env_id]
+        env = self._stack.enter_context(closing(environment(env_id, self._set.splits[env_id])))
+        tasks = {item.transition.query: item.task for item in items}
+        return InEpisodes(model, env, tasks, items[0].seed)
 
 
 @dataclass(frozen=True, kw_only=True)

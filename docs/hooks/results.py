@@ -6,6 +6,7 @@ Their texts are the files `NAME.jinja` beside this one; results come from files.
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,14 +14,19 @@ from typing import Any
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-PAGES = ("results", "evidence", "evidence-pretrained")
+PAGES = ("results", "evidence", "evidence-pretrained", "world-model-set")
 SHIPPED = ROOT / "lm" / "models" / "alfworld" / "training.json"
+WORLD_MODEL_SET = ROOT / "benchmarks" / "sets" / "v1.json"
 
 
 def read_results(folder: Path = ROOT / "benchmarks" / "results") -> dict[str, dict[str, Any]]:
-    """Return the recorded results by the names of their files, and what is known of the shipped models."""
+    """Return the recorded results by the names of their files.
+
+    With them come what is known of the shipped models, and of the set of world models.
+    """
     results = {path.stem: json.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))}
-    return results | {"training": json.loads(SHIPPED.read_bytes())}
+    about = {"training": SHIPPED, "v1": WORLD_MODEL_SET}
+    return results | {name: json.loads(path.read_bytes()) for name, path in about.items()}
 
 
 def page(name: str, results: Mapping[str, Mapping[str, Any]]) -> str:
@@ -45,6 +51,9 @@ def page(name: str, results: Mapping[str, Mapping[str, Any]]) -> str:
         "mean_of": mean_of,
         "change": change,
         "rate": rate,
+        "interval": lambda numbers: "–" if numbers is None else rate(numbers, "delta_f1"),
+        "short": lambda env_id: env_id.rpartition("/")[2].partition("-v")[0],
+        "cell": cell,
         "zip": zip,
     }
     variables = {
@@ -111,6 +120,11 @@ def rate(share: Mapping[str, Any], name: str = "value") -> str:
     if share[name] is None:
         return "–"
     return f"{percent(share[name])} [{percent(share['low'])}, {percent(share['high'])}]"
+
+
+def cell(text: str) -> str:
+    """Return a text of others, such as a model's name, as it may stand in a table: code, and short."""
+    return f"`{re.sub(r'[^ -_a-{}~]', '', text).replace('|', '')[:60]}`"
 
 
 def source(results: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str:
