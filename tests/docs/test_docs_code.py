@@ -53,7 +53,14 @@ OWN = {
 }
 """What the reader wrote, and what stands for it where a command is only parsed."""
 MOST_LINES = 40  # of code on each of them
-OTHERS = ("inspect", "openenv", "transformers", "vf-eval", "vllm")  # programs that pages tell of
+OTHERS = (
+    "harbor",
+    "inspect",
+    "openenv",
+    "transformers",
+    "vf-eval",
+    "vllm",
+)  # programs that pages tell of
 SMALLER = {
     "quickstart.md": {
         "--train-tasks 20 --test-tasks 2": "--train-tasks 4 --test-tasks 1",

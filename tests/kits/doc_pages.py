@@ -61,7 +61,11 @@ def commands_of(block: str) -> Iterator[Command]:
 
 
 def runs_here(words: list[str], comment: str) -> bool:
-    if words[0] != "comap" or comment.startswith("some minutes") or "--model tiny" in comment:
+    if (
+        words[0] != "comap"
+        or comment.startswith(("some minutes", "some hours"))
+        or "--model tiny" in comment
+    ):
         return False
     elsewhere = [word for word in words if NOT_HERE.fullmatch(word) and word not in KNOWN]
     return not elsewhere and words[1] != "serve" and words[1:3] != ["data", "get"]

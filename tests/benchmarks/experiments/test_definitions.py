@@ -34,6 +34,7 @@ LAB = [
     "lab-comap-models",
     "lab-paw",
     "lab-paw-curves",
+    "lab-paw-real",
     "lab-shipped",
 ]
 
