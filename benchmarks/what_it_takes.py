@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import CoMapError, DataNotFound, OptionError
+from ..errors import DataNotFound, MissingExtra, OptionError
 from ..lm.create import folder_of, full_name
 from ..trainers.needs import (
     SHAPES,
@@ -16,9 +17,10 @@ from ..trainers.needs import (
     Memory,
     Setup,
     Shape,
+    engine_needs,
     memory,
     peak_of,
-    rate_of,
+    rates_of,
     training_hours,
 )
 from .tables import Table
@@ -36,11 +38,11 @@ _PROMPTS: Mapping[str, int] = {
 """Mean tokens of a prompt with the whole history, of an expert's generated episodes (capacity.json)."""
 _OTHER_PROMPT = 1000
 _EXPERT_STEPS = 15  # of a demonstration: an assumption, ALFWorld's have 12 in the middle
-_SLOW, _FAST = (
-    578,
-    5_000,
-)  # reply tokens a second, measured on an H100: 4B, transformers; 135M, vLLM
+# Reply tokens a second, measured on an H100.
+_SLOW = 578  # 4B, transformers
+_FAST = 5_000  # 135M, vLLM
 _ENGINE_SHARE = 0.3  # of the card, for vLLM in the process of a training
+_SERVER = "--engine http://HOST:PORT, on another GPU"
 
 
 class Card(NamedTuple):
@@ -68,7 +70,7 @@ class Asked:
     method: str
     config: Any
     env_id: str
-    tasks: int
+    tasks: int | None  # None where the split's data are not on this machine
     model: str
     engine: str = "auto"
     engine_memory: float | None = None
@@ -127,33 +129,39 @@ def setup_of(training: Asked) -> Setup:
     """Return what of a training's settings decides its memory."""
     config = training.config
     is_paw = training.method == "paw"
-    is_comap = training.method == "comap"
     optimization = config.optimization
     roles = 1
     if not is_paw:
         roles = len(config.roles())
 
+    if config.precision == "float64":
+        raise OptionError(
+            "--dry-run estimates passes in bfloat16 and float32, not float64; leave it out, or take "
+            "another --precision"
+        )
+
+    # The engines of several models divide the share. SFT asks nothing where nothing is evaluated.
     share = 0.0
-    is_alone = training.method == "sft" and not config.evaluation_tasks and training.sharded
-    if training.engine in ("auto", "vllm") and not is_alone:
-        share = training.engine_memory or _ENGINE_SHARE
-        if is_comap and config.weights == "full":
-            share *= roles  # an engine for each model
+    samples = training.method != "sft" or config.evaluation_tasks != 0
+    if training.engine in ("auto", "vllm") and samples:
+        share = _ENGINE_SHARE if training.engine_memory is None else training.engine_memory
     reply = config.agent.draft_tokens
+    has_critic = is_paw and config.algorithm == "ppo"
     return Setup(
         weights=config.weights,
         rank=config.lora.r,
         adapters=roles,
         models=roles,
         reference=is_paw and optimization.kl > 0,
-        critic=is_paw and config.algorithm == "ppo",
+        critic=has_critic,
         processes=training.processes,
         sharded=training.sharded,
         pass_tokens=optimization.micro_batch_tokens or getattr(optimization, "batch_tokens", None),
         longest=config.agent.max_length + reply,
         checkpointing=optimization.gradient_checkpointing,
         mixed=config.precision in ("auto", "bfloat16"),
-        engine_share=min(share, 1.0),
+        engine_share=share,
+        can_shard=not has_critic and not getattr(config, "staleness", 0),
     )
 
 
@@ -163,9 +171,11 @@ def work_of(training: Asked) -> list[Work]:
     prompt = _PROMPTS.get(training.env_id, _OTHER_PROMPT)
     reply = config.agent.draft_tokens
     row = prompt + reply
+    tasks = training.tasks or 0
     per_row = f"{prompt:,} tokens a prompt, at most {reply} a reply"
     if training.method == "paw":
-        updates = config.max_updates or config.updates or -(-training.tasks // config.groups)
+        updates = config.updates or max(tasks // config.groups, 1)
+        updates = min(updates, config.max_updates or updates)
         episodes = config.groups * config.members
         rows = updates * episodes * config.max_episode_steps
         basis = (
@@ -174,7 +184,7 @@ def work_of(training: Asked) -> list[Work]:
         )
         return [Work("policy", rows, rows * row, rows * reply, basis)]
 
-    demonstrations = min(config.demonstrations or training.tasks, training.tasks)
+    demonstrations = min(config.demonstrations or tasks, tasks)
     demonstrated_steps = demonstrations * _EXPERT_STEPS
     steps_in_words = f"{_EXPERT_STEPS} steps each (assumed); {per_row}"
     if training.method != "comap":
@@ -198,6 +208,7 @@ def _work_of_comap(config: Any, demonstrations: int, row: int, steps_in_words: s
     played = (demonstrations + config.warmup_rollouts) * _EXPERT_STEPS
     episodes = config.rounds * config.tasks_per_round
     steps = episodes * _EXPERT_STEPS
+
     # Self-distillation reads a student's text and the teacher's beside the observed one.
     sequences = 1 + 2 * config.self_distills
     world_model_rows = steps * config.world_model_epochs
@@ -219,6 +230,7 @@ def _work_of_comap(config: Any, demonstrations: int, row: int, steps_in_words: s
             config.warmup_rollouts * _EXPERT_STEPS * reply,
             f"{warm_up} and {config.warmup_rollouts} rollouts",
         ),
+        _work_of_reflections(config, row),
         Work(
             "rounds, policy",
             policy_rows,
@@ -236,30 +248,73 @@ def _work_of_comap(config: Any, demonstrations: int, row: int, steps_in_words: s
     ]
 
 
+def _work_of_reflections(config: Any, row: int) -> Work:
+    """Return what the initialization of CoMap's reflection mode learns, at most."""
+    states = 0
+    if config.reflection_init and config.label_states != "policy":
+        of_episode = config.states_per_episode or _EXPERT_STEPS
+        states += config.reflection_tasks * min(of_episode, _EXPERT_STEPS)
+    if config.reflection_init and config.label_states != "expert":
+        states += config.reflection_tasks * _EXPERT_STEPS
+
+    # Each state is learned beside a demonstrated step; draft and expert's action are played out.
+    epochs = config.init_epochs or config.policy_epochs
+    rows = 2 * states * epochs
+    suffix_steps = 2 * config.suffixes * _EXPERT_STEPS
+    replies = states * (2 + suffix_steps) * config.agent.draft_tokens
+    basis = (
+        f"{epochs} epochs of {states:,} states and as many demonstrated steps, {suffix_steps} steps of "
+        "suffix rollouts for each state"
+    )
+    return Work("reflection mode, policy", rows, rows * row, replies, basis)
+
+
 def remedies(shape: Shape, setup: Setup, card: float) -> Iterator[str]:
     """Yield changes that make a training fit, the smallest first; each is checked by the same sum."""
+    # A server takes the weights of one model, or adapters.
+    takes_server = setup.weights == "lora" or setup.models == 1
+
+    beside = replace(setup, engine_share=0.0)
     trials = [
         ("--gradient-checkpointing true", replace(setup, checkpointing=True)),
         (
             "--gradient-checkpointing true --micro-batch-tokens 4096",
             replace(setup, checkpointing=True, pass_tokens=4096),
         ),
-        ("--engine http://HOST:PORT, on another GPU", replace(setup, engine_share=0.0)),
     ]
+    share = math.ceil(20 * engine_needs(shape, setup) / card) / 20
+    if setup.engine_share and setup.engine_share < share < 1:
+        trials.append((f"--engine-memory {share:g}", replace(setup, engine_share=share)))
+    if setup.engine_share and takes_server:
+        trials.append((_SERVER, beside))
     if setup.weights == "full":
         trials.append(("--weights lora", replace(setup, weights="lora")))
+
     for processes in (2, 4, 8, 16, 32, 64):
-        if processes > setup.processes:
-            sharded = replace(setup, processes=processes, sharded=True, checkpointing=True)
-            words = f"{processes} GPUs with FSDP2 (guide: Scaling)"
-            shorter = replace(sharded, pass_tokens=8192)
-            trials += [(words, sharded), (f"{words} and --micro-batch-tokens 8192", shorter)]
+        if processes > setup.processes and setup.can_shard:
+            trials += _sharded_trials(setup, processes, takes_server)
+
     for words, trial in trials:
         if memory(shape, trial, card).fits:
             yield words
             # More GPUs fit as well: the fewest are said.
             if trial.processes > setup.processes:
                 return
+
+
+def _sharded_trials(
+    setup: Setup, processes: int, takes_server: bool
+) -> Iterator[tuple[str, Setup]]:
+    """Yield ways to share a training out among so many processes."""
+    sharded = replace(setup, processes=processes, sharded=True, checkpointing=True)
+    words = f"{processes} GPUs with FSDP2 (guide: Scaling)"
+    shorter = replace(sharded, pass_tokens=8192)
+    yield words, sharded
+    yield f"{words} and --micro-batch-tokens 8192", shorter
+    if setup.engine_share and takes_server:
+        yield f"{words} and {_SERVER}", replace(sharded, engine_share=0.0)
+        served = replace(shorter, engine_share=0.0)
+        yield f"{words}, --micro-batch-tokens 8192 and {_SERVER}", served
 
 
 def tables_of(training: Asked, shape: Shape, card: Card) -> tuple[list[Table], list[str]]:
@@ -271,8 +326,12 @@ def tables_of(training: Asked, shape: Shape, card: Card) -> tuple[list[Table], l
     if is_full:
         trained = shape.parameters
     work = work_of(training)
+
+    tasks = "unknown: the data are not on this machine"
+    if training.tasks is not None:
+        tasks = f"{training.tasks:,}"
     rows = [
-        ("tasks to learn from", f"{training.tasks:,}"),
+        ("tasks to learn from", tasks),
         ("parameters", f"{shape.parameters:,}"),
         ("of them trained, or in an adapter", f"{trained:,}"),
         ("tokens of a pass", f"{estimate.pass_tokens:,}"),
@@ -285,7 +344,14 @@ def tables_of(training: Asked, shape: Shape, card: Card) -> tuple[list[Table], l
     )
     tables = [Table(title, ("", "value"), tuple(rows)), _memory_table(estimate, card)]
     hours = _hours_table(training, shape, work, estimate, card)
-    return [*tables, hours], _remarks(shape, setup, estimate, card)
+
+    remarks = _remarks(shape, setup, estimate, card)
+    if training.tasks is None:
+        remarks.append(
+            f"warning: rows and hours lack what is learned of each task of {training.config.train_split}; "
+            "comap data list says how to get the data"
+        )
+    return [*tables, hours], remarks
 
 
 def _memory_table(estimate: Memory, card: Card) -> Table:
@@ -311,7 +377,7 @@ def _hours_table(
         is_scored_again = config.optimization.old_logprobs == "recomputed"
         passes = int(is_scored_again) + (config.optimization.kl > 0)
     tokens = sum(part.tokens for part in work)
-    hours = training_hours(
+    fewest, most = training_hours(
         shape,
         tokens,
         full=config.weights == "full",
@@ -320,13 +386,16 @@ def _hours_table(
         card=card.name,
         cards=training.processes,
     )
-    rate = rate_of(shape.parameters)
+    rates = rates_of(shape.parameters)
     card_name, peak = peak_of(card.name)
+    measured = "; ".join(f"{rate.share:.1%}, measured of {rate.basis}" for rate in rates)
     basis = (
-        f"{rate.share:.1%} of {peak / 1e12:.0f} tera-operations a second ({card_name}), the share "
-        f"measured of {rate.basis}"
+        f"{peak / 1e12:.0f} tera-operations a second ({card_name}), of which are used: {measured}"
     )
-    rows = [("training", f"{hours:,.1f}", basis)]
+    hours = f"{fewest:,.1f}"
+    if len(rates) > 1:
+        hours += f" to {most:,.1f}"
+    rows = [("training", hours, basis)]
 
     replies = sum(part.replies for part in work)
     if replies:
@@ -336,27 +405,37 @@ def _hours_table(
             "H100: 135M with vLLM, 4B with transformers"
         )
         rows.append(("sampling", f"{fast:,.1f} to {slow:,.1f}", basis))
-    return Table("Hours, an estimate", ("", "h", "from"), tuple(rows))
+    note = "Evaluation, the expert's play and the environments' own time are not in it."
+    return Table("Hours, an estimate", ("", "h", "from"), tuple(rows), note)
 
 
 def _remarks(shape: Shape, setup: Setup, estimate: Memory, card: Card) -> list[str]:
     """Return whether it fits, and what would."""
     if estimate.fits:
         return [f"It fits: {estimate.size / 1e9:.1f} of {USABLE * card.size / 1e9:.1f} GB."]
+    problems = []
+    if estimate.size > USABLE * card.size:
+        limit = f"{USABLE * card.size / 1e9:.1f}"
+        problems.append(f"{estimate.size / 1e9:.1f} GB, and a card gives {limit}")
+    if estimate.engine_lack:
+        needed = f"{engine_needs(shape, setup) / 1e9:.1f}"
+        share = f"{setup.engine_share * card.size / 1e9:.1f} GB"
+        problems.append(f"vLLM's share is {share}, and weights and a row's cache need {needed}")
     ways = list(remedies(shape, setup, card.size))
     listed = "; or ".join(ways) or "none of comap's settings; take a smaller model"
-    return [
-        f"warning: it does not fit: {estimate.size / 1e9:.1f} GB, and a card gives "
-        f"{USABLE * card.size / 1e9:.1f}. What would: {listed}."
-    ]
+    return [f"warning: it does not fit: {'; '.join(problems)}. What would: {listed}."]
 
 
-def number_of_tasks(make_env: Any, split: str) -> int:
-    """Return how many tasks a split has; 0 where its data are not on this machine."""
+def number_of_tasks(make_env: Any, split: str) -> int | None:
+    """Return how many tasks a split has; None where its data are not on this machine.
+
+    Raises:
+        OptionError: There is no such split.
+    """
     try:
         env = make_env(split)
-    except CoMapError:
-        return 0
+    except (DataNotFound, MissingExtra):
+        return None
     try:
         return len(env.unwrapped.tasks.ids)
     finally:

@@ -154,18 +154,30 @@ class Training(EnvOptions):
             shape_of,
             tables_of,
         )
-        from ..trainers.processes import world_size
+        from ..trainers.processes import is_first, world_size
+        from ..trainers.sampling import check_memory_share
         from ..trainers.sharding import is_sharded
 
         if self.method not in _ESTIMATED:
             raise OptionError(
                 f"--dry-run estimates {', '.join(_ESTIMATED)}, not {self.method}; leave it out"
             )
+        self._check_model()
         if self.model in (None, TINY):
             raise OptionError(
                 "--dry-run estimates a model by its configuration, and a tiny one is built by the "
                 "training; name a model: --model Qwen/Qwen3-8B"
             )
+        # vLLM may be missing here: the training may be meant for another machine.
+        check_engine_of(str(self.model), None, self.engine)
+        check_memory_share(self.engine_memory)
+        card = cards_here()[0]
+        engine = self.engine
+        if not card.is_assumed and engine == "auto":
+            engine = resolved_engine(engine).name
+        if not takes_engine(str(self.model)):
+            engine = "hf"
+
         environments = Environments(self.env, self.env_options())
         training = Asked(
             method=self.method,
@@ -173,12 +185,14 @@ class Training(EnvOptions):
             env_id=environments.env_id,
             tasks=number_of_tasks(environments, self.config.train_split),
             model=str(self.model),
-            engine=self.engine,
+            engine=engine,
             engine_memory=self.engine_memory,
             processes=world_size(),
             sharded=is_sharded(),
         )
-        tables, remarks = tables_of(training, shape_of(str(self.model)), cards_here()[0])
+        tables, remarks = tables_of(training, shape_of(str(self.model)), card)
+        if not is_first():
+            return 0
         for table in tables:
             print_table(table)
             print()
@@ -199,6 +213,11 @@ class Training(EnvOptions):
             )
 
         check_tracker(self.report_to)
+        self._check_model()
+        self._check_engine()
+
+    def _check_model(self) -> None:
+        """Refuse a model that is missing, or that cannot be trained here."""
         if self.needs_model and self.model is None and not self.preset.startswith(TINY):
             raise OptionError(
                 "expected a model to train, found none; add --model, such as --model Qwen/Qwen3-4B, "
@@ -210,11 +229,13 @@ class Training(EnvOptions):
                 "model behind a server cannot be trained here; --engine http://HOST:PORT lets a server "
                 "sample"
             )
-        self._check_engine()
 
     def _check_engine(self) -> None:
         """Refuse an engine that does not exist, is not installed, or does not run such a model."""
+        from ..trainers.sampling import check_memory_share
+
         check_engine_of(self.model or TINY, None, self.engine)
+        check_memory_share(self.engine_memory)
         resolved_engine(self.engine)
 
     @property

@@ -4,7 +4,9 @@ The sums are those of one process, in bytes:
 
 - all weights trained: 16 for each weight (weights, gradients and AdamW's two moments in single precision),
   shared out among the processes with FSDP2; and 2 for the copy that passes in bfloat16 compute with;
-- adapters: 2 for each weight of the frozen model, 16 for each of an adapter's;
+- adapters: 2 for each weight of the frozen model (4 where it computes in float32), 16 for each of an
+  adapter's;
+- with DDP, 4 for each trained weight: gradients are sent from buckets, which are copies;
 - activations and logits of the largest pass, as `kept_by` counts them;
 - models that are asked beside it, and the share of the card that vLLM takes.
 
@@ -190,7 +192,8 @@ class Setup:
     longest: int = 2048  # tokens of a row
     checkpointing: bool | None = None  # None: where activations do not fit
     mixed: bool = True  # passes in bfloat16
-    engine_share: float = 0.0  # of the card, for vLLM in the process
+    engine_share: float = 0.0  # of the card, for vLLM in the process: all its engines together
+    can_shard: bool = True  # whether the training takes FSDP2
 
 
 class Part(NamedTuple):
@@ -209,6 +212,7 @@ class Memory:
     pass_tokens: int
     checkpointing: bool
     card: float
+    engine_lack: float = 0.0  # bytes that vLLM needs beyond its share
 
     @property
     def size(self) -> float:
@@ -217,8 +221,8 @@ class Memory:
 
     @property
     def fits(self) -> bool:
-        """Whether that is no more than what a card gives."""
-        return self.size <= USABLE * self.card
+        """Whether that is no more than what a card gives, and vLLM's share holds its weights."""
+        return self.size <= USABLE * self.card and not self.engine_lack
 
 
 def memory(shape: Shape, setup: Setup, card: float) -> Memory:
@@ -231,9 +235,13 @@ def memory(shape: Shape, setup: Setup, card: float) -> Memory:
         (False, True)
     """
     parts = [*_states(shape, setup)]
+    engine_lack = 0.0
     if setup.engine_share:
-        share = Part("vLLM in the process", setup.engine_share * card, "its share of the card")
-        parts.append(share)
+        share = setup.engine_share * card
+        needed = engine_needs(shape, setup)
+        engine_lack = max(needed - share, 0.0)
+        basis = f"its share of the card; weights and a row's cache need {needed / 1e9:.1f}"
+        parts.append(Part("vLLM in the process", share, basis))
 
     # Activations may have half of what is left, and are computed again where they do not fit.
     token_bytes = kept_by(shape, 4, mixed=setup.mixed)
@@ -253,7 +261,18 @@ def memory(shape: Shape, setup: Setup, card: float) -> Memory:
     parts.append(Part("activations", pass_tokens * per_token, basis))
     logits = min(pass_tokens * shape.vocabulary, card / LOGITS_SHARE)
     parts.append(Part("logits", 4 * logits, "4 bytes each, at most 1/32 of the card"))
-    return Memory(tuple(parts), pass_tokens, checkpointing, card)
+    return Memory(tuple(parts), pass_tokens, checkpointing, card, engine_lack)
+
+
+def engine_needs(shape: Shape, setup: Setup) -> float:
+    """Return the bytes that vLLM in the process takes at least: all weights, and one row's keys and values.
+
+    Adapters share one engine; models with weights of their own have one each.
+    """
+    size = 2 if setup.mixed else 4
+    engines = setup.models if setup.weights == "full" else 1
+    cache = 2 * shape.layers * shape.key_value_heads * shape.head_size * setup.longest
+    return float(engines * size * (shape.parameters + cache))
 
 
 def _fitting(budget: float, per_token: int, longest: int) -> int:
@@ -273,8 +292,11 @@ def _states(shape: Shape, setup: Setup) -> Sequence[Part]:
         over = f" / {shards}"
     if setup.weights == "lora":
         adapter = shape.adapter(setup.rank)
+        trained = adapter
+        size = 2 if setup.mixed else 4
+        billions = f"{number / 1e9:.3f} billion"
         parts = [
-            Part("frozen weights", 2 * number / shards, f"2 · {number / 1e9:.3f} billion{over}"),
+            Part("frozen weights", size * number / shards, f"{size} · {billions}{over}"),
             Part(
                 "adapters, gradients, optimizer",
                 16 * adapter * setup.adapters / shards,
@@ -283,6 +305,7 @@ def _states(shape: Shape, setup: Setup) -> Sequence[Part]:
         ]
         gathered = 2 * shape.embeddings + 4 * shape.layer
     else:
+        trained = number
         billions = f"{number / 1e9:.3f} billion"
         parts = [
             Part("weights", 4 * number / shards, f"4 · {billions}{over}"),
@@ -304,6 +327,9 @@ def _states(shape: Shape, setup: Setup) -> Sequence[Part]:
     if setup.sharded:
         basis = "embeddings and head, two layers, and their gradients where they are trained"
         parts.append(Part("gathered", gathered, basis))
+    elif setup.processes > 1:
+        basis = f"4 · {trained / 1e9:.3f} billion: DDP copies gradients to send them"
+        parts.append(Part("gradients to send", 4 * trained, basis))
     return parts
 
 
@@ -325,18 +351,17 @@ RATES = (
 """From benchmarks/results/gpu_costs.json, measured in November 2026 on code before later work."""
 
 
-def rate_of(parameters: int) -> Rate:
-    """Return the measured rate of the model that is nearest in size.
+def rates_of(parameters: int) -> tuple[Rate, ...]:
+    """Return the rates of the next smaller and the next larger model that were measured.
 
     Example:
-        >>> rate_of(8_190_735_360).share
-        0.194
+        >>> [rate.share for rate in rates_of(8_190_735_360)], [rate.share for rate in rates_of(10**9)]
+        ([0.194], [0.041, 0.194])
     """
-    return min(RATES, key=lambda rate: abs(_ratio(rate.parameters, parameters)))
-
-
-def _ratio(first: int, second: int) -> float:
-    return max(first, second) / max(min(first, second), 1)
+    smaller = [rate for rate in RATES if rate.parameters <= parameters]
+    larger = [rate for rate in RATES if rate.parameters >= parameters]
+    neighbors = (*smaller[-1:], *larger[:1])
+    return tuple(dict.fromkeys(neighbors))
 
 
 def peak_of(card: str) -> tuple[str, float]:
@@ -361,8 +386,8 @@ def training_hours(
     passes: int,
     card: str,
     cards: int,
-) -> float:
-    """Return the hours that so many tokens take to be learned.
+) -> tuple[float, float]:
+    """Return the fewest and the most hours that so many tokens take to be learned: one for each rate.
 
     A token costs 6 operations for each weight, 4 where weights are frozen, 2 more where activations are
     computed again, and 2 for each pass without gradients.
@@ -371,10 +396,13 @@ def training_hours(
         >>> shape = SHAPES["Qwen/Qwen3-8B"]
         >>> one = training_hours(shape, 1e8, full=True, checkpointing=True, passes=0, card="H100", cards=1)
         >>> two = training_hours(shape, 1e8, full=True, checkpointing=True, passes=0, card="H100", cards=2)
-        >>> one == 2 * two
+        >>> one[0] == 2 * two[0]
         True
     """
     operations = 4 + 2 * full + 2 * checkpointing + 2 * passes
     _, peak = peak_of(card)
-    per_second = cards * peak * rate_of(shape.parameters).share
-    return operations * shape.parameters * tokens / per_second / 3600
+    hours = [
+        operations * shape.parameters * tokens / (cards * peak * rate.share) / 3600
+        for rate in rates_of(shape.parameters)
+    ]
+    return min(hours), max(hours)

@@ -88,10 +88,7 @@ def chosen_sampler(
         MissingExtra: vLLM is named and is not installed.
     """
     choice = resolved_engine(engine, {"device": device})
-    if memory_share is not None and not 0 < memory_share < 1:
-        raise OptionError(
-            f"expected a share of the GPU's memory between 0 and 1 for the engine, found {memory_share:g}"
-        )
+    check_memory_share(memory_share)
     is_server = is_url(engine)
     if choice.name == "vllm" and (exact or dtype == "float64"):
         choice = EngineChoice("hf", "answers in double precision, which vLLM does not compute")
@@ -103,6 +100,14 @@ def chosen_sampler(
         dtype=dtype,
         context=context,
     )
+
+
+def check_memory_share(share: float | None) -> None:
+    """Refuse what is no share of a GPU's memory; None is the default."""
+    if share is not None and not 0 < share < 1:
+        raise OptionError(
+            f"expected a share of the GPU's memory between 0 and 1 for the engine, found {share:g}"
+        )
 
 
 def open_engine(

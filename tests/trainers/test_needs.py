@@ -17,6 +17,7 @@ from comap.trainers import needs
 from comap.trainers.comap.config import CoMapTraining
 from comap.trainers.needs import SHAPES, Setup, Shape, memory, training_hours
 from comap.trainers.paw.config import PaWTraining
+from comap.trainers.sft import SFTTraining
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 LARGE = SHAPES["Qwen/Qwen3-8B"]
@@ -209,12 +210,78 @@ def test_work_follows_the_settings():
 
 def test_hours_grow_with_work_and_fall_with_cards():
     def hours(full: bool = True, checkpointing: bool = False, cards: int = 1) -> float:
-        return training_hours(
+        fewest, most = training_hours(
             LARGE, 1e9, full=full, checkpointing=checkpointing, passes=1, card="H100", cards=cards
         )
+        assert fewest == most, "larger than all that was measured"
+        return fewest
 
     assert hours(full=False) < hours() < hours(checkpointing=True)
     assert hours(cards=4) == hours() / 4
+
+
+def test_hours_between_two_measured_models_are_a_range():
+    shape = SHAPES["Qwen/Qwen2.5-1.5B-Instruct"]
+    fewest, most = training_hours(
+        shape, 1e9, full=True, checkpointing=False, passes=1, card="H100", cards=1
+    )
+    shares = [rate.share for rate in needs.RATES]
+    assert most / fewest == pytest.approx(max(shares) / min(shares))
+
+
+def test_what_comap_initializes_is_counted():
+    parts = {part.name: part for part in work_of(asked(CoMapTraining(), "comap"))}
+    part = parts["reflection mode, policy"]
+    assert part.rows == 2 * 3 * 256 * 4 and part.replies > 0
+    without = work_of(asked(CoMapTraining(reflection_init=False), "comap"))
+    assert {part.name: part for part in without}["reflection mode, policy"].rows == 0
+
+
+# What samples.
+
+
+def test_engines_of_several_models_divide_the_share():
+    full = setup_of(asked(CoMapTraining(weights="full"), "comap"))
+    assert full.engine_share == setup_of(asked(CoMapTraining(), "comap")).engine_share == 0.3
+    small = memory(SHAPES["Qwen/Qwen3-0.6B"], full, CARD)
+    assert not small.engine_lack and small.fits
+    large = memory(LARGE, full, CARD)
+    assert large.engine_lack == pytest.approx(3 * 2 * LARGE.parameters - 24e9, rel=0.05)
+    ways = list(remedies(LARGE, full, CARD))
+    assert "--weights lora" in ways, "adapters share one engine"
+    assert not any("http" in way for way in ways), "a server takes the weights of one model"
+
+
+def test_a_share_that_holds_no_weights_does_not_fit():
+    huge = SHAPES["Qwen/Qwen3-32B"]
+    sharded = replace(
+        FULL, engine_share=0.3, processes=64, sharded=True, checkpointing=True, pass_tokens=1024
+    )
+    assert memory(huge, sharded, CARD).size < needs.USABLE * CARD
+    assert not memory(huge, sharded, CARD).fits
+    assert memory(huge, replace(sharded, engine_share=0.0), CARD).fits
+    assert any("http" in way for way in remedies(huge, replace(FULL, engine_share=0.3), CARD))
+
+
+def test_sft_starts_an_engine_only_where_something_is_evaluated():
+    config = SFTTraining(evaluation_tasks=0)
+    assert setup_of(asked(config, "sft")).engine_share == 0
+    everything = replace(asked(replace(config, evaluation_tasks=None), "sft"), sharded=True)
+    assert setup_of(everything).engine_share == 0.3
+
+
+def test_what_cannot_be_sharded_is_not_advised_to_be():
+    ppo = setup_of(asked(PaWTraining(algorithm="ppo"), "paw"))
+    assert not any("FSDP2" in way for way in remedies(LARGE, ppo, CARD))
+
+
+def test_float32_and_ddp_have_their_price():
+    frozen, half = (memory(LARGE, replace(LORA, mixed=mixed), CARD) for mixed in (False, True))
+    assert frozen.parts[0].size == 2 * half.parts[0].size == 4 * LARGE.parameters
+    alone, eight = (gigabytes(replace(FULL, processes=number)) for number in (1, 8))
+    assert eight - alone == pytest.approx(4 * LARGE.parameters / 1e9)
+    with pytest.raises(OptionError, match="not float64"):
+        setup_of(asked(PaWTraining(precision="float64"), "paw"))
 
 
 # The command line.
@@ -252,5 +319,37 @@ def test_mistakes_of_a_dry_run_are_said(tmp_path: Path, capsys: pytest.CaptureFi
     assert "name a model" in capsys.readouterr().err
     assert main(["train", "iwm", "--model", "Qwen/Qwen3-8B", "--dry-run"]) == 2
     assert "--dry-run estimates sft, paw, comap, not iwm" in capsys.readouterr().err
+    for words, message in (
+        (["--engine", "foo"], "foo"),
+        (["--engine-memory", "-1"], "between 0 and 1"),
+        (["--train-split", "nope"], "known: 'train'"),
+    ):
+        assert main(["train", "paw", "--model", "Qwen/Qwen3-8B", "--dry-run", *words]) == 2
+        output = capsys.readouterr()
+        assert message in output.err and not output.out
+    assert main(["train", "paw", "--model", "http://127.0.0.1:1/v1#X", "--dry-run"]) == 2
+    assert "cannot be trained here" in capsys.readouterr().err
+    assert main(["train", "paw", "--dry-run"]) == 2
+    assert "expected a model to train" in capsys.readouterr().err
     with pytest.raises(DataNotFound, match=r"expected the config.json of"):
         shape_of(str(tmp_path))
+
+
+def test_data_that_are_not_here_are_not_taken_for_no_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("COMAP_HOME", str(tmp_path))
+    monkeypatch.delenv("ALFWORLD_DATA", raising=False)
+    words = ["--model", "Qwen/Qwen3-8B", "--env-option", "source=official", "--dry-run"]
+    assert main(["train", "sft", *words]) == 0
+    text = capsys.readouterr().out
+    assert "unknown: the data are not on this machine" in text and "warning: rows and hours" in text
+
+
+def test_one_of_several_processes_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    assert main(["train", "sft", "--model", "Qwen/Qwen3-8B", "--dry-run"]) == 0
+    assert not capsys.readouterr().out
