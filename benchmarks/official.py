@@ -38,6 +38,8 @@ class Checked:
         verdicts = {"right": "as expected", "wrong": "not as expected", "missing": "not here"}
         verdict = verdicts[self.state]
         place = f" in {self.folder}" if self.folder != Path() else ""
+        if self.state == "missing" and self.lines:
+            verdict = "not all here"
         if self.state == "missing" and self.data_set.optional:
             verdict += " (optional)"
         lines = [f"{self.data_set.name}{place}: {verdict}"]

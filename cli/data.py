@@ -38,7 +38,7 @@ class List(Command):
             if not data_set.package:
                 place = f" in {data_set.place}"
             print(f"{data_set.name}: {data_set.title}")
-            print(f"  license: {data_set.license}\n    by {data_set.license_source}")
+            print(f"  license: {data_set.license}\n    as read at {data_set.license_source}")
             print(f"  from {data_set.homepage}, size: {data_set.size}")
             print(f"  {state}{place}")
             if state == "not here":
@@ -72,6 +72,14 @@ class Get(Command):
 
     def run(self) -> int:
         from ..envs.data import get
+        from ..envs.datasets import find
+
+        # On lines of their own they can be copied; an error is one line.
+        data_set = find(self.data_set)
+        if data_set.steps and not (data_set.url or data_set.files):
+            reason = "is at no address that could be downloaded by one command; its steps:"
+            print(f"comap: {data_set.name} {reason}", *data_set.steps, sep="\n", file=sys.stderr)
+            return 2
 
         with shown_progress() as progress:
             print(get(**vars(self), progress=progress))
@@ -124,6 +132,7 @@ class Where(Command):
     """Name of the data set."""
 
     def run(self) -> int:
+        from ..benchmarks.official import steps_of
         from ..envs.datasets import find
 
         if self.data_set is None:
@@ -133,7 +142,8 @@ class Where(Command):
         path = data_path(data_set.folder or data_set.name)
         print(path)
         if not path.exists():
-            print(f"nothing there yet; run: {data_set.remedy}", file=sys.stderr)
+            steps = "\n  ".join(steps_of(data_set))
+            print(f"nothing there yet; to get it:\n  {steps}", file=sys.stderr)
         return 0
 
 

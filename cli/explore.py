@@ -207,9 +207,10 @@ class Doctor(Command):
 
     def run(self) -> int:
         checks = [*self._versions(), *self._extras(), *self._data(), *self._machine()]
+        width = max(len(check.name) for check in checks) + 2
         for check in checks:
             mark = "ok" if check.is_present else "--"
-            print(f"{mark}  {check.name:<22}{check.finding}")
+            print(f"{mark}  {check.name:<{width}}{check.finding}")
 
         present = sum(check.is_present for check in checks)
         lacking = len(checks) - present

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,31 @@ def test_the_commands(site: Any, home: Path, capsys: pytest.CaptureFixture[str])
     assert run("verify", "toy") == 1
     assert "2 of 3, 1 missing" in (output := capsys.readouterr().out)
     assert "to get it:\n    comap data get toy --force" in output
+
+
+def test_steps_are_lines_that_can_be_copied(home: Path, capsys: pytest.CaptureFixture[str]):
+    steps = catalogue()["webshop"].steps
+    assert run("get", "webshop") == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("comap: webshop is at no address")
+    assert lines[1:] == list(steps)
+    assert run("path", "webshop") == 0
+    output = capsys.readouterr()
+    assert output.out == f"{home / 'webshop'}\n"
+    assert [line.strip() for line in output.err.splitlines()[1:]] == list(steps)
+
+
+def test_a_part_of_the_files_is_not_called_nothing(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    data_set = catalogue()["webvoyager"]
+    (file,) = data_set.files
+    other = replace(file, path="other.jsonl", size=None, sha256=None, records=None)
+    monkeypatch.setitem(catalogue(), "webvoyager", replace(data_set, files=(file, other)))
+    data_set.place.mkdir(parents=True)
+    (data_set.place / "other.jsonl").write_text("{}\n")
+    assert run("verify", "webvoyager") == 1
+    assert ": not all here" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("known")
