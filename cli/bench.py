@@ -172,14 +172,13 @@ class ScoreWorldModel(ModelOptions):
     saved retrieval model), MODULE:CLASS (your own), or a language model, which is prompted: shipped (a
     small trained one, part of comap), tiny, a folder of save_pretrained, a name on the Hub
     (Qwen/Qwen3-4B), http://HOST:PORT/v1#NAME, or replay:FILE. Also oracle (tries the action in the real
-    environment) and noisy (the oracle with errors), of transitions that are drawn now."""
+    environment) and noisy (the oracle with errors), not with --transitions."""
     model: str | None = None
     """The same as --world-model: no agent acts here."""
     base_url: str | None = None
     """Address of the server that has the model named by --world-model."""
     set: str | None = None
-    """Frozen set of transitions of all six environments: v1. With --out, the same command goes on with
-    what an interrupted one had predicted."""
+    """Frozen set of transitions: v1. With --out, a command that was interrupted goes on."""
     check: Path | None = None
     """File of a result on a frozen set: score it again from the predicted texts that it keeps, and refuse
     it where its numbers are others. No model is asked."""
