@@ -4,7 +4,7 @@
 It skips where pip cannot serve the model. COMAP_SMOLLM2 names a folder that has it already.
 """
 
-# installs: comap[local,train,scienceworld,search] accelerate gguf
+# installs: comap[local,train,scienceworld,search,viz] accelerate gguf
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ def test_a_model_in_training_is_in_training_afterwards(folder):
 
 def test_weights_of_a_model_under_autocast_are_cast_once_in_a_call(folder):
     """A training in bfloat16 samples so: accelerate has wrapped the forward of its policy."""
-    accelerate = pytest.importorskip("accelerate")
+    operations = pytest.importorskip("accelerate.utils.operations")
     from torch.utils._python_dispatch import TorchDispatchMode
 
     own = HFLanguageModel(folder, device="cpu", dtype="float32")
@@ -305,8 +305,11 @@ def test_weights_of_a_model_under_autocast_are_cast_once_in_a_call(folder):
                 casts.append(arguments[0].data_ptr())
             return function(*arguments, **(options or {}))
 
-    prepared = accelerate.Accelerator(cpu=True, mixed_precision="bf16").prepare_model(own.model)
-    lm = HFLanguageModel.from_model(prepared, own.tokenizer)
+    # As `Accelerator.prepare_model` does it, whose settings hold for the whole process.
+    own.model._original_forward = own.model.forward
+    half = torch.autocast("cpu", torch.bfloat16)(own.model.forward)
+    own.model.forward = operations.convert_outputs_to_fp32(half)
+    lm = HFLanguageModel.from_model(own.model, own.tokenizer)
     with Watch():
         (reply,) = lm.generate([Generate(talk("go"), Sampling(8))])
 
