@@ -322,7 +322,8 @@ def _notes(first: RunOutcomes, second: RunOutcomes, data: Mapping[str, Any]) -> 
     if data["paired_by"] == "task":
         notes.append("the runs have no seed in common: paired by task alone")
     if data["n"] < _FEW:
-        notes.append(f"with {data['n']} tasks the intervals are too narrow: play more")
+        noun = "task" if data["n"] == 1 else "tasks"
+        notes.append(f"with {data['n']} {noun} the intervals are too narrow: play more")
 
     for run in (first, second):
         if run.failed:

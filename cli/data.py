@@ -225,10 +225,11 @@ class BuildSearchQA(Command):
 class Import(Command):
     """Read trajectories that others published into a run's folder, with facts.
 
-    Formats: word2world (Word2World's rows for world models), agenttraj (AgentTraj-L of AgentGym), eto
-    (ETO's expert trajectories), adp (the Agent Data Protocol). Files are JSON, JSON lines, both also as
-    .gz, or Parquet. The folder is for comap view, comap export, comap score world-model --transitions and
-    comap train sft --demos. Exit status: 0, or 1 if a file could not be read to its end.
+    Formats: word2world (Word2World's rows for world models), agenttraj (AgentTraj-L of AgentGym), sharegpt
+    (what comap export writes), eto (ETO's expert trajectories), adp (the Agent Data Protocol). Files are
+    JSON, JSON lines, both also as .gz, or Parquet. The folder is for comap view, comap export, comap score
+    world-model --transitions and comap train sft --demos. Exit status: 0, or 1 if a file could not be read
+    to its end.
     """
 
     example: ClassVar[str] = "comap data import agenttraj alfworld_train.json --out runs/agenttraj"

@@ -250,11 +250,12 @@ class InitHarbor(Command):
         offered = Offered([self.env], options)
         with closing(offered.make()) as env:
             panel = env.get_wrapper_attr("tasks").ids
-        task_ids = self.tasks or evenly(panel, self.episodes)
+        task_ids = tuple(dict.fromkeys(self.tasks)) or evenly(panel, self.episodes)
 
+        # All before the first is written: one that is refused leaves no folder with a part of them.
+        tasks = [harbor_task(offered, task_id) for task_id in task_ids]
         unsolved = 0
-        for task_id in task_ids:
-            task = harbor_task(offered, task_id)
+        for task in tasks:
             folder = self.out / task.name
             write_scaffold("harbor", folder, substitutions(task, offered, self.measure, module))
             for wheel in self.wheel:
@@ -263,7 +264,8 @@ class InitHarbor(Command):
                 shutil.rmtree(folder / "solution")
                 unsolved += 1
 
-        print(f"{self.out}: {len(task_ids)} tasks of Harbor for {self.env}")
+        noun = "task" if len(tasks) == 1 else "tasks"
+        print(f"{self.out}: {len(tasks):,} {noun} of Harbor for {self.env}")
         if unsolved:
             print(
                 f"{unsolved} of them have no solution: the environment's expert does not solve them"

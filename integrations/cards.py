@@ -59,6 +59,11 @@ class Results:
         if episode.origin:
             self._imported[str(episode.origin.get("format"))] += 1
 
+    @property
+    def kept_by(self) -> str:
+        """Who recorded the episodes, in words."""
+        return "imported by comap in part or all" if self._imported else "recorded by comap"
+
     def _summaries(self) -> list[tuple[_Group, dict[str, Any]]]:
         return [(group, tally.summary()) for group, tally in sorted(self._tallies.items())]
 
@@ -186,9 +191,9 @@ def _imported_parts(counts: Mapping[str, int]) -> list[str]:
         if name in FORMATS:
             published = FORMATS[name]
             text += (
-                f" Published by {published.title}, {published.source}. License as published: "
-                f"{published.license}."
+                f" Their form: {published.title}, from {published.source}. License as published: "
             )
+            text += f"{published.license}."
         parts.append(text)
     return parts
 
@@ -268,7 +273,7 @@ def data_card(
     files = [{"split": split, "path": path} for split, path in splits.items()]
     split = "train" if "train" in splits else "test"
     parts = [
-        f"{results.count:,} episodes of language agents, recorded by comap. Each row is an episode; its "
+        f"{results.count:,} episodes of language agents, {results.kept_by}. Each row is an episode; its "
         "column `record` is the whole trajectory, a line of JSON, with state facts, calls to models and "
         "notes. Texts are what environments, tools and models wrote: do not trust them.",
         *results.parts(),

@@ -178,7 +178,7 @@ class Recording:
             seed=place.seed,
             trial=place.trial,
             fingerprint=self._fingerprint,
-            settings={"client": client[:_LONGEST_NAME]} if client else {},
+            settings=without_secrets({"client": client[:_LONGEST_NAME]}) if client else {},
         )
         with self._lock:
             self._count += 1
@@ -282,6 +282,7 @@ class Recording:
             sessions.append(about)
             self._session_number = len(sessions)
             (self.folder / SUMMARY).unlink(missing_ok=True)
+            jsonl.refuse_link(self.folder / UNFINISHED)  # what is taken over is removed there
             (self.folder / UNFINISHED).mkdir(exist_ok=True)
             jsonl.write_json(
                 self.folder / RUN, {"format": FORMAT, **described, "sessions": sessions}
@@ -426,8 +427,13 @@ def unfinished_episode(file: Path) -> Trajectory | None:
     if start is None:
         return None
     steps = list(lines())[1:]
-    if not isinstance(start, Mapping):
-        raise DataCorrupt(f"expected an episode in {file}, found something else; remove the file")
-    trajectory = Trajectory.from_json({**start, "steps": steps})
+    record = {**start, "steps": steps} if isinstance(start, Mapping) else start
+    try:
+        trajectory = Trajectory.from_json(record)
+    except DataCorrupt as fault:
+        raise DataCorrupt(
+            f"expected an episode that was under way in {file}, found something else ({fault}); remove the "
+            "file to go on without it"
+        ) from fault
     error = f"Interrupted: the server was killed after {_steps_in_words(len(steps))}"
     return replace(trajectory, error=error)

@@ -1,4 +1,4 @@
-"""What rows of published files say: the forms of Word2World, AgentTraj, ETO and the Agent Data Protocol.
+"""What rows of files say: the forms of Word2World, AgentTraj, ETO, the Agent Data Protocol, and our own.
 
 Each reader takes a row apart into what was told, seen, thought and done (`Reading`); it knows nothing of
 files, facts or comap's environments. What does not have the form raises `Refused`.
@@ -308,6 +308,11 @@ def _read_agenttraj(row: Mapping[str, Any]) -> Reading:
     return _of_conversation(row, _id_of(row, "item_id"))
 
 
+def _fits_sharegpt(row: Any) -> bool:
+    """Return whether a row is one of `comap export --to sharegpt`: ETO's form, with keys of our own."""
+    return _fits_eto(row) and isinstance(row.get("env_id"), str)
+
+
 def _fits_eto(row: Any) -> bool:
     if not isinstance(row, Mapping) or "item_id" in row:
         return False
@@ -478,6 +483,14 @@ FORMATS: Mapping[str, Format] = {
         _fits_agenttraj,
         _read_agenttraj,
         split="train",
+    ),
+    # Before ETO's, whose form these rows have: they are not ETO's data, nor under its license.
+    "sharegpt": Format(
+        "comap export --to sharegpt",
+        "whoever exported the episodes",
+        "not stated in the file",
+        _fits_sharegpt,
+        _read_eto,
     ),
     "eto": Format(
         "ETO's expert trajectories",

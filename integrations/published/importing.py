@@ -19,7 +19,7 @@ from ...agents.tally import Tally
 from ...envs.canon import Canonicalizer
 from ...envs.registry import class_of, registered
 from ...envs.storage import Listener, Progress, silent
-from ...errors import DataNotFound, OptionError, check_choice, suggest
+from ...errors import DataNotFound, OptionError, check_choice
 from ...facts import Delta, State, diff
 from ...trainers.sft import ASIDE
 from ...trajectory import IMPORTED, UNOBSERVED, Step, Trajectory, write_trajectories
@@ -116,8 +116,8 @@ def import_files(
     Args:
         files: JSON arrays, JSON lines (both also as .gz), or Parquet.
         out: The folder to make; an empty one may be there.
-        format: ``"word2world"``, ``"agenttraj"``, ``"eto"`` or ``"adp"``; None to tell it by each file's
-            first row.
+        format: ``"word2world"``, ``"agenttraj"``, ``"sharegpt"``, ``"eto"`` or ``"adp"``; None to tell it
+            by each file's first row.
         env_id: The environment of rows that do not tell theirs; rows of others are refused.
         split: The split of all rows; None for what rows, names of files or publishers say.
         license: The license of the data, as you have it; None where you do not say.
@@ -314,8 +314,8 @@ class _Importing:
             keys = sorted(map(str, row.value)) if isinstance(row.value, Mapping) else []
             found = f"an object with {', '.join(keys[:8])}" if keys else type(row.value).__name__
             raise OptionError(
-                f"expected rows of {', '.join(FORMATS)} in {place}, found {found:.200}; "
-                f"{suggest('', FORMATS)}, or convert them first"
+                f"expected rows of {', '.join(FORMATS)} in {place}, found {found:.200}; convert the file "
+                "to one of these forms first"
             )
         return name
 

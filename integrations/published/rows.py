@@ -79,13 +79,17 @@ def rows_of(path: Path, on_read: Read = lambda count: None) -> Iterator[Row]:
 
 def check_file(path: Path) -> None:
     """Refuse a file that is not there, or whose name ends in nothing that is known."""
+    if path.is_dir():
+        raise OptionError(
+            f"expected a file, found the folder {path}; name the files in it ({path}/*.json)"
+        )
+    if not path.is_file():
+        raise DataNotFound(f"expected a file at {path}, found none; name another")
     if not path.name.endswith(_SUFFIXES):
         raise OptionError(
             f"expected a file whose name ends in {', '.join(_SUFFIXES)}, found {path.name!r:.80}; "
             "rename it"
         )
-    if not path.is_file():
-        raise DataNotFound(f"expected a file at {path}, found none; name another")
 
 
 def _unpacked(raw: IO[bytes], is_archive: bool) -> IO[bytes]:

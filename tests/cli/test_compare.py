@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from comap.cli import main
+from comap.trajectory import read_trajectories
 from kits.commands import run, say
 
 
@@ -37,6 +38,13 @@ def test_two_runs_are_compared(runs: list[str], tmp_path: Path) -> None:
     steps = comparison["differences"]["steps"]
     assert steps["first"] == 20.0 and steps["low"] <= steps["value"] <= steps["high"] < 0
     assert str(tmp_path) not in json.dumps(comparison)
+
+
+def test_one_task_is_called_so(runs: list[str], tmp_path: Path) -> None:
+    (first, *_) = read_trajectories(Path(runs[0], "trajectories.jsonl"))
+    one = str(tmp_path / "one")
+    assert run("--agent", "expert", "--tasks", first.task, "--out", one) == 0
+    assert "with 1 task the intervals" in say("compare", runs[0], one)[1]
 
 
 def test_the_other_order_turns_the_signs(runs: list[str]) -> None:

@@ -49,6 +49,13 @@ def test_the_format_is_told_by_the_first_row(folder: Path, tmp_path: Path) -> No
     assert say("data", "import", "eto", "--out", str(tmp_path / "b"))[0] == 2
 
 
+def test_what_is_no_file_is_told_as_what_it_is(folder: Path, tmp_path: Path) -> None:
+    out = ("--out", str(tmp_path / "a"))
+    for name, told in (("run", "found the folder"), ("missing", "found none")):
+        code, _, mistake = say("data", "import", str(folder / name), *out)
+        assert code == 2 and told in mistake and "rename" not in mistake
+
+
 def test_a_file_that_ends_too_early_is_an_exit_status(folder: Path, tmp_path: Path) -> None:
     whole = (folder / "alfworld_train_eto.json").read_text("utf-8")
     (tmp_path / "cut.json").write_text(whole[: len(whole) * 3 // 4], "utf-8")
@@ -78,9 +85,10 @@ def test_nothing_is_made_up_of_outcomes(folder: Path, tmp_path: Path) -> None:
     assert row["success"] is None and row["reward"] is None
     assert row["conversations"][3]["value"].startswith("Thought: Step 1 comes next.\nAction: ")
 
-    # And back: comap's own export has ETO's form.
-    again = say("data", "import", "eto", out, "--out", str(tmp_path / "again"))
-    assert again[0] == 0
+    # And back: comap's own export has ETO's form, but is not ETO's data.
+    again = say("data", "import", out, "--out", str(tmp_path / "again"))
+    assert again[0] == 0 and "comap export --to sharegpt (told by its first row)" in again[1]
+    assert "license as published: not stated" in again[1] and "apache" not in again[1]
     (first, *_) = read_trajectories(tmp_path / "again" / "trajectories.jsonl")
     (original, *_) = read_trajectories(folder / "run" / "trajectories.jsonl")
     assert [step.action for step in first.steps] == [step.action for step in original.steps]
@@ -99,6 +107,7 @@ def test_an_imported_run_is_not_one_that_was_played_here(folder: Path, tmp_path:
     results = Results()
     for episode in read_trajectories(folder / "run" / "trajectories.jsonl"):
         results.add(episode)
+    assert results.kept_by.startswith("imported")
     card = "\n".join(results.parts())
     assert "not recorded" in card and "were not played by comap" in card and "AgentTraj-L" in card
     assert results.evaluated() == []

@@ -195,6 +195,15 @@ def test_hostile_texts_stay_texts():
     assert quotation("a\r\n\r```") == "> a\n>\n> ```"
 
 
+SECOND = "generated/valid_seen/normal/0-000002"
+
+
+def test_a_task_that_is_named_twice_has_one_folder(tmp_path):
+    code, told, _ = init(tmp_path, ALFWORLD, "--split", "valid_seen", "--tasks", SECOND, SECOND)
+    assert code == 0 and ": 1 task of Harbor" in told
+    assert [folder.name for folder in tmp_path.iterdir()] == ["alfworld-valid-seen-00002"]
+
+
 def test_mistakes(tmp_path):
     out = tmp_path / "out"
     wheel = tmp_path / "comap.txt"
@@ -202,6 +211,7 @@ def test_mistakes(tmp_path):
     cases = [
         (["--tasks", "generated/nothing"], "generated/nothing"),
         (["--tasks", "valid_seen/official"], "of official data"),
+        (["--split", "valid_seen", "--tasks", SECOND, "generated/nothing"], "generated/nothing"),
         (["--split", "x"], "cannot be 'x'"),
         (["--wheel", str(wheel)], "expected a wheel"),
         (["--episodes", "0"], "--episodes"),

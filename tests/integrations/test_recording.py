@@ -220,11 +220,75 @@ def test_a_kill_between_both_writes_records_an_episode_once(offered, tmp_path):
     Recording(tmp_path, offered).close()
     assert len(recorded(tmp_path)) == 1 and not file.exists()
 
-    # What is no episode is not thrown away.
-    file.write_text("[]\n")
-    with pytest.raises(DataCorrupt, match="remove the file"):
-        Recording(tmp_path, offered)
-    assert file.exists()
+    # What is no episode is not thrown away, and the message names it.
+    for text in ("[]", '{"task": 1}', '{"schema": 2, "task": "x"}'):
+        file.write_text(f"{text}\n")
+        with pytest.raises(
+            DataCorrupt, match=f"{file.name}, found something else.*remove the file"
+        ):
+            Recording(tmp_path, offered)
+        assert file.exists()
+
+
+def test_a_link_to_another_folder_is_not_emptied(offered, tmp_path):
+    """A folder of somebody else's may have one; what lies in `unfinished` is taken over and removed."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "mine.jsonl").write_text("")
+    folder = tmp_path / "record"
+    Recording(folder, offered).close()
+    (folder / UNFINISHED).rmdir()
+    (folder / UNFINISHED).symlink_to(elsewhere)
+    with pytest.raises(DataCorrupt, match="found a link"):
+        Recording(folder, offered)
+    assert (elsewhere / "mine.jsonl").exists()
+
+
+OPEN = """
+import gymnasium
+from comap.envs.stabletoolbench.env import StableToolBenchEnv
+
+class Open(StableToolBenchEnv):
+    def __init__(self, api_key="", **options):
+        super().__init__(**options)
+
+gymnasium.register("test/Open-v0", entry_point=Open)
+"""
+
+
+def test_a_record_has_no_secrets_and_no_paths(tmp_path, monkeypatch):
+    """Neither the server's token, nor an option's key, nor what a client calls itself, is written down."""
+    (tmp_path / "openenvs.py").write_text(OPEN)
+    (tmp_path / "token").write_text("0123456789-of-the-file")
+    environment = os.environ | {"COMAP_SERVE_TOKEN": "0123456789-of-the-variable"}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    options = ["source=generated", "api_key=mine-1", "live_url=http://127.0.0.1:9/S3cretPath99"]
+    words = ["serve", "env", "--env", "openenvs:test/Open-v0", "--style", "mcp", "--stdio"]
+    words += ["--record", str(tmp_path / "record"), "--token-file", str(tmp_path / "token")]
+    words += ["--env-option", *options]
+    done = subprocess.run(
+        [sys.executable, "-m", "comap", *words],
+        stdin=subprocess.DEVNULL,
+        cwd=tmp_path,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0
+
+    monkeypatch.syspath_prepend(tmp_path)
+    offered = Offered(["openenvs:test/Open-v0"], dict(pair.split("=", 1) for pair in options))
+    with Recording(tmp_path / "record", offered) as recording:
+        tools = EpisodeTools(offered, recording)
+        tools.client = "coder sk-0123456789abcdef"
+        tools.call("reset", {"data_idx": 0})
+        tools.close()
+
+    (episode,) = recorded(tmp_path / "record")
+    assert episode.settings["client"] == "coder ***"
+    written = [file.read_text() for file in (tmp_path / "record").iterdir() if file.is_file()]
+    secrets = ("0123456789", "mine-1", "S3cretPath99", str(tmp_path))
+    assert not [secret for secret in secrets for text in written if secret in text]
+    assert "api_key" in "".join(written)  # that there was one is said
 
 
 def test_a_recording_is_gone_on_with(offered, tmp_path):
