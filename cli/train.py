@@ -369,6 +369,9 @@ class CoMap(Staged):
         "tau_p tau_q tau_wm"
     )
 
+    preset: str = "paper"
+    """Preset: paper; executed (as paper, but rounds learn the actions that the policy took, in place of
+    demonstrated ones); or tiny (a new small model and few tasks, to try it on a CPU)."""
     world_model: Path | None = None
     """Model that the world model starts from instead, such as models/wm of another training."""
     warmed_up: bool = False

@@ -56,7 +56,8 @@ def test_settings_are_given_by_name_or_by_their_config():
     nested = preset("tiny", agent={"tau_p": 0.3}, optimization={"accumulate": 4}, rounds=1)
     assert by_name == nested and by_name.agent.decoding == "masked"
     assert preset("tiny", seed=3).seed == 3 and preset("tiny", seed=3).agent.seed == 0
-    assert set(PRESETS) == {"paper", "tiny"} and preset("paper") == CoMapTraining()
+    assert set(PRESETS) == {"paper", "executed", "tiny"} and preset("paper") == CoMapTraining()
+    assert preset("executed") == CoMapTraining(anchors="executed")
     with pytest.raises(OptionError, match=r"no preset 'papre'.*paper"):
         preset("papre")
     with pytest.raises(OptionError, match=r"no setting 'round'.*rounds"):

@@ -233,7 +233,9 @@ def preset(name: str, **settings: Any) -> CoMapTraining:
     """Return a preset with some settings changed.
 
     Args:
-        name: ``paper`` (CoMap, Table 5) or ``tiny`` (a small model on a CPU, trained from nothing).
+        name: ``paper`` (CoMap, Table 5), ``executed`` (the same, but rounds learn the actions that the
+            policy took, as the authors' code does, in place of demonstrated ones) or ``tiny`` (a small
+            model on a CPU, trained from nothing).
         **settings: Other values of `CoMapTraining`'s settings. Those of its nested configs are given
             by their own name, or as a mapping by the nested config's.
 
