@@ -27,7 +27,7 @@ STORED = [
 SCIENCEWORLD = evaluation_set.SCIENCEWORLD
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def v1():
     return load_evaluation_set("v1")
 
@@ -149,7 +149,7 @@ def test_a_damaged_set_is_refused(copied):
     row["observation"] += " Something else."
     lines[7] = json.dumps(row, sort_keys=True).encode() + b"\n"
     for damaged in (b"".join(lines), b"".join(lines[1:]), b"[]\n", b"{}\n", b"\xff\n"):
-        stored.write_bytes(lzma.compress(damaged))
+        stored.write_bytes(lzma.compress(damaged, preset=0))
         with pytest.raises(DataCorrupt):
             load_evaluation_set("v1")
 
