@@ -30,6 +30,7 @@ SMALLER = {
     "change_the_method": {
         '"max_episode_steps": 6': '"max_episode_steps": 2',
         "tasks_per_round=2": "tasks_per_round=1",
+        "diagnosed=0": "diagnosed=0, entry_tasks=1",
         "members=4": "members=2",
     },
     "run_and_view": {'source="generated")': 'source="generated", max_episode_steps=2)'},
@@ -41,7 +42,7 @@ SMALLER = {
         '"tasks_per_round": 2': '"tasks_per_round": 1',
         '"evaluation_tasks": 2': '"evaluation_tasks": 1',
         '"frozen_transitions": 12': '"frozen_transitions": 2',
-        '"diagnosed": 2': '"diagnosed": 1',
+        '"diagnosed": 2': '"diagnosed": 1, "entry_tasks": 1',
     },
     "train_paw_tiny": {
         '"max_episode_steps": 12': '"max_episode_steps": 2',

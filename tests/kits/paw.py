@@ -160,7 +160,7 @@ def run(name: str, model: Path, out: Path) -> None:
     """One training, whose log and weights are written down by the first process."""
     algorithm, _, size = name.partition("-")
     config = settings(
-        algorithm=algorithm, mini_batch_rows=int(size) if size else None, micro_batch_rows=3
+        algorithm=algorithm, mini_batch_rows=int(size) if size else None, micro_batch_rows=6
     )
     trainer, log, _ = trained(config, model, out / f"{name}-checkpoints", updates=2, rows=mine)
     if int(os.environ.get("RANK", "0")) == 0:

@@ -51,9 +51,17 @@ def import_trainers() -> None:
     torch.set_num_threads(1)
     for name in TRAINERS:
         importlib.import_module(name)
+    look_packages_up_once()
     importlib.import_module("comap.agents.create").corpus()  # of which tiny models are made
     gc.freeze()
     gc.enable()
+
+
+def look_packages_up_once() -> None:
+    """Remember what is installed: accelerate reads it anew with each pass, 6 % of a small training."""
+    from accelerate.utils import imports
+
+    imports._is_package_available = cache(imports._is_package_available)
 
 
 # -- processes that have imported everything -------------------------------------------------------

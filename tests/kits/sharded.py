@@ -24,7 +24,7 @@ from kits import learning, paw, trainings
 
 VARIABLES = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"}
 
-ROWS = ("warm_up-full", "distill-full", "policy-lora")
+ROWS = ("distill-full", "policy-lora")
 PAW: dict[str, dict[str, Any]] = {
     "grpo-full": {"algorithm": "grpo", "kl": 0.01},
     "gigpo-lora": {"algorithm": "gigpo", "kl": 0.01, "weights": "lora"},
@@ -55,8 +55,8 @@ def on_episodes(what: str, model: Path, out: Path) -> dict[str, Any]:
     from comap.trainers.paw.trainer import make_trainer
 
     config = with_changes(
-        paw.settings(micro_batch_rows=3),
-        {"mini_batch_rows": 12, "gradient_checkpointing": True, "save_updates": 1, **PAW[what]},
+        paw.settings(micro_batch_rows=6),
+        {"mini_batch_rows": 20, "gradient_checkpointing": True, "save_updates": 1, **PAW[what]},
     )
     adapters = None
     if config.weights == "lora":

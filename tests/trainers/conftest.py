@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from kits import learning, trainings
+from kits import learning, processes, trainings
+
+
+@pytest.fixture(scope="session", autouse=True)
+def packages():
+    """Trainings of tests know from the first one on what is installed."""
+    pytest.importorskip("accelerate")
+    processes.look_packages_up_once()
 
 
 @pytest.fixture(scope="session")

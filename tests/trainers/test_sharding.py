@@ -77,7 +77,7 @@ def check_resumed(folder):
 @processes.needs_gloo
 @pytest.mark.parametrize("what", sharded.ROWS)
 def test_roles_are_trained_as_by_one_process(what, model, together, tmp_path):
-    """The warm-up, both objectives of CoMap, the teacher that follows, and a head."""
+    """Both objectives of CoMap, the teacher that follows, and a head; SFT is as the warm-up."""
     one = sharded.on_rows(what, model, tmp_path)
     assert apart(one["weights"], weights_at(together / what / "whole")) < CLOSE
     check_log(one["log"], together / what / "whole")
@@ -106,7 +106,7 @@ def test_whole_trainings_end_as_those_of_one_process(player, together, tmp_path)
 @pytest.mark.parametrize(
     ("what", "part", "folder"),
     [
-        ("warm_up-full", "wm", "models/wm"),
+        ("distill-full", "wm", "models/wm"),
         ("grpo-full", "agent", f"checkpoints/checkpoint-{sharded.UPDATES}"),
     ],
 )

@@ -23,7 +23,10 @@ BOUNDARIES = (  # one of each kind
 FEW = {
     "frozen_transitions": 0,
     "diagnosed": 0,
+    "demonstrations": 2,
     "warmup_rollouts": 1,
+    "reflection_tasks": 1,
+    "states_per_episode": 1,
     "tasks_per_round": 1,
     "label_states": "both",
 }
@@ -37,7 +40,7 @@ def main(place):
     processes.import_trainers()
     if not (place / "model").is_dir():
         trainings.build_elsewhere(place / "model")
-    trainings.demos_of(3)  # before the forks
+    trainings.demos_of(FEW["demonstrations"])  # before the forks
 
     def attempt(out, now):
         def train():
