@@ -307,7 +307,7 @@ def test_predictions_are_read_again(tmp_path):
     words = ["--agent", "comap", "--model", "tiny", "--tiny-parameters", "200000"]
     words += ["--world-model", "oracle", "--decoding", "masked", "--draft-tokens", "8"]
     words += ["--q-source", "token_geo_mean"]  # so low that every draft is taken
-    short = ["--env-option", "max_episode_steps=3"]
+    short = ["--episodes", "1", "--env-option", "max_episode_steps=3"]
     assert main(["run", *HOUSE, *words, *short, "--out", str(tmp_path)]) == 0
     assert verify(tmp_path)["agree"]
     episodes = lines(tmp_path)

@@ -109,7 +109,7 @@ def main() -> None:
         for seed in range(2 if size < 500 else 1):
             made = [world.made(size, seed) for world in worlds]
             assert int(made[0][0].uuid()) == int(made[1][0].uuid())
-            for place in range(0, size + 1, max(1, size // 8)):
+            for place in range(0, size + 1, max(1, size // 4)):
                 ours, theirs = (w.lists(it[place]) for w, it in zip(worlds, made, strict=True))
                 assert ours == theirs, (size, seed, place)
                 compared += len(ours)
