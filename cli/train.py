@@ -135,8 +135,12 @@ class Training(EnvOptions):
 
         if report is not None:
             models = self.out / "models"
+            results = results_table(read_training(self.out))
             print()
-            print_table(results_table(read_training(self.out)))
+            if results.rows:
+                print_table(results)
+            else:
+                print("no tasks were evaluated (--evaluation-tasks 0)")
             print(f"\n{report}\nmodels: {models} (to let them play:)\n")
 
             env_id = environments.env_id

@@ -142,8 +142,11 @@ def test_policies_learn_from_imported_episodes(folder: Path, tmp_path: Path) -> 
     options = ["--preset", "tiny", "--model", "tiny", "--env-option", "source=generated"]
     small = ["--evaluation-tasks", "0", "--epochs", "1", "--demonstrations", "2"]
     out = tmp_path / "sft"
-    code, _, mistakes = say("train", "sft", *options, *small, "--demos", demos, "--out", str(out))
+    code, printed, mistakes = say(
+        "train", "sft", *options, *small, "--demos", demos, "--out", str(out)
+    )
     assert code == 0, mistakes
+    assert "no tasks were evaluated" in printed and "Evaluations" not in printed
     assert json.loads((out / "run.json").read_text("utf-8"))["described"]["demonstrations"]
     code, _, mistakes = say(
         "train", "iwm", *options, "--demos", demos, "--out", str(tmp_path / "i")
