@@ -581,12 +581,28 @@ def _play(job: Job, folder: Path) -> Iterator[Measure]:
 
         steps = int(summary["steps"]["all"])
         yield _percent("refused", summary["invalid_actions"], n=steps, split=split)
+        yield from _replies(summary, split)
         gate = summary.get("gate")
         if gate is not None:
             share = gate["opened"] / max(gate["reflections"], 1)
             yield _percent("gate_open", share, n=int(gate["reflections"]), split=split)
         yield from _by_kind(recorded(folder / split / TRAJECTORIES), split)
     yield from _rates(parts)
+
+
+def _replies(summary: dict[str, Any], split: str) -> Iterator[Measure]:
+    """Yield the share of replies in which no action could be read, and the tokens of a step."""
+    unread = members(summary, "unread_replies", "without_action")
+    if unread:
+        replies = int(unread["of"])
+        share = unread["all"] / max(replies, 1)
+        yield _percent("unreadable", share, n=replies, split=split)
+
+    per_step = members(summary, "language_model", "per_step")
+    for metric, name in (("tokens_read", "prompt_tokens"), ("tokens_written", "completion_tokens")):
+        tokens = number(per_step, name)
+        if tokens is not None:
+            yield Measure(metric=metric, value=tokens, split=split, n=int(summary["steps"]["all"]))
 
 
 def _judged(path: Path, split: str) -> Measure:

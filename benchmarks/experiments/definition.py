@@ -26,7 +26,7 @@ FOLDER: Any = files(__package__)
 KINDS = ("comap", "baseline", "paw", "play", "predict", "noise", "told")
 """Kinds of jobs: trainings (CoMap's, its baselines', PaW's), an agent that plays, a world model that
 predicts, gradients on noise, and what needs no run."""
-SCALES = ("tiny", "lab", "lab-real", "small", "paper")
+SCALES = ("tiny", "lab", "lab-real", "lab-real-official", "small", "paper")
 
 T = TypeVar("T")
 

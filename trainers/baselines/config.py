@@ -276,8 +276,9 @@ BASELINES: Mapping[str, type[BaselineTraining]] = MappingProxyType(
 )
 """The settings of each method by its name."""
 
-BASELINE_PRESETS = ("paper", "tiny")
-"""The presets: as published, and a small model that is trained here from the beginning."""
+BASELINE_PRESETS = ("paper", "tiny", "pretrained")
+"""The presets: as published, a small model that is trained here from the beginning, and a small pretrained
+one on two cores or a GPU, of SFT alone."""
 
 
 def baseline_preset(
@@ -287,7 +288,7 @@ def baseline_preset(
 
     Args:
         method: ``sft``, ``iwm``, ``wkm``, ``itp`` or ``webevolver``.
-        name: ``paper`` or ``tiny``.
+        name: ``paper``, ``tiny`` or, with ``sft``, ``pretrained``.
         slow: Whether an episode takes seconds: the preset ``tiny`` then plays fewer.
         **settings: Other values, as `comap.trainers.preset` takes them.
 
@@ -300,11 +301,12 @@ def baseline_preset(
     """
     if method not in BASELINES:
         raise OptionError(f"there is no baseline {method!r}; {suggest(method, sorted(BASELINES))}")
-    if name not in BASELINE_PRESETS:
-        raise OptionError(f"there is no preset {name!r}; {suggest(name, BASELINE_PRESETS)}")
+    names = [known for known in BASELINE_PRESETS if known == "paper" or method in presets(known)]
+    if name not in names:
+        raise OptionError(f"{method} has no preset {name!r}; {suggest(name, names)}")
     config = BASELINES[method]()
-    if name == "tiny":
-        config = changed(config, presets("tiny")[method])
+    if name != "paper":
+        config = changed(config, presets(name)[method])
     if name == "tiny" and slow:
         config = changed(config, presets("slow")[method])
     return changed(config, settings)

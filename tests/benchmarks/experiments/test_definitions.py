@@ -35,7 +35,9 @@ LAB = [
     "lab-paw",
     "lab-paw-curves",
     "lab-paw-real",
+    "lab-sft-real",
     "lab-shipped",
+    "lab-zero-shot-real",
 ]
 
 
@@ -77,7 +79,13 @@ def test_every_recipe_is_used_and_of_a_known_kind():
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_experiment_has_something_to_run_at_every_scale(scale):
-    lab = {"lab": LAB, "lab-real": LAB, "tiny": [*NAMES, *OTHERS, *LAB]}
+    baselines = ["lab-sft-real", "lab-zero-shot-real"]
+    lab = {
+        "lab": LAB,
+        "lab-real": LAB,
+        "lab-real-official": baselines,
+        "tiny": [*NAMES, *OTHERS, *LAB],
+    }
     for one in map(experiment, lab.get(scale, NAMES)):
         found = plan([one], scale_named(scale))
         assert any(cell.job is not None for cell in found.cells), one.id
