@@ -112,7 +112,8 @@ def successes_of(lab: str) -> Successes:
     """Return the success in percent of each method and seed, from the committed rows."""
     by_method: Successes = {}
     for row in lines(ROWS / f"experiments-{lab}/rows.jsonl"):
-        if row["experiment"] == lab and row["metric"] == "success_rate":
+        was_run = row.get("value") is not None
+        if was_run and row["experiment"] == lab and row["metric"] == "success_rate":
             by_method.setdefault(row["method"], {})[str(row["seed"])] = row["value"]
     return by_method
 
