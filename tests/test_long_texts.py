@@ -1,7 +1,7 @@
 """Long texts of models, tools and pages are read in time proportional to their length.
 
 Each reader gets texts of a length and of four times that length, made of what its patterns look for.
-Reading is too slow where the longer text takes a second of the processor, and more than eight times
+Reading is too slow where the longer text takes a fourth of a second, and more than eight times
 what the shorter one takes: the square of the length would be sixteen times.
 """
 
@@ -30,7 +30,7 @@ from comap.lm.thoughts import without_thoughts
 from comap.trainers.paw.losses import action_tokens
 from comap.trainers.paw.search.simulator import read_documents
 
-_LONG, _ALLOWED = 40_000, 1.0
+_LONG, _ALLOWED = 20_000, 0.25
 _TAGS = ("<search>", "</search>", "<answer>", "<tool_call>", "<action>", "<information>", "<think>")
 _REPEATED = (
     *(" ", "\n", "\t ", " \n", "a", "0", "[", "]", "{", '"', "(", ":", ",", ".", "a ", "a, ", "\\"),

@@ -34,7 +34,8 @@ def name_of(row: dict[str, Any]) -> str:
     return "-".join(filter(None, (row["folder"], row["variant"])))
 
 
-EACH_ROW = pytest.mark.parametrize("row", ROWS, ids=name_of)
+# All tests of a row come one after the other, and share its environments.
+EACH_ROW = pytest.mark.parametrize("row", ROWS, ids=name_of, scope="module")
 
 
 def package_of(row: dict[str, Any]) -> str:
@@ -67,7 +68,7 @@ def pattern_of(form: str) -> str:
     return pattern.replace("\\ ", " ?")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def chromium() -> None:
     """A browser, and the pages of MiniWoB++."""
     pytest.importorskip("miniwob")
@@ -77,14 +78,15 @@ def chromium() -> None:
         pytest.skip(str(error))
 
 
-@pytest.fixture
-def make(request: pytest.FixtureRequest) -> Iterator[Any]:
+@pytest.fixture(scope="module")
+def make(row: dict[str, Any], request: pytest.FixtureRequest) -> Iterator[Any]:
     """A function that makes the environment of a row, once for each choice of options."""
     opened: dict[str, gym.Env[str, str]] = {}
 
-    def made(row: dict[str, Any], **options: Any) -> gym.Env[str, str]:
-        for fixture in row.get("needs", ()):
-            request.getfixturevalue(fixture)
+    for fixture in row.get("needs", ()):
+        request.getfixturevalue(fixture)
+
+    def made(**options: Any) -> gym.Env[str, str]:
         options = {"split": "train", **row["options"], **options}
         name = json.dumps([row["env"], options])
         if name not in opened:
@@ -106,7 +108,7 @@ def start(env: gym.Env[str, str], task: str) -> tuple[str, dict[str, Any]]:
 
 @EACH_ROW
 def test_the_environment_itself_says_so(row: dict[str, Any], make: Any) -> None:
-    briefing = make(row).unwrapped.briefing
+    briefing = make().unwrapped.briefing
     ((_, instructions),) = read(row, "instructions")
     assert briefing.instructions == instructions
     assert briefing.example == read(row, "example")
@@ -121,7 +123,7 @@ def test_the_environment_itself_says_so(row: dict[str, Any], make: Any) -> None:
 @EACH_ROW
 def test_the_example_was_played_and_wins(row: dict[str, Any], make: Any) -> None:
     messages = read(row, "example")
-    env, terminated = make(row), False
+    env, terminated = make(), False
     observation, info = start(env, row["example"])
     assert [role for role, _ in messages] == ["user", "assistant"] * (len(messages) // 2)
 
@@ -142,7 +144,7 @@ def test_transitions_were_observed(row: dict[str, Any], make: Any) -> None:
     system, *pairs = read(row, "transitions")
     assert system[0] == "system"
     assert [role for role, _ in pairs] == ["user", "assistant"] * 2
-    env = make(row)
+    env = make()
 
     for index, transition in enumerate(row["transitions"]):
         observation, _ = start(env, transition["task"])
@@ -170,7 +172,7 @@ def test_each_form_that_is_told_can_be_taken(row: dict[str, Any], make: Any) -> 
     for form, played in row["forms"].items():
         if form in known:
             continue
-        env = make(row, **played.get("options", {}))
+        env = make(**played.get("options", {}))
         start(env, played["task"])
         for action in played["actions"]:
             *_, info = env.step(action)
@@ -181,7 +183,7 @@ def test_each_form_that_is_told_can_be_taken(row: dict[str, Any], make: Any) -> 
 @EACH_ROW
 def test_each_admissible_action_has_a_form_that_is_told(row: dict[str, Any], make: Any) -> None:
     patterns = [re.compile(pattern_of(form)) for form in forms_of(row)]
-    env, draw = make(row, **row.get("listing", {})), random.Random(7)
+    env, draw = make(**row.get("listing", {})), random.Random(7)
     ids = env.get_wrapper_attr("tasks").ids
 
     for _ in range(row.get("episodes", 6)):

@@ -23,7 +23,7 @@ def opened(folder, **options):
     return HFLanguageModel(folder, device="cpu", **options)
 
 
-def play(lm, episodes=6, turns=5):
+def play(lm, episodes=4, turns=4):
     """Growing conversations with branches: drafts of several seeds, scores, words and states."""
     draw, found = random.Random(3), []
     talks = [(Message("user", f"task {i}: {draw.choice(TEXTS)}"),) for i in range(episodes)]

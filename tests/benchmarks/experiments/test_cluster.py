@@ -52,7 +52,7 @@ def test_a_preempted_job_is_submitted_again_and_goes_on(tmp_path, monkeypatch):
             subprocess.run(["kill", "-USR2", str(task)], check=True)
 
     played = []
-    one = job("long", "expert", episodes=300, live=1)
+    one = job("long", "expert", episodes=100, live=1)
     ended = run_jobs(
         plan_of(one), Paths(tmp_path), main, launcher="local timeout_min=5", listener=preempt
     )
