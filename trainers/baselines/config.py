@@ -301,7 +301,10 @@ def baseline_preset(
     """
     if method not in BASELINES:
         raise OptionError(f"there is no baseline {method!r}; {suggest(method, sorted(BASELINES))}")
-    names = [known for known in BASELINE_PRESETS if known == "paper" or method in presets(known)]
+    names = [
+        "paper",
+        *(preset_name for preset_name in BASELINE_PRESETS[1:] if method in presets(preset_name)),
+    ]
     if name not in names:
         raise OptionError(f"{method} has no preset {name!r}; {suggest(name, names)}")
     config = BASELINES[method]()
