@@ -236,9 +236,8 @@ POSIX = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"}
 @EACH_FILE
 def test_what_windows_lacks_is_imported_under_a_guard(path: Path) -> None:
     """A module that imports one of these at its top, in no `if` and no `try`, cannot be imported there."""
-    tree = ast.parse((ROOT / path).read_text("utf-8"))
     imported = set()
-    for node in tree.body:
+    for node in tree_of(path).body:
         if isinstance(node, ast.Import):
             imported |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:

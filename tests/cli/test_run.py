@@ -123,6 +123,8 @@ def test_a_missing_example_is_said_in_a_line(tmp_path, capsys):
     words = (
         "--model",
         "tiny",
+        "--tiny-parameters",
+        "200000",
         "--max-length",
         "700",
         "--max-episode-steps",

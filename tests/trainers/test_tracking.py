@@ -129,28 +129,36 @@ def test_a_run_that_is_refused_reports_nothing(tmp_path):
     assert not (out / "tensorboard").exists()
 
 
+ASK = """
+import sys
+from trackio.cli import main
+for query in sys.argv[1:]:
+    sys.argv = ["trackio", *query.split(), "--project", "comap", "--run", "mine", "--json"]
+    main()
+    print(";")
+"""
+
+
 def test_trackio_gets_the_same_without_a_network(tmp_path):
     pytest.importorskip("trackio")
     home = {"TRACKIO_DIR": str(tmp_path / "trackio"), "HF_HUB_OFFLINE": "1"}
 
-    def said(module, *words):
-        command = [sys.executable, "-m", module, *words]
+    def said(*command):
+        words = [sys.executable, *command]
         done = subprocess.run(
-            command, env=os.environ | home, capture_output=True, text=True, check=True
+            words, env=os.environ | home, capture_output=True, text=True, check=True
         )
         return done.stdout
 
     words = ["run", "--agent", "random", "--episodes", "2", "--env-option", "max_episode_steps=3"]
-    said("comap", *words, "--report-to", "trackio", "--out", str(tmp_path / "mine"))
-    metric = ["get", "metric", "--project", "comap", "--run", "mine", "--json", "--metric"]
-    found = json.loads(said("trackio.cli", *metric, "episode/score"))["values"]
-    assert [point["step"] for point in found] == [1, 2]
-    (last,) = json.loads(said("trackio.cli", *metric, "run/score"))["values"]
+    said("-m", "comap", *words, "--report-to", "trackio", "--out", str(tmp_path / "mine"))
+    metrics = [f"get metric --metric {name}" for name in ("episode/score", "run/score")]
+    answers = said("-c", ASK, *metrics, "list traces").split(";\n")
+    episodes, run, traces = (json.loads(answer) for answer in answers[:3])
+    assert [point["step"] for point in episodes["values"]] == [1, 2]
+    (last,) = run["values"]
     assert last["value"] == summary_of(tmp_path / "mine")["score"]
-
-    listing = ["list", "traces", "--project", "comap", "--run", "mine", "--json"]
-    traces = json.loads(said("trackio.cli", *listing))["traces"]
-    assert len(traces) == 2
+    assert len(traces["traces"]) == 2
 
 
 class ShownRollouts:
