@@ -435,6 +435,10 @@ class SFT(Baseline):
     method: ClassVar[str] = "sft"
     explained: ClassVar[str] = f"{Baseline.explained} train_world_model"
 
+    preset: str = "paper"
+    """Preset: paper; pretrained (a small pretrained model, 300 demonstrations); or tiny (a new small
+    model and few tasks, to try it on a CPU)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class IWM(Baseline):

@@ -396,7 +396,7 @@ PRESETS = presets("paw")
 
 ENVIRONMENTS: Mapping[str, str] = {
     **dict.fromkeys(PRESETS, "comap/SearchQA-v0"),
-    **dict.fromkeys(("alfworld", "tiny"), "comap/ALFWorld-v0"),
+    **dict.fromkeys(("alfworld", "tiny", "pretrained"), "comap/ALFWorld-v0"),
     "webshop": "comap/WebShop-v0",
     "tools": "comap/StableToolBench-v0",
 }
