@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shlex
@@ -428,8 +429,16 @@ def test_webevolver_on_the_web_has_a_preset_of_its_own():
 def test_the_policy_plays_as_in_evaluations(name):
     config = preset(name, seed=3)
     place = ("comap/ALFWorld-v0", {"dialect": "put"})
-    told = played(play_command(config, Path("my models"), *place))
-    assert (told.agent, told.model) == ("paw", "my models/agent")
+    told = played(play_command(config, Path("my models"), *place, "its base"))
+    trained = "my models/agent"
+    if config.weights == "lora":
+        assert (told.model, told.adapter) == ("its base", {"agent": trained})
+    else:
+        assert (told.model, told.adapter) == (trained, {})
+    assert told.agent == "paw"
     assert told.split == config.evaluation_splits[-1] and told.env_option == {"dialect": "put"}
     made = create_agent("paw", **{**told.config, **told.agent_option})
-    assert made.config == config.acting(config.evaluation_temperature)
+    # In training the policy's adapter is the model's default; in a run it is named.
+    expected = config.acting(config.evaluation_temperature)
+    adapter = "agent" if config.weights == "lora" else None
+    assert made.config == dataclasses.replace(expected, adapter=adapter)

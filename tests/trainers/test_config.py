@@ -96,7 +96,7 @@ def test_baselines():
     assert baseline_preset("wkm", "paper").agent.encoder is not None
     assert baseline_preset("wkm", "tiny").agent.encoder is None
     assert baseline_preset("sft", "pretrained").agent.prompts == "brief"
-    with pytest.raises(OptionError, match=r"iwm has no preset 'pretrained'"):
+    with pytest.raises(OptionError, match="no preset 'pretrained' of iwm"):
         baseline_preset("iwm", "pretrained")
     assert baseline_preset("itp", "tiny", slow=True).describe()["episodes"] == 4
     with pytest.raises(OptionError, match="a knowledge model is an adapter"):

@@ -306,7 +306,7 @@ def baseline_preset(
         *(preset_name for preset_name in BASELINE_PRESETS[1:] if method in presets(preset_name)),
     ]
     if name not in names:
-        raise OptionError(f"{method} has no preset {name!r}; {suggest(name, names)}")
+        raise OptionError(f"there is no preset {name!r} of {method}; {suggest(name, names)}")
     config = BASELINES[method]()
     if name != "paper":
         config = changed(config, presets(name)[method])
