@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
@@ -14,6 +15,9 @@ from typing import Any
 
 from ..trajectory import Trajectory
 from .results import Condition
+
+_UNLIKELY = 0.001
+"""A chance below which what happened is taken for no chance."""
 
 
 def conditions(training: str, values: Mapping[str, float | None]) -> dict[str, Condition]:
@@ -87,6 +91,34 @@ def paw_conditions(metrics: Mapping[str, Any], paw: bool) -> dict[str, Condition
         line = f"{moderate.line} (median p is {median:.1e})"
         checked["moderate"] = replace(moderate, line=line)
     return checked
+
+
+def warn_of_collapse(solved: Sequence[float], groups: int) -> None:
+    """Warn, once, where a policy that won has lost how.
+
+    Without a win all episodes of a group are alike: nothing is learned from them, and so the policy stays
+    as it is.
+
+    Args:
+        solved: Of each update so far, the share of its groups that had a win.
+        groups: The groups of an update.
+    """
+    updates_with_wins = [update for update, share in enumerate(solved) if share > 0]
+    if not updates_with_wins:
+        return  # the conditions at the start say that
+    earlier = solved[: updates_with_wins[-1] + 1]
+    chance_of_none = (1 - sum(earlier) / len(earlier)) ** groups  # of an update, if nothing changed
+    updates_without = len(solved) - len(earlier)
+    is_unlikely = chance_of_none**updates_without < _UNLIKELY
+    was_told = updates_without == 0 or chance_of_none ** (updates_without - 1) < _UNLIKELY
+    if is_unlikely and not was_told:
+        warnings.warn(
+            f"no episode of the last {updates_without} updates won anything, though "
+            f"{100 * sum(earlier) / len(earlier):.0f} % of the groups before had a win: the policy has "
+            "collapsed, and without wins it learns nothing more. Begin anew in another folder with a "
+            "lower --learning-rate, or with --kl 0.01",
+            stacklevel=2,
+        )
 
 
 def _percent(flags: Sequence[bool]) -> float:

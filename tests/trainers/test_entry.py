@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import gymnasium as gym
 import pytest
 
 from comap.agents import ExpertAgent, RandomAgent, run_episode
-from comap.trainers.entry import comap_conditions, conditions, paw_conditions
+from comap.trainers.entry import (
+    comap_conditions,
+    conditions,
+    paw_conditions,
+    warn_of_collapse,
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +53,24 @@ def test_paw_s_conditions():
     assert [one.value for one in paw_conditions(metrics, False).values()] == [20.0, 2.5]
     nothing = paw_conditions(metrics | {"success": 0.0, "solved": 0.0}, False)
     assert not nothing["success"].met
+
+
+def test_a_policy_that_has_collapsed_is_told_once():
+    """The shares are those of a training that lost how a reply ends (real_first_regime.json)."""
+    shares = [0.5, 0.5, 0.25, 0.25, 0.25, 0.5, 0.5, 0.25, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    told = []
+    for update in range(1, len(shares) + 1):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            warn_of_collapse(shares[:update], groups=4)
+        told += [(update, str(warning.message)) for warning in caught]
+    ((update, text),) = told
+    assert update == 13 and "last 4 updates" in text and "39 % of the groups" in text
+
+    # Few wins of few groups end by chance; what never won is told at the start.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_collapse([0.25, 0.0, 0.0, 0.0], groups=4)
+        warn_of_collapse([0.0] * 50, groups=4)
+        warn_of_collapse([1.0], groups=4)
+        warn_of_collapse([0.0, 1.0], groups=16)

@@ -26,7 +26,7 @@ from ...lm.load import without_bars
 from ...lm.vllm import VLLMLanguageModel
 from ...trajectory import Trajectory
 from ..config import changed_parts
-from ..entry import paw_conditions
+from ..entry import paw_conditions, warn_of_collapse
 from ..processes import gathered, is_first, own_device, rank, wait, world_size
 from ..results import UpdateEvaluation, to_json
 from ..run_folder import RunFolder, last_checkpoint
@@ -472,6 +472,9 @@ class _Training:
             conditions = paw_conditions(line, self.config.paw)
             self.tell({"event": "conditions", "of": to_json(conditions)})
         self.journal.add(METRICS, line)
+        if is_first():
+            solved = [earlier["solved"] for earlier in read_lines(self.out / METRICS)]
+            warn_of_collapse(solved, self.config.groups)
         self.tell({"event": "update", "of": self.updates, **line})
 
     def _forget_after(self, update: int) -> None:
