@@ -32,6 +32,7 @@ LAB = [
     "lab-comap",
     "lab-comap-ladder",
     "lab-comap-models",
+    "lab-comap-real",
     "lab-paw",
     "lab-paw-curves",
     "lab-paw-real",
