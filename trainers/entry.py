@@ -96,8 +96,8 @@ def paw_conditions(metrics: Mapping[str, Any], paw: bool) -> dict[str, Condition
 def warn_of_collapse(solved: Sequence[float], groups: int) -> None:
     """Warn, once, where a policy that won has lost how.
 
-    Without a win all episodes of a group are alike: nothing is learned from them, and so the policy stays
-    as it is.
+    Where wins alone are rewarded, all episodes of a group are alike without one: the update of the
+    policy is zero, and so it stays as it is.
 
     Args:
         solved: Of each update so far, the share of its groups that had a win.
@@ -115,8 +115,8 @@ def warn_of_collapse(solved: Sequence[float], groups: int) -> None:
         warnings.warn(
             f"no episode of the last {updates_without} updates won anything, though "
             f"{100 * sum(earlier) / len(earlier):.0f} % of the groups before had a win: the policy has "
-            "collapsed, and without wins it learns nothing more. Begin anew in another folder with a "
-            "lower --learning-rate, or with --kl 0.01",
+            "collapsed, and where wins alone are rewarded there is nothing left to reinforce. Begin "
+            "anew in another folder, with a lower --learning-rate or with --kl 0.01",
             stacklevel=2,
         )
 

@@ -265,10 +265,10 @@ class Interrupted(RuntimeError):
     pass
 
 
-@pytest.mark.parametrize(("what", "kind"), [("warm_up", "full"), ("evolve", "lora")])
+@pytest.mark.parametrize(
+    ("what", "kind"), [("warm_up", "full"), ("evolve", "lora"), ("policy", "lora")]
+)
 def test_an_interrupted_training_ends_as_an_undisturbed_one(model, tmp_path, what, kind):
-    """A policy with its head goes on so in test_sharding.py."""
-
     def run(out, stop):
         def tell(line):
             if line["step"] == stop:
@@ -279,7 +279,7 @@ def test_an_interrupted_training_ends_as_an_undisturbed_one(model, tmp_path, wha
         return result(roles, trainer, trainer.fit())
 
     whole = run(tmp_path / "whole", None)
-    assert len(whole["log"]) == 4
+    assert len(whole["log"]) == (6 if what == "policy" else 4)
     for stop in (2, 4):
         with pytest.raises(Interrupted):
             run(tmp_path / "parts", stop)

@@ -473,7 +473,8 @@ class _Training:
             self.tell({"event": "conditions", "of": to_json(conditions)})
         self.journal.add(METRICS, line)
         if is_first():
-            solved = [earlier["solved"] for earlier in read_lines(self.out / METRICS)]
+            updates = read_lines(self.out / METRICS)
+            solved = [update.get("solved") or 0.0 for update in updates]
             warn_of_collapse(solved, self.config.groups)
         self.tell({"event": "update", "of": self.updates, **line})
 

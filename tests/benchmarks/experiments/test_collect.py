@@ -238,6 +238,23 @@ def test_success_on_tools_is_the_judges(tmp_path):
     assert "expected SoPR with its interval" in str(row.error)
 
 
+def test_replies_and_tokens_of_play_are_measured(tmp_path):
+    plan, paths = planned("lab-sft-real", "lab-real"), Paths(tmp_path)
+    job = job_named(plan, "real-play-sft")
+    folder = done(paths, job) / "valid_unseen"
+    summary = {"n": 1, "success": {"value": 0.0}, "score": 0.0, "steps": {"all": 8}}
+    summary |= {"invalid_actions": 0.25, "unread_replies": {"without_action": {"all": 2, "of": 8}}}
+    tokens = {"prompt_tokens": 120.5, "completion_tokens": 9.0}
+    summary["language_model"] = {"per_step": {"calls": 1.0, **tokens}}
+    write(folder / "summary.json", summary)
+    episode = Trajectory(AW, "1", "", "", "react", "", State())
+    write_trajectories(folder / "trajectories.jsonl", [episode])
+
+    values = {row.metric: row.value for row in measured(plan, "lab-sft-real", paths)}
+    assert values["unreadable"] == values["refused"] == 25.0
+    assert (values["tokens_read"], values["tokens_written"]) == (120.5, 9.0)
+
+
 def test_what_is_not_there_says_why(tmp_path):
     found, paths = planned("comap-t2"), Paths(tmp_path)
     rows = collect(found, [experiment("comap-t2")], paths)

@@ -41,9 +41,7 @@ from comap.trainers.paw.trainer import (  # noqa: E402
 )
 
 SCRIPT = Path(paw.__file__)
-ALGORITHMS = ("gigpo", "ppo")
-"""With advantages of their own for steps, and with a critic. GRPO and RLOO differ from GiGPO in advantages
-alone, which test_advantages.py has."""
+ALGORITHMS = ("grpo", "rloo", "gigpo", "ppo")
 
 
 @pytest.fixture(scope="module")
@@ -167,12 +165,13 @@ def test_activations_are_recomputed_where_they_do_not_fit(
     assert recomputes_activations(config, policy, mixed=True) == recomputed
 
 
-@pytest.mark.parametrize(("algorithm", "trees"), [("grpo", True), ("ppo", False)])
+@pytest.mark.parametrize("trees", [True, False])
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
 def test_nothing_waits_for_a_gpu_between_the_first_and_the_last_micro_batch(
     algorithm, trees, model, tmp_path, monkeypatch
 ):
     """Also not in the optimizer's steps between mini-batches."""
-    config = settings(algorithm=algorithm, trees=trees, mini_batch_rows=20, micro_batch_rows=8)
+    config = settings(algorithm=algorithm, trees=trees, mini_batch_rows=10, micro_batch_rows=4)
     trainer, _, _ = trained(changed(config, save_updates=0), model, tmp_path)
     deal, report = PaWTrainer._mini_batches, PaWTrainer._report
 
@@ -206,7 +205,7 @@ def test_nothing_waits_for_a_gpu_between_the_first_and_the_last_micro_batch(
     assert waits.found == ["tensor", "index", "tolist"], "it counts"
 
 
-@pytest.mark.parametrize("algorithm", ["grpo"])
+@pytest.mark.parametrize("algorithm", ["grpo", "rloo"])
 def test_rows_without_an_advantage_are_not_read(algorithm, model, tmp_path, monkeypatch):
     """Nothing else gives them a gradient, and the others' is the same; if all are so, it is zero."""
     changes = {"kl": 0.0, "entropy_bonus": 0.0, "invalid_penalty": 0.0, "micro_batch_rows": 2}
@@ -346,7 +345,7 @@ def apart_in_tensors(rows):
     return {n: torch.tensor(v) for n, v in zip(names, (prompts, masks, replies), strict=True)}
 
 
-@pytest.mark.parametrize("algorithm", ["grpo", "gigpo"])
+@pytest.mark.parametrize("algorithm", ["grpo", "rloo", "gigpo"])
 def test_without_paw_the_loss_is_trls(algorithm, model, tmp_path):
     """The policy is not the reference any more, and TRL's own correction of the KL term is off."""
     from trl import GRPOConfig, GRPOTrainer
@@ -401,7 +400,7 @@ def test_without_paw_the_loss_is_trls(algorithm, model, tmp_path):
     assert apart(*gradients) < 1e-5
 
 
-@pytest.mark.parametrize("algorithm", ["grpo", "gigpo"])
+@pytest.mark.parametrize("algorithm", ["grpo", "rloo", "gigpo"])
 def test_every_algorithm_makes_the_same_clipped_update_of_tokens(algorithm, model, tmp_path):
     """Against the formulas, row by row: ratio, clip, dual clip, KL (k3), entropy, mean over tokens."""
     config = settings(algorithm=algorithm, paw=False, save_updates=0, kl=0.5, mini_batch_rows=8)
@@ -521,7 +520,8 @@ def test_ratios_of_older_weights_start_from_what_was_sampled(model, tmp_path):
         trained(config, model, tmp_path / "unnoted", rows=unnoted)
 
 
-@pytest.mark.parametrize(("mini_batch_rows", "kl"), [(None, 0.01), (12, 0.0)])
+@pytest.mark.parametrize("mini_batch_rows", [None, 12])
+@pytest.mark.parametrize("kl", [0.0, 0.01])
 def test_paw_costs_no_pass_of_its_own(mini_batch_rows, kl, model, tmp_path):
     """Rows of a reply that sampling noted: one pass, those of KL and of several steps, with PaW or not."""
     changes = {"mini_batch_rows": mini_batch_rows, "kl": kl, "save_updates": 0}
@@ -586,17 +586,18 @@ def test_without_sampled_log_probabilities_of_the_policy_no_error_is_known(chang
     assert line.get("sampling_error") is None
 
 
-def test_a_stopped_training_ends_as_one_that_was_not(model, tmp_path):
-    """PPO has the most to save: a critic and its optimizer too."""
-    config = settings(algorithm="ppo", mini_batch_rows=20, micro_batch_rows=8, save_updates=1)
-    straight, lines, _ = trained(config, model, tmp_path / "straight", updates=3)
-    _, begun, _ = trained(config, model, tmp_path / "stopped", updates=3, stop=2)
-    ended, rest, _ = trained(config, model, tmp_path / "stopped", updates=3)
+@pytest.mark.parametrize("algorithm", ["gigpo", "ppo"])
+def test_a_stopped_training_ends_as_one_that_was_not(algorithm, model, tmp_path):
+    config = settings(algorithm=algorithm, mini_batch_rows=12, micro_batch_rows=5, save_updates=1)
+    straight, lines, _ = trained(config, model, tmp_path / "straight", updates=4)
+    _, begun, _ = trained(config, model, tmp_path / "stopped", updates=4, stop=2)
+    ended, rest, _ = trained(config, model, tmp_path / "stopped", updates=4)
     for name, weight in straight.model.state_dict().items():
         assert torch.equal(weight, ended.model.state_dict()[name]), name
-    for name, weight in straight.critic.state_dict().items():
-        assert torch.equal(weight, ended.critic.state_dict()[name]), name
-    assert [line["update"] for line in begun + rest] == [1, 2, 3]
+    if algorithm == "ppo":
+        for name, weight in straight.critic.state_dict().items():
+            assert torch.equal(weight, ended.critic.state_dict()[name]), name
+    assert [line["update"] for line in begun + rest] == [1, 2, 3, 4]
     assert [plain(line) for line in begun + rest] == [plain(line) for line in lines]
 
 
@@ -671,7 +672,7 @@ def test_a_function_of_another_shape_is_refused(model, tmp_path):
 
 # -- two processes -------------------------------------------------------------------------------
 
-TOGETHER = ("gigpo-20", "ppo-20")
+TOGETHER = ("gigpo-12", "rloo-12", "ppo-12")
 
 
 @pytest.fixture(scope="module")

@@ -199,6 +199,7 @@ def runs(place, model):
     changes = {
         "grpo": {},
         "off": {"paw": False},
+        "rloo": {"algorithm": "rloo"},
         "ppo": {"algorithm": "ppo", "groups": 4, "members": 1},
     }
     return {
@@ -365,7 +366,7 @@ def test_rewards_of_ones_own(runs, place, model):
         train(small(algorithm="ppo"), model=model, make_env=ENV, out=place / "no", advantage=len)
 
 
-@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+@pytest.mark.parametrize("algorithm", ["grpo", "rloo", "ppo"])
 def test_each_algorithm_updates_its_policy(algorithm, runs, model):
     run = runs[algorithm]
     (line,) = run.lines()
@@ -381,7 +382,7 @@ def test_each_algorithm_updates_its_policy(algorithm, runs, model):
 
 def test_without_paw_the_same_is_played_and_no_observation_is_read(runs):
     off, on = runs["off"], runs["grpo"]
-    assert off.rows == on.rows and off.weights() != on.weights()
+    assert off.rows == on.rows == runs["rloo"].rows and off.weights() != on.weights()
     assert set(off.lines()[0]) == PLAIN
     assert off.shown and not any(off.shown) and any(on.shown)
     assert on.shown.count(True) == on.lines()[0]["wm_rows"]

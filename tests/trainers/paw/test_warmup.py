@@ -91,10 +91,10 @@ def test_observations_are_learned_where_that_is_asked_for(shown, base, tmp_path)
     losses = {}
     for share in (0.0, 1.0):
         rows = list(conversation_rows(shown, BRIEF, base, observations=share))
-        sft = SFTConfig(tokens=15_000, batch_tokens=1024, warmup_steps=5)
+        sft = SFTConfig(tokens=30_000, batch_tokens=1024, warmup_steps=5)
         fine_tune(base, tmp_path / str(share), rows, sft)
         losses[share] = nll(tmp_path / str(share))
-    assert losses[1.0] < losses[0.0] - 1.0
+    assert losses[1.0] < losses[0.0] - 1.5
 
 
 @pytest.mark.parametrize(("precision", "half"), [("auto", False), ("bfloat16", True)])
