@@ -344,9 +344,9 @@ class HFLanguageModel(ChatLanguageModel):
                 changes.callback(setattr, module, "training", True)
 
             changes.enter_context(self._adapters.using(adapter))
-            if self._engine.for_gpu:
+            if self._engine.takes_few_operations:
                 changes.enter_context(fused_norms(base))
-            if self._engine.for_gpu and adapter is not None:
+            if self._engine.takes_few_operations and adapter is not None:
                 changes.enter_context(lean_adapter(base, adapter))
             for context in _without_gradients(base):
                 changes.enter_context(context)

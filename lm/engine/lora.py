@@ -1,7 +1,7 @@
-"""LoRA adapters by few operations, while a model answers on a GPU.
+"""LoRA adapters by few operations, while a model answers on a GPU or in half precision.
 
-peft computes an adapted layer by nine operations instead of one, and a pass of a few tokens waits for the
-start of each.
+peft computes an adapted layer by nine operations instead of one. A pass of a few tokens on a GPU waits for
+the start of each, and in half precision some of them copy inputs to single precision and back.
 """
 
 from __future__ import annotations

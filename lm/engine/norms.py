@@ -1,4 +1,4 @@
-"""RMS norms by one call, while a model answers on a GPU.
+"""RMS norms by one call, while a model answers on a GPU or in half precision.
 
 transformers computes such a norm by eight operations. A pass of a few tokens waits for the start of each,
 and norms have a quarter of them: 61 norms in 30 layers of Llama, 113 in 28 of Qwen3.

@@ -107,8 +107,8 @@ class Engine:
 
     Attributes:
         for_gpu: Whether it computes as a GPU does it best: tokens are chosen in single precision, with one
-            wait in a pass, and adapters take few operations. So it is on a GPU, but for models in double
-            precision; tests set it on a CPU.
+            wait in a pass, and norms and adapters take few operations. So it is on a GPU, but for models in
+            double precision; tests set it on a CPU.
         cache_argument: What the model's `forward` calls the cache.
     """
 
@@ -129,6 +129,15 @@ class Engine:
         # Transformers 5.24 has renamed the argument: it warns of the old name, and 5.40 refuses it.
         parameters = inspect.signature(self.model.forward).parameters
         self.cache_argument = "cache" if "cache" in parameters else "past_key_values"
+
+    @property
+    def takes_few_operations(self) -> bool:
+        """Whether norms and adapters are computed by few operations: on a GPU, and in half precision.
+
+        On a CPU most of what that saves in half precision are copies: transformers' norms and peft's
+        adapters are computed in single precision, and each layer turns its inputs into that and back.
+        """
+        return self.for_gpu or bool(self.model.dtype.itemsize == 2)
 
     def run(self, lengths: Sequence[int], work: Callable[[list[int]], Sequence[Any]]) -> list[Any]:
         """Return what `work` returns for all items, in chunks that are halved when memory is short.
