@@ -172,7 +172,7 @@ class ScoreWorldModel(ModelOptions):
     saved retrieval model), MODULE:CLASS (your own), or a language model, which is prompted: shipped (a
     small trained one, part of comap), tiny, a folder of save_pretrained, a name on the Hub
     (Qwen/Qwen3-4B), http://HOST:PORT/v1#NAME, or replay:FILE. Also oracle (tries the action in the real
-    environment) and noisy (the oracle with errors), not with --transitions."""
+    environment) and noisy (the oracle with errors, not with --set), not with --transitions."""
     model: str | None = None
     """The same as --world-model: no agent acts here."""
     base_url: str | None = None
@@ -284,6 +284,11 @@ class ScoreWorldModel(ModelOptions):
 
         manifest_of(name)  # an unknown set is refused before a model is loaded
         command = self._with_scored_model()
+        if command.world_model == "noisy":
+            raise OptionError(
+                f"the noisy model writes facts in words, and some environments of the set {name} have "
+                "none for them; leave --set out and name one environment, as --env comap/ALFWorld-v0"
+            )
         evaluation_set = load_evaluation_set(name, drawn=True, tell=print)
         with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
             models = Models(command, Path(folder), Environments(self.env), self.seed)

@@ -88,6 +88,7 @@ MISTAKES = [
     ("run --agent random --agent-option sed=3", "seed"),
     ("run --agent random --imagined", "--world-model"),
     ("run --agent random --world-model no.jsonl", "no.jsonl"),
+    ("score world-model --world-model noisy --set v1", "leave --set out"),
     ("run --agent random --world-model noisy --error-rate 2", "error_rate"),
     ("run --agent react --base-url http://127.0.0.1:9/v1", "--model"),
     ("run --agent react --model shiped", "did you mean 'shipped'"),
