@@ -29,8 +29,10 @@ COMPARED = {
 
 def first_update(out: Path, seed: int) -> dict[str, Any]:
     """Return what the first update of GRPO + PaW saw: the start's own play, before anything is learned."""
-    (run,) = out.glob(f"jobs/real-grpo+paw-alfworld-*-{seed}-*/out")
-    update = lines(run / "metrics.jsonl")[0]
+    # A job of an earlier plan, with another configuration, was stopped.
+    jobs = out.glob(f"jobs/real-grpo+paw-alfworld-*-{seed}-*")
+    (job,) = (job for job in jobs if (job / "ended.json").exists())
+    update = lines(job / "out" / "metrics.jsonl")[0]
     return {
         "solved_to_success": update["solved"] / update["success"] if update["success"] else None,
         "nll": update["wm_nll"],
