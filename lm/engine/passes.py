@@ -134,8 +134,8 @@ class Engine:
     def takes_few_operations(self) -> bool:
         """Whether norms and adapters are computed by few operations: on a GPU, and in half precision.
 
-        On a CPU most of what that saves in half precision are copies: transformers' norms and peft's
-        adapters are computed in single precision, and each layer turns its inputs into that and back.
+        In half precision it saves copies on a CPU, too: transformers' norms and peft's adapters turn their
+        inputs into single precision and back.
         """
         return self.for_gpu or bool(self.model.dtype.itemsize == 2)
 

@@ -58,13 +58,13 @@ def test_paw_s_conditions():
 def test_a_policy_that_has_collapsed_is_told_once():
     """The shares are those of a training that lost how a reply ends (real_first_regime.json)."""
     shares = [0.5, 0.5, 0.25, 0.25, 0.25, 0.5, 0.5, 0.25, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
-    told = []
+    warnings_by_update = []
     for update in range(1, len(shares) + 1):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             warn_of_collapse(shares[:update], groups=4)
-        told += [(update, str(warning.message)) for warning in caught]
-    ((update, text),) = told
+        warnings_by_update += [(update, str(warning.message)) for warning in caught]
+    ((update, text),) = warnings_by_update
     assert update == 13 and "last 4 updates" in text and "39 % of the groups" in text
 
     # Few wins of few groups end by chance; what never won is told at the start.
