@@ -45,8 +45,12 @@ class Checked:
         lines = [f"{self.data_set.name}{place}: {verdict}"]
         lines += [f"  {line}" for line in self.lines]
         if self.state != "right":
-            lines.append("  to get it:")
-            lines += [f"    {step}" for step in steps_of(self.data_set, anew=self.state == "wrong")]
+            # A folder of the user's is never what `comap data get` writes to.
+            is_named = self.folder not in (Path(), self.data_set.place)
+            heading = f"to get it into {self.data_set.place}" if is_named else "to get it"
+            is_replaced = self.state == "wrong" and not is_named
+            lines.append(f"  {heading}:")
+            lines += [f"    {step}" for step in steps_of(self.data_set, anew=is_replaced)]
         return "\n".join(lines)
 
 

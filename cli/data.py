@@ -139,7 +139,7 @@ class Where(Command):
             print(comap_home())
             return 0
         data_set = find(self.data_set)
-        path = data_path(data_set.folder or data_set.name)
+        path = data_set.place
         print(path)
         if not path.exists():
             steps = "\n  ".join(steps_of(data_set))

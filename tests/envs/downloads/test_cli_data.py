@@ -48,6 +48,31 @@ def test_the_commands(site: Any, home: Path, capsys: pytest.CaptureFixture[str])
     assert "2 of 3, 1 missing" in (output := capsys.readouterr().out)
     assert "to get it:\n    comap data get toy --force" in output
 
+    # A folder of the user's is not replaced: the command that gets the data writes elsewhere.
+    copy = home.parent / "copy"
+    (home / "toy").rename(copy)
+    assert run("verify", "toy", "--data-dir", str(copy)) == 1
+    output = capsys.readouterr().out
+    assert f"to get it into {home / 'toy'}:\n    comap data get toy\n" in output
+
+
+def test_a_folder_that_a_variable_names_is_the_place(
+    home: Path,
+    tmp_path: Path,
+    toy: DataSet,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setitem(catalogue(), "toy", replace(toy, variable="TOY_DATA"))
+    monkeypatch.setenv("TOY_DATA", str(tmp_path))
+    assert run("path", "toy") == 0
+    output = capsys.readouterr()
+    assert (output.out, output.err) == (f"{tmp_path}\n", "")
+
+    (home / "toy").mkdir(parents=True)
+    assert run("path", "toy") == 0
+    assert capsys.readouterr().out == f"{home / 'toy'}\n", "as the environment looks for it"
+
 
 def test_steps_are_lines_that_can_be_copied(home: Path, capsys: pytest.CaptureFixture[str]):
     steps = catalogue()["webshop"].steps
