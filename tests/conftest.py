@@ -105,8 +105,8 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put long files first; the rest keeps its order."""
-    here = Path(__file__).parent
-    first = {here / name: number for number, name in enumerate(LONG)}
+    tests_folder = Path(__file__).parent
+    first = {tests_folder / name: number for number, name in enumerate(LONG)}
     items.sort(key=lambda item: first.get(item.path, len(LONG)))
 
 

@@ -25,7 +25,7 @@ TASKS = tuple(f"generated/train/{number}" for number in range(6))
 FINGERPRINT = {"env": "comap/ALFWorld-v0", "comap": "1", "panel": "p", "data": "generated"}
 
 
-def episode(task: str = TASKS[0], success: bool = False, **more: Any) -> Trajectory:
+def episode(task: str = TASKS[0], success: bool = False, **overrides: Any) -> Trajectory:
     last = step(1, START, START, terminated=True, success=success, score=float(success))
     fields: dict[str, Any] = {
         "env_id": "comap/ALFWorld-v0",
@@ -34,7 +34,7 @@ def episode(task: str = TASKS[0], success: bool = False, **more: Any) -> Traject
         "agent": "react",
         "seed": 0,
         "fingerprint": FINGERPRINT,
-        **more,
+        **overrides,
     }
     return replace(trajectory(last), **fields)
 
@@ -52,12 +52,12 @@ def run_of(
     return folder
 
 
-def some(**more: Any) -> list[Trajectory]:
-    return [episode(task, number < 2, **more) for number, task in enumerate(TASKS)]
+def task_episodes(**fields: Any) -> list[Trajectory]:
+    return [episode(task, number < 2, **fields) for number, task in enumerate(TASKS)]
 
 
-def only(runs: list[Path], **more: Any) -> dict[str, Any]:
-    (comparison,) = compare_runs(runs, **more)["comparisons"]
+def single_comparison(runs: list[Path], **options: Any) -> dict[str, Any]:
+    (comparison,) = compare_runs(runs, **options)["comparisons"]
     return comparison
 
 
@@ -81,8 +81,8 @@ OTHERS = {
 def test_runs_of_other_conditions_are_refused(tmp_path: Path, name: str) -> None:
     fingerprint = FINGERPRINT | {"catalog": "a"}
     runs = [
-        run_of(tmp_path / "first", some(fingerprint=fingerprint)),
-        run_of(tmp_path / "second", some(**{"fingerprint": fingerprint, **OTHERS[name]})),
+        run_of(tmp_path / "first", task_episodes(fingerprint=fingerprint)),
+        run_of(tmp_path / "second", task_episodes(**{"fingerprint": fingerprint, **OTHERS[name]})),
     ]
     with pytest.raises(OptionError, match=name) as refusal:
         compare_runs(runs)
@@ -91,41 +91,41 @@ def test_runs_of_other_conditions_are_refused(tmp_path: Path, name: str) -> None
         return
 
     assert f"--accept '{name}'" in str(refusal.value)
-    comparison = only(runs, accept=(name,))
+    comparison = single_comparison(runs, accept=(name,))
     assert comparison["n"] == 6 and comparison["notes"][0].startswith(f"not the same {name}: ")
 
 
 def test_generated_and_official_tasks_have_no_overlap(tmp_path: Path) -> None:
-    generated = run_of(tmp_path / "generated", some())
+    generated = run_of(tmp_path / "generated", task_episodes())
     official = run_of(tmp_path / "official", [episode("train/pick_one/trial_1")])
     with pytest.raises(OptionError, match="generated in generated, official in official"):
         compare_runs([generated, official])
-    other = run_of(tmp_path / "other", [episode("generated/train/77")])
+    train_run = run_of(tmp_path / "other", [episode("generated/train/77")])
     with pytest.raises(OptionError, match=r"cannot compare other with generated.*found none"):
-        compare_runs([generated, other])
+        compare_runs([generated, train_run])
 
 
 def test_other_prompts_are_refused(tmp_path: Path) -> None:
     standard = {"settings": {"prompts": "standard"}}
-    first = run_of(tmp_path / "first", some(**standard), prompts="aaa")
-    changed = run_of(tmp_path / "changed", some(**standard), prompts="bbb")
+    first = run_of(tmp_path / "first", task_episodes(**standard), prompts="aaa")
+    changed = run_of(tmp_path / "changed", task_episodes(**standard), prompts="bbb")
     with pytest.raises(OptionError, match=r"prompts: aaa in first, bbb in changed"):
         compare_runs([first, changed])
-    assert only([first, changed], accept=["prompts"])["n"] == 6
+    assert single_comparison([first, changed], accept=["prompts"])["n"] == 6
 
     # A file without its folder says the style alone; agents without a model have no prompts.
     brief = tmp_path / "brief.jsonl"
-    write_trajectories(brief, some(settings={"prompts": "brief"}))
+    write_trajectories(brief, task_episodes(settings={"prompts": "brief"}))
     with pytest.raises(OptionError, match=r"prompts: standard in first, brief in brief\.jsonl"):
         compare_runs([first, brief])
-    unprompted = run_of(tmp_path / "random", some(agent="random"))
-    assert only([first, unprompted])["n"] == 6
+    unprompted = run_of(tmp_path / "random", task_episodes(agent="random"))
+    assert single_comparison([first, unprompted])["n"] == 6
 
 
 def test_what_else_differs_is_said(tmp_path: Path) -> None:
     first = run_of(
         tmp_path / "first",
-        [*some(), episode(TASKS[0], seed=1)],
+        [*task_episodes(), episode(TASKS[0], seed=1)],
         language_model={"name": "small", "timeout": 1},
         config={"env_options": {"max_episode_steps": 20}},
     )
@@ -133,13 +133,15 @@ def test_what_else_differs_is_said(tmp_path: Path) -> None:
         tmp_path / "second",
         [
             episode(TASKS[4], True, agent="comap", error="EngineError: x"),
-            *some(agent="comap", fingerprint=FINGERPRINT | {"comap": "2", "panel": "q"})[1:4],
+            *task_episodes(agent="comap", fingerprint=FINGERPRINT | {"comap": "2", "panel": "q"})[
+                1:4
+            ],
             episode("generated/train/9"),
         ],
         language_model={"name": "large", "timeout": 9},
         config={"env_options": {"max_episode_steps": 30}},
     )
-    comparison = only([first, second])
+    comparison = single_comparison([first, second])
     notes = "\n".join(comparison["notes"])
     assert "compared of first: 4 of 6 tasks, 4 of 7 episodes" in notes
     assert "compared of second: 4 of 5 tasks, 4 of 5 episodes" in notes
@@ -156,7 +158,7 @@ def test_what_else_differs_is_said(tmp_path: Path) -> None:
 
 
 def test_runs_are_two_or_more_and_different(tmp_path: Path) -> None:
-    first = run_of(tmp_path / "first", some())
+    first = run_of(tmp_path / "first", task_episodes())
     with pytest.raises(OptionError, match="two or more runs to compare, found 1"):
         compare_runs([first])
     with pytest.raises(OptionError, match="twice"):
@@ -169,9 +171,9 @@ def test_runs_are_two_or_more_and_different(tmp_path: Path) -> None:
 
 
 def test_tables_have_what_was_compared(tmp_path: Path) -> None:
-    first = run_of(tmp_path / "first", some())
+    first = run_of(tmp_path / "first", task_episodes())
     second = run_of(tmp_path / "second", [episode(task, task != TASKS[0]) for task in TASKS])
-    comparison = only([first, second])
+    comparison = single_comparison([first, second])
     table = comparison_table(comparison)
     assert table.title == "second against first: 6 generated tasks"
     rows = {row[0]: row[1:] for row in table.rows}
@@ -199,7 +201,7 @@ def test_with_several_seeds_the_test_is_another(tmp_path: Path) -> None:
         for task in TASKS:
             episodes += [episode(task, seed < wins, seed=seed) for seed in range(3)]
         runs.append(run_of(tmp_path / name, episodes))
-    comparison = only(runs)
+    comparison = single_comparison(runs)
     assert (comparison["n"], comparison["episodes"]) == (6, (18, 18))
     table = comparison_table(comparison)
     assert "sign test over tasks" in table.note and table.rows[0][-1] == "0.031"
@@ -221,7 +223,7 @@ def test_hostile_runs_are_only_text(tmp_path: Path, capsys: pytest.CaptureFixtur
     }
     first = run_of(tmp_path / "[red]a", [episode(EVIL, agent=EVIL, **hostile)])
     second = run_of(tmp_path / "[bold]b", [episode(EVIL, True, agent="b" + EVIL, **hostile)])
-    comparison = only([first, second])
+    comparison = single_comparison([first, second])
     print_table(comparison_table(comparison))
     for line in comparison_lines(comparison):
         print(line)
@@ -239,8 +241,8 @@ def test_a_page_says_why_runs_are_not_compared(tmp_path: Path) -> None:
     pytest.importorskip("jinja2", reason="the extra viz is not installed")
     from comap.benchmarks import view_run
 
-    first = run_of(tmp_path / "first", some())
-    second = run_of(tmp_path / "second", some(split="valid_seen"))
+    first = run_of(tmp_path / "first", task_episodes())
+    second = run_of(tmp_path / "second", task_episodes(split="valid_seen"))
     markup = view_run([first, second]).read_text("utf-8")
     assert "second against first" in markup and "split: train in first" in markup
     assert "McNemar" not in markup

@@ -49,9 +49,9 @@ def results(out):
     return json.loads((out / "results.json").read_text("utf-8"))
 
 
-def lasting(found):
+def lasting(demo_results):
     """Return the results without what may differ from run to run."""
-    return {key: value for key, value in found.items() if key not in ("date", "seconds")}
+    return {key: value for key, value in demo_results.items() if key not in ("date", "seconds")}
 
 
 def no_models(env_id):
@@ -71,30 +71,30 @@ def test_the_demo_writes_everything_and_repeats_itself(tmp_path, monkeypatch, ca
     monkeypatch.setattr(demo, "learned_models", no_models)
     out = tmp_path / "first"
     assert main(["demo", "--out", str(out), *SMALL]) == 0
-    found, said = results(out), capsys.readouterr().out
+    demo_results, printed = results(out), capsys.readouterr().out
     share, plan = (
-        found["one_step"]["all"]["retrieval"]["nonempty_mean"],
-        found["plans"]["retrieval"],
+        demo_results["one_step"]["all"]["retrieval"]["nonempty_mean"],
+        demo_results["plans"]["retrieval"],
     )
     sentence = f"The retrieval world model predicts {100 * share:.0f} % of the changes; "
-    assert sentence in said and said.rstrip().endswith(f"report: {out / 'report.html'}")
+    assert sentence in printed and printed.rstrip().endswith(f"report: {out / 'report.html'}")
     if plan["imagined"]["value"]:
-        assert f"{100 * plan['precision']:.0f} % of the plans made in it hold up" in said
-    assert set(found["one_step"]) == {"expert", "random", "all"}
-    for reports in found["one_step"].values():
+        assert f"{100 * plan['precision']:.0f} % of the plans made in it hold up" in printed
+    assert set(demo_results["one_step"]) == {"expert", "random", "all"}
+    for reports in demo_results["one_step"].values():
         assert reports["oracle"]["mean"] == 1.0 > reports["noisy 0.3"]["mean"]
         assert len({report["n"] for report in reports.values()}) == 1
-    parts = [found["one_step"][agent]["null"]["n"] for agent in ("expert", "random")]
-    assert sum(parts) == found["counts"]["test transitions"]
-    assert all(point["delta_f1"] == 1.0 for point in found["rollouts"]["oracle"])
-    assert found["plans"]["oracle"]["agreement"] == 1.0
-    rates = {(agent, world): rate for agent, world, rate, _ in found["agents"]}
+    parts = [demo_results["one_step"][agent]["null"]["n"] for agent in ("expert", "random")]
+    assert sum(parts) == demo_results["counts"]["test transitions"]
+    assert all(point["delta_f1"] == 1.0 for point in demo_results["rollouts"]["oracle"])
+    assert demo_results["plans"]["oracle"]["agreement"] == 1.0
+    rates = {(agent, world): rate for agent, world, rate, _ in demo_results["agents"]}
     assert rates["expert", "real"] == rates["expert", "oracle"]
 
     trajectories = list(read_trajectories(out / "trajectories.jsonl"))
     assert len(trajectories) == 2 and not any(t.imagined for t in trajectories)
     learner = RetrievalWorldModel(out / "retrieval.jsonl")
-    assert len(learner) == found["counts"]["training transitions"]
+    assert len(learner) == demo_results["counts"]["training transitions"]
     page = (out / "report.html").read_text("utf-8")
     assert (
         sentence in page[: page.index("<img")] and "<table>" not in page[: page.index("<details>")]
@@ -106,7 +106,7 @@ def test_the_demo_writes_everything_and_repeats_itself(tmp_path, monkeypatch, ca
     path = os.pathsep.join((str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")))
     env = {**os.environ, "PYTHONHASHSEED": "17", "PYTHONPATH": path}
     subprocess.run([sys.executable, "-c", AGAIN, *words], check=True, env=env)
-    assert lasting(results(second)) == lasting(found)
+    assert lasting(results(second)) == lasting(demo_results)
 
 
 # -- what is scored ----
@@ -125,25 +125,25 @@ def episodes():
 
 def test_rows_are_the_real_transitions(episodes):
     models = {"oracle": OracleWorldModel(), "null": NullWorldModel()}
-    found = predicted(real(), models, episodes)
+    rows_by_model = predicted(real(), models, episodes)
     steps = [pair for trajectory in episodes for pair in trajectory.transitions()]
-    for rows in found.values():
+    for rows in rows_by_model.values():
         assert [(row[0], row[2]) for row in rows] == [(b, step.facts) for b, step in steps]
-    assert all(guess == after for _, guess, after in found["oracle"])
-    assert all(guess.facts == before.facts for before, guess, _ in found["null"])
+    assert all(guess == after for _, guess, after in rows_by_model["oracle"])
+    assert all(guess.facts == before.facts for before, guess, _ in rows_by_model["null"])
 
 
 def test_rollouts_of_the_oracle_are_exact_to_the_end(episodes):
     models = {"oracle": OracleWorldModel(), "noisy": NoisyWorldModel(0.5)}
     lengths = (1, 3, 9)
-    found = rollouts(real(), models, episodes, lengths)
-    for point in found["oracle"]:
+    points = rollouts(real(), models, episodes, lengths)
+    for point in points["oracle"]:
         assert (point.delta_f1, point.exact, point.stderr) == (1.0, 1.0, 0.0)
-    for point in found["noisy"]:
+    for point in points["noisy"]:
         assert point.delta_f1 < 1.0 and point.exact < 1.0
-    for length, point in zip(lengths, found["oracle"], strict=True):
-        wanted = sum(len(range(0, len(t.steps) - length + 1, 4)) for t in episodes)
-        assert (point.length, point.n) == (length, wanted)
+    for length, point in zip(lengths, points["oracle"], strict=True):
+        window_count = sum(len(range(0, len(t.steps) - length + 1, 4)) for t in episodes)
+        assert (point.length, point.n) == (length, window_count)
     assert rollouts(real(), models, [], lengths)["oracle"] == []
 
 
@@ -158,13 +158,15 @@ def models(stand_ins, monkeypatch):
 
 def test_one_policy_plays_with_three_world_models(models):
     make_env = partial(gym.make, ENV, source="generated", max_episode_steps=2)
-    tasks, done = make_env().get_wrapper_attr("tasks").ids[:3], []
-    found, episodes = play_learned(make_env, tasks, models, advance=lambda: done.append(None))
+    tasks, advances = make_env().get_wrapper_attr("tasks").ids[:3], []
+    summaries, episodes = play_learned(
+        make_env, tasks, models, advance=lambda: advances.append(None)
+    )
     names = ["ReAct, without a world model", "CoMap", "CoMap, with the oracle"]
-    assert [one["agent"] for one in found] == names
+    assert [summary["agent"] for summary in summaries] == names
     assert [episode.agent for episode in episodes] == [name for name in names for _ in tasks]
-    assert len(done) == 9 and not [e.error for e in episodes if e.error]
-    react, comap, oracle = found
+    assert len(advances) == 9 and not [e.error for e in episodes if e.error]
+    react, comap, oracle = summaries
     assert comap["success"]["n"] == 3 and comap["steps"]["per_episode"] == 2.0
     assert comap["reflected"] == oracle["reflected"] == 6
     steps = [step for episode in episodes[3:6] for step in episode.steps]
@@ -175,7 +177,7 @@ def test_one_policy_plays_with_three_world_models(models):
     settings = episodes[3].settings
     assert settings["decoding"] == "masked" and settings["model"] == "shipped:agent"
     assert episodes[0].settings["temperature"] == 0.0, "the same policy, asked the same way"
-    table = learned_table(found, models.parameters)
+    table = learned_table(summaries, models.parameters)
     assert all("(n=3)" in str(row[1]) for row in table.rows) and table.rows[0][-1] is None
     assert "0.2 M parameters" in table.note and "failed" not in table.note
     assert "3 generated tasks" in table.title
@@ -183,21 +185,21 @@ def test_one_policy_plays_with_three_world_models(models):
 
 def test_a_sentence_says_what_the_world_model_is_worth():
     """Of 100 tasks, 40 are won without, 52 with it: 20 that were lost, and 8 lost that were won."""
-    none = [True] * 40 + [False] * 60
-    own = [False] * 8 + [True] * 52 + [False] * 40
-    told = learned_in(
+    without_model = [True] * 40 + [False] * 60
+    with_model = [False] * 8 + [True] * 52 + [False] * 40
+    sentence = learned_in(
         [
-            {"won": won, "success": {"value": sum(won) / 100}}
-            for won in (none, own, [True] * 60 + [False] * 40)
+            {"won": outcomes, "success": {"value": sum(outcomes) / 100}}
+            for outcomes in (without_model, with_model, [True] * 60 + [False] * 40)
         ]
     )
-    assert "wins 40 % of 100 generated tasks without a world model, 52 % with its own" in told
-    assert "its own world model helps (+12 points, 95 % interval +2 to +22)" in told
-    few = [
-        {"won": won, "success": {"value": sum(won) / 4}}
-        for won in ([True, False, False, False], [False, True, True, False], [True] * 4)
+    assert "wins 40 % of 100 generated tasks without a world model, 52 % with its own" in sentence
+    assert "its own world model helps (+12 points, 95 % interval +2 to +22)" in sentence
+    small_rows = [
+        {"won": outcomes, "success": {"value": sum(outcomes) / 4}}
+        for outcomes in ([True, False, False, False], [False, True, True, False], [True] * 4)
     ]
-    assert "so few tasks cannot tell whether its own world model helps" in learned_in(few)
+    assert "so few tasks cannot tell whether its own world model helps" in learned_in(small_rows)
 
 
 def test_tables_explain_their_columns_and_have_sensible_decimals(tmp_path, monkeypatch):
@@ -214,9 +216,11 @@ def test_tables_explain_their_columns_and_have_sensible_decimals(tmp_path, monke
         "held up",
         "agreement",
     }
-    shown = {name: table for table in tables for name in table.columns if name in explained}
-    assert set(shown) == explained
-    for name, table in shown.items():
+    tables_by_column = {
+        name: table for table in tables for name in table.columns if name in explained
+    }
+    assert set(tables_by_column) == explained
+    for name, table in tables_by_column.items():
         assert f"'{name}'" in table.note, name
     (errors,) = [table for table in tables if "s.e." in table.columns]
     place = errors.columns.index("s.e.")
@@ -231,9 +235,11 @@ def test_tables_explain_their_columns_and_have_sensible_decimals(tmp_path, monke
 @pytest.fixture
 def short(monkeypatch):
     """Episodes of the demo end early."""
-    few = {"max_episode_steps": 4}
-    made = demo.Environments
-    monkeypatch.setattr(demo, "Environments", lambda name, options: made(name, {**options, **few}))
+    step_limit = {"max_episode_steps": 4}
+    environments = demo.Environments
+    monkeypatch.setattr(
+        demo, "Environments", lambda name, options: environments(name, {**options, **step_limit})
+    )
     monkeypatch.setattr(demo, "MOST", 2)
 
 
@@ -241,13 +247,13 @@ def short(monkeypatch):
 def test_the_demo_shows_it(models, tmp_path, capsys):
     assert run_demo(DemoConfig(out=str(tmp_path), **LEAST)) == f"report: {tmp_path / 'report.html'}"
     page = (tmp_path / "report.html").read_text("utf-8")
-    told = capsys.readouterr().out
-    assert "A learned agent: success" in told and "CoMap, with the oracle" in page
-    assert "One learned policy wins" in told and "One learned policy wins" in page
+    printed = capsys.readouterr().out
+    assert "A learned agent: success" in printed and "CoMap, with the oracle" in page
+    assert "One learned policy wins" in printed and "One learned policy wins" in page
     packed = re.findall(r"<script[^>]*>([A-Za-z0-9+/=]+)</script>", page)
-    shown = "".join(zlib.decompress(base64.b64decode(one)).decode() for one in packed)
-    assert "CoMap, learned: " in page + shown
-    assert "draft_action" in shown and "predicted_next_state" in shown
+    unpacked = "".join(zlib.decompress(base64.b64decode(script)).decode() for script in packed)
+    assert "CoMap, learned: " in page + unpacked
+    assert "draft_action" in unpacked and "predicted_next_state" in unpacked
     results = json.loads((tmp_path / "results.json").read_text("utf-8"))
     assert len(results["learned"]) == 3
     assert len(list(read_trajectories(tmp_path / "learned.jsonl"))) == 6
@@ -266,8 +272,8 @@ def test_without_packages_or_models_a_line_says_what_adds_it(
         with pytest.raises(MissingExtra):
             learned_models(ENV)
         patch.setitem(sys.modules, "jinja2", None)
-        told = run_demo(DemoConfig(out=str(tmp_path), **LEAST))
-    assert "report: none; a report needs the extra 'viz'; run: pip install" in told
+        report_line = run_demo(DemoConfig(out=str(tmp_path), **LEAST))
+    assert "report: none; a report needs the extra 'viz'; run: pip install" in report_line
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "learned" in line]
     assert line.startswith("No learned agent is shown: ") and 'comap-agents[local]"' in line
     assert json.loads((tmp_path / "results.json").read_text("utf-8"))["learned"] == []

@@ -43,10 +43,14 @@ def test_folding_the_changes_gives_the_beliefs():
 
 def test_delta_f1_of_each_step():
     episodes = [compared(), foreseen(), Episode("", compared().real, None)]
-    found = [episode_record(episode) for episode in episodes]
-    assert [one["delta_f1"] for one in found] == [[0.8, 1.0, None], [0.8, None], [None, None, None]]
-    assert found[0]["deltas"] == [[2, 1, 0], [0, 0, 0], None], "foreseen, missed, made up"
-    assert found[2]["imagined"] is None
+    records = [episode_record(episode) for episode in episodes]
+    assert [record["delta_f1"] for record in records] == [
+        [0.8, 1.0, None],
+        [0.8, None],
+        [None, None, None],
+    ]
+    assert records[0]["deltas"] == [[2, 1, 0], [0, 0, 0], None], "foreseen, missed, made up"
+    assert records[2]["imagined"] is None
 
 
 def test_delta_f1_does_not_count_drift():
@@ -62,10 +66,10 @@ def test_what_was_asked_and_noted_is_in_the_data():
     texts = episode["texts"]
     first, second, third = episode["real"]["steps"]
 
-    def named(pairs):
+    def texts_by_name(pairs):
         return {texts[name]: texts[value] for name, value in pairs}
 
-    notes = named(first["notes"])
+    notes = texts_by_name(first["notes"])
     assert notes["gate"] == "true" and notes["p"] == "0.8"
     assert json.loads(notes["gate_parts"])["changed"] is True
     draft, imagined, scored, _ = first["calls"]
@@ -76,7 +80,9 @@ def test_what_was_asked_and_noted_is_in_the_data():
     assert texts[imagined["kind"]] == "imagine" and texts[imagined["adapter"]] == "wm"
     assert "messages" not in scored and "prefix" not in scored and "notes" not in second
     assert len(third["calls"]) + third["calls_left_out"] == 150
-    assert len(episode["real"]["review"]) == 1 and named(episode["settings"])["tau_p"] == "0.5"
+    assert (
+        len(episode["real"]["review"]) == 1 and texts_by_name(episode["settings"])["tau_p"] == "0.5"
+    )
 
 
 SETTINGS = {**episode_pages.SETTINGS, "tau_wm": 0.7}
@@ -88,10 +94,10 @@ NOTES = {
 
 
 def test_gates_are_told_with_their_thresholds():
-    found = gates_of(NOTES, SETTINGS)
-    assert found is not None and found["revised"] is True and found["gated"] is True
-    assert found["draft"] == "go to desk 1" and found["reflected"] == found["taken"]
-    numbers = found["numbers"]
+    gates = gates_of(NOTES, SETTINGS)
+    assert gates is not None and gates["revised"] is True and gates["gated"] is True
+    assert gates["draft"] == "go to desk 1" and gates["reflected"] == gates["taken"]
+    numbers = gates["numbers"]
     assert numbers["p"] == {"value": 0.8, "threshold": 0.5, "source": "verbalizer", "enough": True}
     assert numbers["agreement"]["enough"] is False and numbers["agreement"]["threshold"] == 0.7
 
@@ -99,11 +105,11 @@ def test_gates_are_told_with_their_thresholds():
 def test_only_what_is_there_is_told():
     assert gates_of({}, {}) is None
     assert gates_of({"draft": "look", "decoding": "free"}, SETTINGS) is None
-    kept = gates_of({"draft_action": "look", "p": None, "gate": False}, {})
-    assert kept is not None and kept["numbers"] == {} and kept["revised"] is False
-    chosen = gates_of({"proposal": "look", "choice": "wait", "changed": True}, {})
-    assert chosen is not None and chosen["draft"] == "look" and chosen["reflected"] == "wait"
-    assert chosen["revised"] is True
+    gates = gates_of({"draft_action": "look", "p": None, "gate": False}, {})
+    assert gates is not None and gates["numbers"] == {} and gates["revised"] is False
+    choice = gates_of({"proposal": "look", "choice": "wait", "changed": True}, {})
+    assert choice is not None and choice["draft"] == "look" and choice["reflected"] == "wait"
+    assert choice["revised"] is True
 
 
 ANYTHING = ["0.7", True, float("nan"), float("inf"), [1], {}, None, 10**400]
@@ -112,9 +118,9 @@ ANYTHING = ["0.7", True, float("nan"), float("inf"), [1], {}, None, 10**400]
 @pytest.mark.parametrize("value", ANYTHING, ids=range(len(ANYTHING)))
 def test_notes_of_other_types_are_not_believed(value):
     notes = dict.fromkeys(NOTES, value)
-    found = gates_of(notes, dict.fromkeys(SETTINGS, value))
-    json.dumps(found, allow_nan=False)
-    assert found is None or not found["numbers"]
+    gates = gates_of(notes, dict.fromkeys(SETTINGS, value))
+    json.dumps(gates, allow_nan=False)
+    assert gates is None or not gates["numbers"]
     was_revised(notes)
 
 
@@ -145,10 +151,10 @@ def one_step(notes=None, calls=()):
 
 
 def test_tokens_are_told_where_they_fit():
-    known = Call("generate", "draft", "a b", logprobs=(-0.5, -1.0), tokens=("a", " b"))
+    text_tokens_call = Call("generate", "draft", "a b", logprobs=(-0.5, -1.0), tokens=("a", " b"))
     ids = Call("generate", "draft", "a b", logprobs=(-0.5, -1.0), token_ids=(3, 4))
     wrong = Call("generate", "draft", "a b", logprobs=(-0.5, -1.0), tokens=("a",), token_ids=(3,))
-    record = episode_record(Episode("", one_step(calls=(known, ids, wrong)), None))
+    record = episode_record(Episode("", one_step(calls=(text_tokens_call, ids, wrong)), None))
     first, second, third = record["real"]["steps"][0]["calls"]
     assert [record["texts"][i] for i in first["pieces"]] == ["a", " b"] and "ids" not in first
     assert second["ids"] == [3, 4] and second["logprobs"] == [-0.5, -1.0]

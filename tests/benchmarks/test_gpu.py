@@ -63,8 +63,8 @@ def test_a_narrow_copy_writes_and_its_passes_are_counted(
     assert counted["before_the_first_pass"] + counted["inside_passes"] < counted["operations"]
     assert counted["per_1000_tokens"]["operations"] > counted["operations"] / counted["tokens"]
 
-    again = operations.generation(str(tmp_path), masked=True)
-    assert again == counted
+    masked_counts = operations.generation(str(tmp_path), masked=True)
+    assert masked_counts == counted
 
 
 def test_a_job_that_fails_or_lacks_vllm_costs_no_other_one(model: str, tmp_path: Path) -> None:

@@ -47,14 +47,14 @@ def test_magnitudes_are_the_gradients_of_the_losses():
         p = leaf.softmax(-1).gather(1, target[:, None])[:, 0]
         loss(p).sum().backward()
         expected = leaf.grad[:, 0].abs().numpy()
-        found = gradient_magnitudes(p.detach().log().numpy(), kind)
-        np.testing.assert_allclose(found, expected, rtol=1e-12)
+        magnitudes = gradient_magnitudes(p.detach().log().numpy(), kind)
+        np.testing.assert_allclose(magnitudes, expected, rtol=1e-12)
 
 
 def test_clipping_takes_confident_tokens_out_and_leaves_the_edge():
     p = [0.1, 0.2, 0.3]
-    found = gradient_magnitudes([math.log(0.1), math.log(0.3)], "cmae", rho=0.2)
-    np.testing.assert_allclose(found, [0.09, 0.0])
+    magnitudes = gradient_magnitudes([math.log(0.1), math.log(0.3)], "cmae", rho=0.2)
+    np.testing.assert_allclose(magnitudes, [0.09, 0.0])
     edge = float(np.exp(np.log(np.float64(p[1]))))
     assert gradient_magnitudes([np.log(edge)], "cmae", rho=edge)[0] > 0
     np.testing.assert_allclose(
@@ -106,9 +106,9 @@ def shares_of(scored, **options):
 
 
 def test_shares_are_those_computed_by_hand():
-    told = shares_of(TWO, rho=0.2)
-    assert (told["transitions"], told["tokens"], told["noisy_tokens"]) == (2, 5, 2)
-    shares = {name: value["share"] for name, value in told["shares"].items()}
+    measured = shares_of(TWO, rho=0.2)
+    assert (measured["transitions"], measured["tokens"], measured["noisy_tokens"]) == (2, 5, 2)
+    shares = {name: value["share"] for name, value in measured["shares"].items()}
     assert shares["count"] == 0.4
     assert shares["ce"] == pytest.approx(1.7 / (0.9 + 0.5 + 0.1 + 0.8 + 0.4), abs=1e-6)
     assert shares["mae"] == pytest.approx(0.25 / (0.09 + 0.25 + 0.09 + 0.16 + 0.24), abs=1e-6)
@@ -116,8 +116,8 @@ def test_shares_are_those_computed_by_hand():
 
 
 def test_the_interval_is_of_whole_observations():
-    for one in TWO:
-        alone = shares_of([one])["shares"]
+    for observation in TWO:
+        alone = shares_of([observation])["shares"]
         assert all(v["low"] == v["share"] == v["high"] for v in alone.values())
     count = shares_of(TWO)["shares"]["count"]
     assert count["low"] == pytest.approx(1 / 3, abs=1e-6) and count["high"] == 0.5
@@ -151,18 +151,23 @@ def rows_for(lm):
 def test_scores_are_those_of_one_row_at_a_time(lm):
     rows = rows_for(lm)
     expected = []
-    for one in rows:
-        ids = [*one.prompt_ids, *one.response_ids, *one.header_ids, *one.observation_ids]
+    for sample in rows:
+        ids = [
+            *sample.prompt_ids,
+            *sample.response_ids,
+            *sample.header_ids,
+            *sample.observation_ids,
+        ]
         with torch.no_grad():
-            told = lm.model(torch.tensor([ids])).logits[0].log_softmax(-1)
-        start = len(ids) - len(one.observation_ids)
-        expected.append([float(told[i - 1, ids[i]]) for i in range(start, len(ids))])
+            logprobs = lm.model(torch.tensor([ids])).logits[0].log_softmax(-1)
+        start = len(ids) - len(sample.observation_ids)
+        expected.append([float(logprobs[i - 1, ids[i]]) for i in range(start, len(ids))])
     for batch_tokens in (1, 60, 16_384):
-        found = observation_logprobs(lm.model, rows, batch_tokens=batch_tokens)
-        assert [len(values) for values in found] == [len(values) for values in expected]
-        for one_found, one_expected in zip(found, expected, strict=True):
+        batch_logprobs = observation_logprobs(lm.model, rows, batch_tokens=batch_tokens)
+        assert [len(values) for values in batch_logprobs] == [len(values) for values in expected]
+        for one_found, one_expected in zip(batch_logprobs, expected, strict=True):
             np.testing.assert_allclose(one_found, one_expected, atol=1e-10)
-    assert found[2] == []
+    assert batch_logprobs[2] == []
 
 
 def test_numbers_that_are_none_are_told(lm):
@@ -189,16 +194,16 @@ def played(folder, result, *words):
 
 
 def test_the_benchmark_plays_draws_and_records(folder, tmp_path, capsys):
-    told = played(folder, tmp_path / "new" / "a.json")
-    assert told["transitions"] == 5 <= told["candidates"] and told["noise"] == "contents"
-    assert 0 < told["noisy_tokens"] < told["tokens"] and told["faulty_episodes"] == 0
-    for share in told["shares"].values():
+    result = played(folder, tmp_path / "new" / "a.json")
+    assert result["transitions"] == 5 <= result["candidates"] and result["noise"] == "contents"
+    assert 0 < result["noisy_tokens"] < result["tokens"] and result["faulty_episodes"] == 0
+    for share in result["shares"].values():
         assert share["share"] is None or 0 <= share["low"] <= share["high"] <= 1
-    assert {"date", "versions", "hardware"} <= set(told) and str(folder) not in json.dumps(told)
+    assert {"date", "versions", "hardware"} <= set(result) and str(folder) not in json.dumps(result)
     assert "share of CE" in capsys.readouterr().out
-    again = played(folder, tmp_path / "b.json", "--live", "3", "--batch-tokens", "300")
+    repeated = played(folder, tmp_path / "b.json", "--live", "3", "--batch-tokens", "300")
     for key in ("episodes", "candidates", "tokens", "shares"):
-        assert again[key] == told[key], key
+        assert repeated[key] == result[key], key
 
 
 def test_the_benchmark_says_what_it_cannot_measure(folder, capsys):

@@ -37,14 +37,16 @@ def test_a_session_is_told_however_it_ends(tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     with journal(["of another process"], tmp_path):
         pass
-    found = list(read(tmp_path / JOURNAL))
-    assert [(one["command"], one["exit"]) for one in found] == [
+    sessions = list(read(tmp_path / JOURNAL))
+    assert [(entry["command"], entry["exit"]) for entry in sessions] == [
         (["run"], 0),
         (["train"], 70),
         (["bench"], 1),
     ]
-    assert all(one["started"] <= one["ended"] and one["versions"]["comap"] for one in found)
-    assert all(one["commit"] == commit() and one["hardware"]["cores"] for one in found)
+    assert all(
+        entry["started"] <= entry["ended"] and entry["versions"]["comap"] for entry in sessions
+    )
+    assert all(entry["commit"] == commit() and entry["hardware"]["cores"] for entry in sessions)
 
 
 def test_what_writes_nothing_is_not_told(tmp_path):

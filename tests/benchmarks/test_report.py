@@ -101,12 +101,12 @@ def test_hostile_text_is_all_there_with_hidden_characters_named(markup, page):
 
 def test_a_plot_may_begin_with_another_color_and_its_intervals_lie_over_the_bars():
     series = Series("success", (0.0,), (40.0,), (30.0,), (50.0,))
-    first, other = (Plot("", "", "", (series,), kind="bar", first_color=i) for i in (0, 2))
+    first, second_plot = (Plot("", "", "", (series,), kind="bar", first_color=i) for i in (0, 2))
     assert COLORS[0] in svg_of(first).decode() and COLORS[2] not in svg_of(first).decode()
-    drawn = svg_of(other).decode()
-    assert COLORS[2] in drawn and COLORS[0] not in drawn
-    assert drawn.index(COLORS[2]) < drawn.index("LineCollection")
-    page = render_page("", {}, [Section("", plots=[other])])
+    svg = svg_of(second_plot).decode()
+    assert COLORS[2] in svg and COLORS[0] not in svg
+    assert svg.index(COLORS[2]) < svg.index("LineCollection")
+    page = render_page("", {}, [Section("", plots=[second_plot])])
     assert 'class="swatch series-2"' in page
 
 
@@ -115,11 +115,11 @@ def test_plots_are_images_that_run_and_load_nothing(page):
     for attributes, _ in page.all("img"):
         source = cast("str", attributes["src"])
         assert source.startswith(head) and "\u202e" not in cast("str", attributes["alt"])
-        drawn = Page(base64.b64decode(source.removeprefix(head)).decode("utf-8"))
-        assert not {"script", "image", "foreignobject", "a"} & {tag for tag, _ in drawn.elements}
-        for _, given in drawn.elements:
-            assert not [name for name in given if name.startswith("on")]
-            assert (given.get("xlink:href") or "#").startswith("#")
+        svg_page = Page(base64.b64decode(source.removeprefix(head)).decode("utf-8"))
+        assert not {"script", "image", "foreignobject", "a"} & {tag for tag, _ in svg_page.elements}
+        for _, svg_attributes in svg_page.elements:
+            assert not [name for name in svg_attributes if name.startswith("on")]
+            assert (svg_attributes.get("xlink:href") or "#").startswith("#")
     texts = [
         text for _, text in Page(svg_of(Plot("", "$x^2$", "$\\bad{", ())).decode()).all("text")
     ]
@@ -183,8 +183,10 @@ def test_another_hash_seed_gives_the_same_page(markup):
     )
     command = [sys.executable, "-c", code, str(Path(__file__).parent)]
     env = {**os.environ, "PYTHONHASHSEED": "17"}
-    said = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
-    assert said.strip() == hashlib.sha256(markup.encode()).hexdigest()
+    other_digest = subprocess.run(
+        command, env=env, capture_output=True, text=True, check=True
+    ).stdout
+    assert other_digest.strip() == hashlib.sha256(markup.encode()).hexdigest()
 
 
 RESULTS = Table(

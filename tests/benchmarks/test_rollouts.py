@@ -19,26 +19,28 @@ def test_trl_reads_and_writes_the_conversations_of_comap():
     program = runpy.run_path(str(MEASURE / "rollouts_trl.py"))
     template, parsed = program["TEMPLATE"], program["parsed"]
     tokenizer = tokenizer_of(["Action: go to bed 1 You arrive. The task is over."] * 2, 400, 2048)
-    first, seen = {"role": "user", "content": "You see a bed 1."}, "You arrive at bed 1."
+    first, observation = {"role": "user", "content": "You see a bed 1."}, "You arrive at bed 1."
     ours = [first, {"role": "assistant", "content": "Action: go to bed 1"}]
-    ours.append({"role": "user", "content": seen})
-    wanted = tokenizer.apply_chat_template(ours, tokenize=False, add_generation_prompt=True)
+    ours.append({"role": "user", "content": observation})
+    expected_text = tokenizer.apply_chat_template(ours, tokenize=False, add_generation_prompt=True)
     reply = tokenizer("Action: go to bed 1<|end|>").input_ids
-    said = parsed(tokenizer, reply, tokenizer("You see a bed 1.<|end|><|assistant|>").input_ids)
-    assert said["tool_calls"][0]["function"]["arguments"] == {"action": "go to bed 1"}
+    parsed_reply = parsed(
+        tokenizer, reply, tokenizer("You see a bed 1.<|end|><|assistant|>").input_ids
+    )
+    assert parsed_reply["tool_calls"][0]["function"]["arguments"] == {"action": "go to bed 1"}
     over = tokenizer("Won.\n\nThe task is over.<|end|><|assistant|>").input_ids
     assert "tool_calls" not in parsed(tokenizer, reply, over)
     tokenizer.chat_template = template
     assert supports_tool_calling(tokenizer) and is_chat_template_prefix_preserving(tokenizer)
-    theirs = [first, said, {"role": "tool", "name": "act", "content": seen}]
-    assert wanted == tokenizer.apply_chat_template(
+    theirs = [first, parsed_reply, {"role": "tool", "name": "act", "content": observation}]
+    assert expected_text == tokenizer.apply_chat_template(
         theirs, tokenize=False, add_generation_prompt=True
     )
 
 
 def test_ratios_are_of_pairs():
     summary = runpy.run_path(str(MEASURE / "rollouts.py"))["summary"]
-    before, now = ([{"seconds": float(n)} for n in some] for some in ((8, 9, 10), (4, 3, 10)))
-    found = summary(before=before, now=now)
-    assert found["median"] == {"before": 9.0, "now": 4.0}
-    assert found["ratio"]["now"]["median"] == 2.0 and found["ratio"]["now"]["max"] == 3.0
+    before, now = ([{"seconds": float(n)} for n in seconds] for seconds in ((8, 9, 10), (4, 3, 10)))
+    ratios = summary(before=before, now=now)
+    assert ratios["median"] == {"before": 9.0, "now": 4.0}
+    assert ratios["ratio"]["now"]["median"] == 2.0 and ratios["ratio"]["now"]["max"] == 3.0

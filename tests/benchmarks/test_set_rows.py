@@ -63,13 +63,13 @@ def small(whole, tmp_path, monkeypatch):
     """The first transitions of two environments."""
     monkeypatch.setenv("COMAP_HOME", str(tmp_path / "home"))
     parts = {ALFWORLD: whole.parts[ALFWORLD][:80], WEB: whole.parts[WEB][:20]}
-    few = replace(whole, parts=parts)
-    monkeypatch.setattr(evaluation_set, "load_evaluation_set", lambda name, **_: few)
-    return few
+    small_set = replace(whole, parts=parts)
+    monkeypatch.setattr(evaluation_set, "load_evaluation_set", lambda name, **_: small_set)
+    return small_set
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch):
+def module(tmp_path, monkeypatch):
     """The name of a module of the user's."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -88,7 +88,7 @@ def refused(*words):
     assert main(["score", "world-model", *map(str, words)]) in (1, 2)
 
 
-def told(capsys):
+def printed(capsys):
     captured = capsys.readouterr()
     return " ".join(captured.out.split()), " ".join(captured.err.split())
 
@@ -101,10 +101,10 @@ def without_circumstances(path):
 def test_a_row_is_told_kept_and_checked(small, tmp_path, capsys):
     out = tmp_path / "row.json"
     score("--set", "v1", "--world-model", "null", "--out", out)
-    said, _ = told(capsys)
-    assert "null on the set v1" in said and "World models on the set v1" in said
-    assert "oracle" in said, "the recorded rows are beside it"
-    assert "needs Java" in said
+    output, _ = printed(capsys)
+    assert "null on the set v1" in output and "World models on the set v1" in output
+    assert "oracle" in output, "the recorded rows are beside it"
+    assert "needs Java" in output
 
     result = json.loads(out.read_bytes())
     assert (result["name"], result["set"], result["sha256"]) == ("null", "v1", small.sha256)
@@ -113,7 +113,7 @@ def test_a_row_is_told_kept_and_checked(small, tmp_path, capsys):
     assert {"cpu", "cores"} <= set(result["hardware"]) and result["versions"]["comap"]
 
     score("--check", out)
-    assert "all numbers follow" in told(capsys)[0]
+    assert "all numbers follow" in printed(capsys)[0]
 
 
 def test_a_model_that_tries_actions_out_is_put_into_the_episodes(small, tmp_path):
@@ -124,44 +124,44 @@ def test_a_model_that_tries_actions_out_is_put_into_the_episodes(small, tmp_path
         assert numbers["delta_f1"] == numbers["same_text"] == 1.0
 
 
-def test_an_interrupted_score_goes_on_and_is_the_same_to_the_byte(small, own, tmp_path, capsys):
+def test_an_interrupted_score_goes_on_and_is_the_same_to_the_byte(small, module, tmp_path, capsys):
     whole = tmp_path / "whole.json"
     out = tmp_path / "row.json"
-    score("--set", "v1", "--world-model", f"{own}:Speaks", "--out", whole)
-    asked = sys.modules[own].ASKED
-    assert len(asked) == 100
+    score("--set", "v1", "--world-model", f"{module}:Speaks", "--out", whole)
+    asked_queries = sys.modules[module].ASKED
+    assert len(asked_queries) == 100
 
-    asked.clear()
-    score("--set", "v1", "--world-model", f"{own}:Stops", "--out", out, code=130)
+    asked_queries.clear()
+    score("--set", "v1", "--world-model", f"{module}:Stops", "--out", out, code=130)
     interrupted = json.loads(out.read_bytes())
     assert not interrupted["complete"] and len(interrupted["predictions"]) == 64
-    assert "give the same command again" in told(capsys)[0]
+    assert "give the same command again" in printed(capsys)[0]
     with pytest.raises(OptionError, match="same --out, to go on"):
         checked_row(out, small)
 
     # The same command with a model that no longer fails, and asks for nothing twice.
-    sys.modules[own].Stops.stops = None
-    score("--set", "v1", "--world-model", f"{own}:Stops", "--out", out)
-    assert "going on after 64 predictions" in told(capsys)[0]
-    assert len(asked) == 100
+    sys.modules[module].Stops.stops = None
+    score("--set", "v1", "--world-model", f"{module}:Stops", "--out", out)
+    assert "going on after 64 predictions" in printed(capsys)[0]
+    assert len(asked_queries) == 100
     first, second = without_circumstances(whole), without_circumstances(out)
     assert first.pop("world_model") != second.pop("world_model")
     assert json.dumps(first) == json.dumps(second)
 
-    score("--set", "v1", "--world-model", f"{own}:Stops", "--out", out)
-    assert len(asked) == 100, "what is complete is shown again, and no model asked"
+    score("--set", "v1", "--world-model", f"{module}:Stops", "--out", out)
+    assert len(asked_queries) == 100, "what is complete is shown again, and no model asked"
 
     before = out.read_bytes()
     score("--set", "v1", "--world-model", "null", "--out", out, code=2)
-    assert "choose another --out" in told(capsys)[1]
+    assert "choose another --out" in printed(capsys)[1]
     assert out.read_bytes() == before
 
 
-def test_nonsense_and_hostile_texts_get_a_row(small, own, tmp_path, capsys):
+def test_nonsense_and_hostile_texts_get_a_row(small, module, tmp_path, capsys):
     out = tmp_path / "row.json"
-    score("--set", "v1", "--world-model", f"{own}:Hostile", "--out", out)
-    said, _ = told(capsys)
-    assert "\x1b" not in said
+    score("--set", "v1", "--world-model", f"{module}:Hostile", "--out", out)
+    output, _ = printed(capsys)
+    assert "\x1b" not in output
     result = json.loads(out.read_bytes())
     assert len(result["predictions"]) == 100
     assert max(map(len, result["predictions"].values())) <= 20_000
@@ -169,10 +169,10 @@ def test_nonsense_and_hostile_texts_get_a_row(small, own, tmp_path, capsys):
     score("--check", out)
 
 
-def test_a_model_that_breaks_is_an_error_and_keeps_what_there_is(small, own, tmp_path, capsys):
+def test_a_model_that_breaks_is_an_error_and_keeps_what_there_is(small, module, tmp_path, capsys):
     out = tmp_path / "row.json"
-    score("--set", "v1", "--world-model", f"{own}:Breaks", "--out", out, code=1)
-    assert "out of memory" in told(capsys)[1]
+    score("--set", "v1", "--world-model", f"{module}:Breaks", "--out", out, code=1)
+    assert "out of memory" in printed(capsys)[1]
     assert not out.exists(), "nothing was predicted"
 
 
@@ -219,7 +219,7 @@ def test_a_server_that_fails_is_told_and_the_command_can_go_on(small, tmp_path, 
         words = ("--set", "v1", "--world-model", f"{running.url}#small", "--out", out)
         failing = True
         score(*words, "--model-option", "max_retries=0", code=2)
-        assert "Traceback" not in told(capsys)[1]
+        assert "Traceback" not in printed(capsys)[1]
         assert len(json.loads(out.read_bytes())["predictions"]) == 32
         failing = False
         score(*words, "--model-option", "max_retries=0")
@@ -236,7 +236,7 @@ def test_a_result_that_was_changed_is_refused(small, tmp_path, capsys):
         change(result)
         out.write_text(json.dumps(result))
         refused("--check", out)
-        return told(capsys)[1]
+        return printed(capsys)[1]
 
     def better(result):
         result["scores"]["environments"][ALFWORLD]["delta_f1"] = 0.99
@@ -255,7 +255,7 @@ def test_a_result_that_was_changed_is_refused(small, tmp_path, capsys):
     for text in ("", "[]", "{", '{"benchmark": "world model"}', "[" * 100_000):
         out.write_text(text)
         refused("--check", out)
-        assert "Traceback" not in told(capsys)[1]
+        assert "Traceback" not in printed(capsys)[1]
     refused("--check", tmp_path / "none.json")
 
 
@@ -273,7 +273,7 @@ def test_a_result_that_was_changed_is_refused(small, tmp_path, capsys):
 )
 def test_mistakes_are_told(words, small, capsys):
     score(*words, code=2)
-    assert "Traceback" not in told(capsys)[1]
+    assert "Traceback" not in printed(capsys)[1]
 
 
 def cut_texts(evaluation_set):
@@ -291,7 +291,7 @@ def test_rows_are_the_same_in_each_process(whole, tmp_path):
         f"{inspect.getsource(cut_texts)}\n"
         "print(json.dumps(scores_of_set(whole, cut_texts(whole))))\n"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "PYTHONHASHSEED": OTHER, "COMAP_HOME": str(tmp_path)},
         capture_output=True,
@@ -299,7 +299,7 @@ def test_rows_are_the_same_in_each_process(whole, tmp_path):
         check=True,
     )
     scores = json.dumps(scores_of_set(whole, cut_texts(whole)))
-    assert done.stdout == f"{scores}\n" and len(scores) > 1000
+    assert process.stdout == f"{scores}\n" and len(scores) > 1000
 
 
 def test_the_recorded_rows_are_of_this_set(small):

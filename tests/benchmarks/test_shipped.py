@@ -53,8 +53,12 @@ def test_models_come_with_settings_a_record_and_a_card(shipped, stand_ins, tmp_p
     (job / "run.json").write_text(
         json.dumps({"format": "comap training 2", "described": described}), "utf-8"
     )
-    ended = {"recipe": "lab-shipped-masked", "date": "2027-01-01", "hardware": {"cpu": "a CPU"}}
-    (job.parent / "job.json").write_text(json.dumps(ended))
+    job_record = {
+        "recipe": "lab-shipped-masked",
+        "date": "2027-01-01",
+        "hardware": {"cpu": "a CPU"},
+    }
+    (job.parent / "job.json").write_text(json.dumps(job_record))
     (job / "summary.json").write_text(json.dumps({"stages": {"one": {"cpu_seconds": 7.4}}}))
     row = ResultRow(
         experiment="lab-shipped",
@@ -67,9 +71,9 @@ def test_models_come_with_settings_a_record_and_a_card(shipped, stand_ins, tmp_p
     )
     write_rows(tmp_path / "rows.jsonl", [row, replace(row, split="train")])
     record = shipped.ship(tmp_path, tmp_path / "made" / "alfworld")
-    found = shipped_models(root=tmp_path / "made")
-    assert found.settings["env_options"] == {"max_episode_steps": 9}
-    assert found.settings["agent"]["temperature"] == 0.5 and record["cpu_seconds"] == 7
+    models = shipped_models(root=tmp_path / "made")
+    assert models.settings["env_options"] == {"max_episode_steps": 9}
+    assert models.settings["agent"]["temperature"] == 0.5 and record["cpu_seconds"] == 7
     assert record["trainings"] == {"lab-shipped-masked": {"date": "2027-01-01", "cpu": "a CPU"}}
-    card = (found.folder / "CARD.md").read_text("utf-8")
+    card = (models.folder / "CARD.md").read_text("utf-8")
     assert "| CoMap | 61.0 [57.6, 64.3] | 800 |" in card and shipped.COMMAND in card

@@ -15,9 +15,9 @@ from comap.errors import OptionError
 def test_an_environment_is_measured_in_processes_of_their_own(tmp_path, capsys):
     out = tmp_path / "speed.json"
     words = ["bench", "speed", "webshop", "--episodes", "2", "--processes", "1"]
-    above = Path(__file__).parents[2]
-    if above.name == "comap":  # a checkout beside this one: itself
-        words += ["--against", str(above.parent)]
+    checkout = Path(__file__).parents[2]
+    if checkout.name == "comap":  # a checkout beside this one: itself
+        words += ["--against", str(checkout.parent)]
     assert main([*words, "--out", str(out)]) == 0
     result = json.loads(out.read_text("utf-8"))
     assert (result["env"], result["episodes"], result["processes"]) == ("comap/WebShop-v0", 2, 1)

@@ -88,8 +88,8 @@ ROLLOUTS = {
 def learned(role, updates, samples, **lines):
     rows = zip(*lines.values(), strict=True)
     log = [dict(zip(lines, row, strict=True)) for row in rows]
-    told = {"role": role, "updates": updates, "rows": 9, "tokens": 1234, "log": log}
-    return {**told, "samples": samples}
+    summary = {"role": role, "updates": updates, "rows": 9, "tokens": 1234, "log": log}
+    return {**summary, "samples": samples}
 
 
 STAGES = [
@@ -155,13 +155,13 @@ def comap(tmp_path):
 
 
 def _write_episodes(stage):
-    asked = {"all": {"calls": 10, "prompt_tokens": 100, "completion_tokens": 7}}
+    usage = {"all": {"calls": 10, "prompt_tokens": 100, "completion_tokens": 7}}
     for rank in (0, 1):
         place = stage / "episodes" / f"rank-{rank}-of-2"
         place.mkdir(parents=True)
-        told = {"n": 8, "language_model": asked, "world_model": asked, "errors": {"KeyError": 1}}
-        told["first_errors"] = {"KeyError": HOSTILE}
-        (place / "summary.json").write_text(json.dumps(told))
+        summary = {"n": 8, "language_model": usage, "world_model": usage, "errors": {"KeyError": 1}}
+        summary["first_errors"] = {"KeyError": HOSTILE}
+        (place / "summary.json").write_text(json.dumps(summary))
 
 
 @pytest.fixture
@@ -211,8 +211,8 @@ def test_results_have_their_numbers_and_n(comap):
     first = prediction_table(training).rows[0]
     assert first[:4] == (0, "frozen transitions", "50.0 ± 2.0 (n=30)", "50.0 ± 2.0 (n=40)")
     assert first[4:] == ("50.0 ± 2.0 (n=25)", "—", "12.5 (n=40)", "5.0 % (n=40)", "1.500 (n=120)")
-    told = (0, 8, 1, "40.0 % (n=5)", "20.0 % (n=5)", "25.0 % (n=4)")
-    assert revision_table(training).rows[0] == told
+    expected_row = (0, 8, 1, "40.0 % (n=5)", "20.0 % (n=5)", "25.0 % (n=4)")
+    assert revision_table(training).rows[0] == expected_row
     gates = gate_table(training).rows
     assert len(gates) == 1 and gates[0][:4] == ("round-1-rollouts", 90, 80, "10.0 % (n=80)")
     samples = sample_table(training).rows
@@ -231,7 +231,9 @@ def test_evaluations_on_generated_tasks_are_called_so(tmp_path):
             splits = {f"split-{number}": result for number, result in enumerate(results)}
             stage.finish({"splits": splits}, 1.0)
         training = read_training(tmp_path / name)
-        (plot,) = [one for one in plots_of(training)["Results"] if "Success" in one.title]
+        (plot,) = [
+            candidate for candidate in plots_of(training)["Results"] if "Success" in candidate.title
+        ]
         return results_table(training), [series.name for series in plot.series]
 
     alike, names = table("alike", 4, 4)
@@ -268,14 +270,18 @@ def test_curves_have_their_points_and_n(comap):
     (success,) = plots["Success of evaluations, with 95 % intervals"].series
     assert success.name == "valid_seen (n=16)" and success.y == (25.0, 50.0)
     assert success.low == (10.0, 10.0) and success.high == (90.0, 90.0)
-    changed, every, predictable = plots["Delta-F1: frozen transitions"].series
-    assert every.name == "all (n=40)" and every.y == (50.0, 60.0) and changed.name.endswith("n=30)")
-    assert every.low is not None and every.low[0] == pytest.approx(50 - 1.959964 * 2)
+    changed, overall, predictable = plots["Delta-F1: frozen transitions"].series
+    assert (
+        overall.name == "all (n=40)"
+        and overall.y == (50.0, 60.0)
+        and changed.name.endswith("n=30)")
+    )
+    assert overall.low is not None and overall.low[0] == pytest.approx(50 - 1.959964 * 2)
     assert predictable.name == "predictable (n=25)"  # no line for what there is nothing of
-    own = plots["Delta-F1: the agent's own transitions"].series[0]
-    assert own.high == (100.0, 100.0)
+    own_transitions = plots["Delta-F1: the agent's own transitions"].series[0]
+    assert own_transitions.high == (100.0, 100.0)
     (gates,) = plots_of(training)["Gates"]
-    assert [(one.name, one.y) for one in gates.series] == [
+    assert [(series.name, series.y) for series in gates.series] == [
         ("τ = 0.4 (n=80)", (90.0,)),
         ("τ = 0.6 (n=80)", (75.0,)),
         ("τ = 0.8 (n=80)", (25.0,)),
@@ -333,7 +339,7 @@ def test_tables_of_a_paw_training(paw):
 
 def test_plots_of_figures_10_and_11(paw):
     record = read_training(paw)
-    drawn = {
+    points_by_plot = {
         plot.title: {series.name: (series.x, series.y) for series in plot.series}
         for plots in plots_of(record).values()
         for plot in plots
@@ -347,16 +353,18 @@ def test_plots_of_figures_10_and_11(paw):
         "Loss on observations": ("loss", ((1, 2), (0.75, 0.5))),
         "Tokens left out (p > ρ)": ("left out", ((1,), (10.0,))),
     }
-    assert {title: drawn[title][name] for title, (name, _) in expected.items()} == {
+    assert {title: points_by_plot[title][name] for title, (name, _) in expected.items()} == {
         title: points for title, (_, points) in expected.items()
     }
     phases = {"rollouts", "old log-probabilities", "advantages", "update"}
-    assert set(drawn["Time by phase"]) == phases
-    assert drawn["Memory"]["peak"] == ((1,), (1.0,))
-    assert drawn["ratio"] == {"ratio": ((1, 3), (1.0, 1.5))}  # a measure that is not known here
-    assert "Norm of the gradient" not in drawn and "Critic" not in drawn
+    assert set(points_by_plot["Time by phase"]) == phases
+    assert points_by_plot["Memory"]["peak"] == ((1,), (1.0,))
+    assert points_by_plot["ratio"] == {
+        "ratio": ((1, 3), (1.0, 1.5))
+    }  # a measure that is not known here
+    assert "Norm of the gradient" not in points_by_plot and "Critic" not in points_by_plot
     success, scores = plots_of(record)["Results"]
-    assert [one.name for one in success.series] == ["valid_seen (n=10)", f"{HOSTILE} (n=4)"]
+    assert [series.name for series in success.series] == ["valid_seen (n=10)", f"{HOSTILE} (n=4)"]
     assert success.series[0].y == (20.0, 80.0, 60.0)
     assert success.series[0].low is not None
     assert success.series[0].low[1] == pytest.approx(49.0, abs=0.05)
@@ -413,12 +421,12 @@ def test_the_page_is_whole_and_nothing_in_it_runs(folder, name):
     assert "alert(1)" in text and "{{ 7*7 }}" in text
     plots = len(page.all("figure")) - len(page.all("table"))
     assert len(page.all("img")) == plots >= 5
-    known = {
+    expected_texts = {
         "comap": ("w/o WMSD", "25.0 % [10.0, 90.0] (n=16)", "6 done, 1 begun", "Qwen/Qwen3-4B"),
         "paw": ("w/o Ada. Coef.", "80.0 % [49.0, 94.3] (n=10)", "Qwen/Qwen2.5-1.5B-Instruct"),
     }
-    for said in known[name]:
-        assert said in text, said
+    for expected_text in expected_texts[name]:
+        assert expected_text in text, expected_text
     assert str(folder.parent) not in source
     assert write_report(folder).read_text("utf-8") == source
 
@@ -448,9 +456,9 @@ def test_a_training_that_has_just_begun_has_a_report(paw):
 @pytest.mark.parametrize("value", [None, "x", [], math.nan, True, -1e300])
 def test_strange_results_are_no_fault_of_the_report(comap, paw, value):
     for file in sorted(comap.glob("stages/*/done.json")):
-        told = json.loads(file.read_bytes())
-        kept = {"stage": told["stage"], "role": told.get("role")}
-        file.write_text(json.dumps({**dict.fromkeys(told, value), **kept}))
+        record = json.loads(file.read_bytes())
+        stage_fields = {"stage": record["stage"], "role": record.get("role")}
+        file.write_text(json.dumps({**dict.fromkeys(record, value), **stage_fields}))
     for name, lines in (("metrics.jsonl", UPDATES), ("evaluations.jsonl", EVALUATIONS)):
         strange = [{**dict.fromkeys(line, value), "update": line["update"]} for line in lines]
         write_lines(paw / name, strange)
@@ -474,8 +482,8 @@ def test_what_is_no_training_is_refused(comap, paw, tmp_path):
         with pytest.raises(DataCorrupt, match=name.replace(".", r"\.")):
             read_training(paw)
         (paw / name).write_text(before)
-    done = comap / "stages" / "00-warmup-world-model" / "done.json"
-    done.write_text(json.dumps({"stage": "other"}))
+    done_file = comap / "stages" / "00-warmup-world-model" / "done.json"
+    done_file.write_text(json.dumps({"stage": "other"}))
     with pytest.raises(DataCorrupt, match="remove that file"):
         read_training(comap)
 
@@ -513,35 +521,35 @@ def lines(capsys, monkeypatch):
     monkeypatch.setattr("comap.benchmarks.display._BEAT", 1e6)  # a test is not silent for long
 
     def shown_of(events):
-        with training_progress() as shown:
+        with training_progress() as training_display:
             for event in events:
                 print("{'loss': 1.0}")
-                shown.show(event)
-        said = capsys.readouterr().out.splitlines()
-        assert not [line for line in said if "{" in line]
-        return said
+                training_display.show(event)
+        printed = capsys.readouterr().out.splitlines()
+        assert not [line for line in printed if "{" in line]
+        return printed
 
     return shown_of
 
 
 def test_lines_without_a_terminal(lines):
-    said = lines(STAGE_EVENTS)
-    assert said[:3] == [
+    printed = lines(STAGE_EVENTS)
+    assert printed[:3] == [
         "demonstrations: 1 of 2 1 succeeded",
         "[1/3] warmup-policy: done before",
         "[2/3] round-1-rollouts: 5 of 50 episodes, success 40.0 %",
     ]
-    assert len([line for line in said if " of 50 " in line]) == 9
-    assert "[2/3] round-1-rollouts: 50.0 % of 16 episodes succeeded, 2.0 s" in said
-    assert said[-2:] == [
+    assert len([line for line in printed if " of 50 " in line]) == 9
+    assert "[2/3] round-1-rollouts: 50.0 % of 16 episodes succeeded, 2.0 s" in printed
+    assert printed[-2:] == [
         "[3/3] round-1-policy: 1 of 2 updates, loss 1.250",
         "[3/3] round-1-policy: 2 updates of agent",
     ]
-    said = lines(UPDATE_EVENTS)
-    assert said[0] == "warm-up: 4 of 40 tokens, loss 2.000"
-    told = "evaluation after update 0: valid_seen 20.0 % [5.7, 51.0] (n=10), score 0.250"
-    assert said[9:11] == [told, "update 1: 5 of 50 episodes, success 100.0 %"]
-    assert said[-2:] == [
+    printed = lines(UPDATE_EVENTS)
+    assert printed[0] == "warm-up: 4 of 40 tokens, loss 2.000"
+    evaluation_line = "evaluation after update 0: valid_seen 20.0 % [5.7, 51.0] (n=10), score 0.250"
+    assert printed[9:11] == [evaluation_line, "update 1: 5 of 50 episodes, success 100.0 %"]
+    assert printed[-2:] == [
         "update 1 of 2: success 25.0 %, return 2.500, loss -0.500, observation loss 0.750",
         "update 2 of 2",
     ]
@@ -552,20 +560,20 @@ def test_bars_on_a_terminal():
     console = pytest.importorskip("rich.console")
     screen = io.StringIO()
     terminal = console.Console(file=screen, force_terminal=True, width=100)
-    shown = TrainingDisplay(terminal)
-    with progress.Progress(console=terminal) as shown.bars:
+    training_display = TrainingDisplay(terminal)
+    with progress.Progress(console=terminal) as training_display.bars:
         for event in STAGE_EVENTS:
-            shown.show(event)
-        assert not shown.bars.tasks  # each stage took its bar away
+            training_display.show(event)
+        assert not training_display.bars.tasks  # each stage took its bar away
         for event in UPDATE_EVENTS[:-2]:
-            shown.show(event)
-        (updates,) = shown.bars.tasks
+            training_display.show(event)
+        (updates,) = training_display.bars.tasks
         assert (updates.completed, updates.total) == (1, 2)
         assert updates.description.startswith("success 25.0 %")
-        shown.show(UPDATE_EVENTS[-2])
-        assert len(shown.bars.tasks) == 2
-        shown.show(UPDATE_EVENTS[-1])
-        assert len(shown.bars.tasks) == 1 and updates.finished
+        training_display.show(UPDATE_EVENTS[-2])
+        assert len(training_display.bars.tasks) == 2
+        training_display.show(UPDATE_EVENTS[-1])
+        assert len(training_display.bars.tasks) == 1 and updates.finished
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
     assert "[2/3] round-1-rollouts: 50.0 % of 16 episodes succeeded" in plain
     assert "evaluation after update 0: valid_seen 20.0 %" in plain
@@ -574,7 +582,7 @@ def test_bars_on_a_terminal():
 def test_only_the_first_process_shows_anything(capsys, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with training_progress() as shown:
+    with training_progress() as training_display:
         for event in (*STAGE_EVENTS, *UPDATE_EVENTS):
-            shown.show(event)
+            training_display.show(event)
     assert capsys.readouterr() == ("", "")

@@ -23,10 +23,10 @@ from kits.episode_pages import (
     evil_of,
     foreseen,
     looked_for,
+    open_viewer,
     plain,
     predicted,
     revision,
-    shown,
     step,
     text,
     texts,
@@ -48,7 +48,7 @@ def choose(browser, label, option):
 
 
 def test_the_list_is_filtered(browser, page):
-    shown(browser, page)
+    open_viewer(browser, page)
     assert text(browser, "#shown") == "10 episodes"
     labels = texts(browser, "#filters label > span")
     assert labels == ["Run", "Environment", "Agent", "Outcome", "Split", "Task type", "Order"]
@@ -73,10 +73,12 @@ def test_the_list_is_filtered(browser, page):
 
 
 def test_texts_are_found_and_marked(browser, page):
-    shown(browser, page)
+    open_viewer(browser, page)
     browser.click(".folded > summary")  # so that hits are in sight
-    told = looked_for(browser, "PLACE 3")
-    assert told.startswith("18 hits in 9 episodes") and "actions 9, observations 9" in told
+    hits_text = looked_for(browser, "PLACE 3")
+    assert (
+        hits_text.startswith("18 hits in 9 episodes") and "actions 9, observations 9" in hits_text
+    )
     assert text(browser, "#shown") == "9 of 10 episodes"
     browser.wait("/^#2\\/3/.test(location.hash)")
     assert browser.run("return document.activeElement.id") == "search", "typing goes on"
@@ -109,7 +111,7 @@ EVERYWHERE = {
 
 
 def test_the_first_hit_is_shown_at_once(browser, page):
-    shown(browser, page, "#4/2")
+    open_viewer(browser, page, "#4/2")
     looked_for(browser, "place 5")
     browser.wait("/^#4\\/5/.test(location.hash)")
     browser.run("document.getElementById('search').value = ''")
@@ -121,31 +123,31 @@ def test_the_first_hit_is_shown_at_once(browser, page):
 
 
 def test_everything_is_searched(browser, page):
-    shown(browser, page)
+    open_viewer(browser, page)
     for words, scope in EVERYWHERE.items():
-        told = looked_for(browser, words)
-        assert f"{scope} " in told and not told.startswith("0 hits"), words
+        hits_text = looked_for(browser, words)
+        assert f"{scope} " in hits_text and not hits_text.startswith("0 hits"), words
         browser.press("Enter")
         browser.wait("document.querySelector('#detail mark.hit')?.checkVisibility()")
         assert text(browser, "mark.hit").lower() == words.lower()
 
 
 def test_what_is_looked_for_is_no_pattern(browser, page):
-    shown(browser, page)
+    open_viewer(browser, page)
     for words in (".*", "[a-z]", "a|b", "$&", "</", "İ"):
         assert looked_for(browser, words).startswith("0 hits"), words
     assert re.match(r"[1-9]\d* hits", looked_for(browser, "("))
 
 
 def test_keys_move_about(browser, page):
-    shown(browser, page)
+    open_viewer(browser, page)
     place = "document.querySelector('#moves strong').textContent"
-    left, right = "ArrowLeft", "ArrowRight"
+    left_key, right = "ArrowLeft", "ArrowRight"
     for keys, expected in [
         *(("j", "Step 2 of 3"), ("jj", "Step 3 of 3"), ("k", "Step 2 of 3"), ("G", "Step 3 of 3")),
         *(("j", "Step 3 of 3"), ("g", "Start, 3 steps"), ("k", "Start, 3 steps")),
-        *(([right], "Step 1 of 3"), ([right, right], "Step 3 of 3"), ([left], "Step 2 of 3")),
-        *(("l", "Start, 5 steps"), ("h", "Step 1 of 3"), ([left], "Start, 3 steps")),
+        *(([right], "Step 1 of 3"), ([right, right], "Step 3 of 3"), ([left_key], "Step 2 of 3")),
+        *(("l", "Start, 5 steps"), ("h", "Step 1 of 3"), ([left_key], "Start, 3 steps")),
     ]:
         browser.press(*keys)
         browser.wait(f"{place} === '{expected}'")
@@ -156,7 +158,7 @@ def test_keys_move_about(browser, page):
     assert browser.run(f"return {place}") == "Start, 3 steps"
     browser.press("/")
     assert browser.run("return document.activeElement.id") == "search"
-    browser.press("j", left, "k")
+    browser.press("j", left_key, "k")
     assert browser.run("return document.getElementById('search').value") == "kj"
     assert browser.run(f"return {place}") == "Start, 3 steps"
     browser.press("Escape")
@@ -164,7 +166,7 @@ def test_keys_move_about(browser, page):
 
 
 def test_lists_obey_arrow_keys_and_tell_who_is_chosen(browser, page):
-    shown(browser, page)
+    open_viewer(browser, page)
     browser.run("document.getElementById('episodes').focus()")
     browser.press("ArrowDown")
     browser.wait(
@@ -172,22 +174,22 @@ def test_lists_obey_arrow_keys_and_tell_who_is_chosen(browser, page):
     )
     browser.press("End")
     browser.wait("location.hash === '#10/0'")
-    chosen = (
+    selected_row_script = (
         "const list = document.getElementById(arguments[0]);"
         "const row = document.getElementById(list.getAttribute('aria-activedescendant'));"
         "return [list.role, row.role, row.ariaSelected, row.ariaPosInSet, row.ariaSetSize]"
     )
-    assert browser.run(chosen, "episodes") == ["listbox", "option", "true", "10", "10"]
+    assert browser.run(selected_row_script, "episodes") == ["listbox", "option", "true", "10", "10"]
     browser.run("document.getElementById('steps').focus()")
     browser.press("ArrowDown", "PageDown")
-    assert browser.run(chosen, "steps") == ["listbox", "option", "true", "6", "6"]
+    assert browser.run(selected_row_script, "steps") == ["listbox", "option", "true", "6", "6"]
     assert browser.run("return document.activeElement.id") == "steps"
     browser.press("Home")
     assert "Start" in text(browser, "#moves")
 
 
 def test_a_link_leads_back(browser, page):
-    shown(browser, page, "#3/4?outcome=not+solved&q=place&in=actions&order=shortest")
+    open_viewer(browser, page, "#3/4?outcome=not+solved&q=place&in=actions&order=shortest")
     browser.wait(f"location.hash.includes('q=place') && !{GOING}")
     for _ in range(2):
         assert "Step 4 of 5" in text(browser, "#moves")
@@ -203,7 +205,7 @@ def test_a_link_leads_back(browser, page):
 
 
 def test_wrong_links_lead_somewhere(browser, page):
-    shown(browser, page)
+    open_viewer(browser, page)
     strange = "#1/1?run=<b>&with=x&order=__proto__&in=a"
     for place in ("#0/0", "#999/999", "#-1/2", "#1", "#1/x", "#%E2%80%AE", strange):
         browser.run("location.hash = arguments[0]", place)
@@ -212,25 +214,25 @@ def test_wrong_links_lead_somewhere(browser, page):
 
 
 def test_a_step_shows_what_was_behind_it(browser, page):
-    shown(browser, page, "#1/1")
+    open_viewer(browser, page, "#1/1")
     browser.run("for (const box of document.querySelectorAll('details')) box.open = true")
     browser.wait("document.querySelector('.messages')")
     assert len(texts(browser, ".column")) == 2
     marks = texts(browser, ".observation mark.differs")
-    assert any("see a pen" in one for one in marks) and any("is empty" in one for one in marks)
+    assert any("see a pen" in mark for mark in marks) and any("is empty" in mark for mark in marks)
     changes = text(browser, ".changes")
     assert "2 foreseen, 1 missed, 0 made up" in changes and "Delta-F1 0.80" in changes
     assert "in(pen 1, safe 1)" in changes and "missed" in changes
     gates = text(browser, ".gates")
-    for told in ("revised", "go to desk 1", "p = 0.800 > 0.50", "enough, verbalizer"):
-        assert told in gates
+    for phrase in ("revised", "go to desk 1", "p = 0.800 > 0.50", "enough, verbalizer"):
+        assert phrase in gates
     detail = text(browser, "#detail")
-    for told in (
+    for phrase in (
         *("What the environment reported", "official cache", "What the agent noted", "exec_action"),
         *("What language models said: 4 calls", "You are a robot.", "40 tokens read, 3 written"),
         *("cut off", "adapter wm", "Settings of the agent", "3 facts held true"),
     ):
-        assert told in detail, told
+        assert phrase in detail, phrase
     noted = texts(browser, ".notes dt")
     assert "draft_action" in noted and ENV_INFO not in noted
     browser.press("G")
@@ -258,7 +260,7 @@ def test_it_opens_where_a_revision_changed_facts_else_at_a_prediction_of_changes
         ("plain", first[:1], "#1/0"),
     ):
         write_whole(tmp_path / f"{name}.html", render_page("", {}, (), episodes))
-        shown(browser, tmp_path / f"{name}.html")
+        open_viewer(browser, tmp_path / f"{name}.html")
         browser.wait(f"location.hash === '{place}'")
 
 
@@ -269,15 +271,15 @@ def test_at_a_revised_step_the_forecast_of_the_draft_is_shown(browser, tmp_path)
     )
     episode = Episode("revised", trajectory(*steps), None)
     write_whole(tmp_path / "one.html", render_page("", {}, (), [episode]))
-    shown(browser, tmp_path / "one.html", "#1/1")
+    open_viewer(browser, tmp_path / "one.html", "#1/1")
     column = text(browser, ".column.predicted")
-    for told in (
+    for phrase in (
         "of the draft",
         "go to desk 1",
         "Nothing happens.",
         "of the action that was taken",
     ):
-        assert told in column, told
+        assert phrase in column, phrase
     assert "missed" not in text(browser, ".changes"), "nothing was predicted of these changes"
     browser.press("j")
     assert "Nothing was predicted here." in text(browser, ".column.predicted")
@@ -289,7 +291,7 @@ def test_delta_f1_of_an_episode_is_of_its_changes(browser, tmp_path):
     episode = Episode("", trajectory(*nothing_happens, changed), None)
     unchanged = Episode("", trajectory(predicted(1, START, START)), None)
     write_whole(tmp_path / "two.html", render_page("", {}, (), [episode, unchanged]))
-    shown(browser, tmp_path / "two.html")
+    open_viewer(browser, tmp_path / "two.html")
     first, second = texts(browser, "#episodes .row")
     assert "ΔF1 0.80" in first and "ΔF1" not in second
     assert "Delta-F1 of changes\n0.80" in text(browser, "#about")
@@ -298,12 +300,12 @@ def test_delta_f1_of_an_episode_is_of_its_changes(browser, tmp_path):
 def test_red_is_for_what_was_wrong_and_terms_are_explained(browser, tmp_path):
     start, after = State(frozenset({("at", "a")})), State(frozenset({("at", "b")}))
     guess = State(frozenset({("at", "c")}))
-    said = Predicted("You leave.", guess, diff(start, guess), "a model")
+    prediction = Predicted("You leave.", guess, diff(start, guess), "a model")
     notes = {**GATES, "gate": False}
-    one = step(1, start, after, prediction=said, notes=notes)
-    episode = Episode("", trajectory(one, facts=start, settings=SETTINGS), None)
+    gated_step = step(1, start, after, prediction=prediction, notes=notes)
+    episode = Episode("", trajectory(gated_step, facts=start, settings=SETTINGS), None)
     write_whole(tmp_path / "one.html", render_page("", {}, (), [episode]))
-    shown(browser, tmp_path / "one.html")
+    open_viewer(browser, tmp_path / "one.html")
     fates = browser.run(
         "return [...document.querySelectorAll('.changes li')].map((one) =>"
         " [one.innerText.replace(/\\s+/g, ' ').trim(), one.className,"
@@ -328,9 +330,11 @@ def test_red_is_for_what_was_wrong_and_terms_are_explained(browser, tmp_path):
 
 
 def test_tokens_tell_their_probabilities(browser, page):
-    shown(browser, page, "#1/1")
-    found = browser.run("return [...document.querySelectorAll('.tokens')][0].childNodes.length")
-    assert found == 3
+    open_viewer(browser, page, "#1/1")
+    node_count = browser.run(
+        "return [...document.querySelectorAll('.tokens')][0].childNodes.length"
+    )
+    assert node_count == 3
     classes = browser.run(
         "return [...document.querySelector('.tokens').children].map((one) => one.className)"
     )
@@ -353,7 +357,7 @@ def test_tokens_tell_their_probabilities(browser, page):
 
 def test_two_runs_of_a_task_are_shown_side_by_side(browser, page):
     assert page.name == "view-together.html"
-    shown(browser, page, "#3/2")
+    open_viewer(browser, page, "#3/2")
     assert "second, random" in text(browser, ".others")
     browser.click(".others .chip")
     browser.wait("document.querySelector('.column.beside')")
@@ -369,7 +373,7 @@ def test_two_runs_of_a_task_are_shown_side_by_side(browser, page):
 def test_of_many_episodes_only_those_in_sight_are_rows(browser, tmp_path):
     pack = Pack(Episode(f"number {i}", plain(i), None) for i in range(1500))
     write_whole(tmp_path / "many.html", render_page("", {}, (), pack, folded=True))
-    shown(browser, tmp_path / "many.html", "#1400/2")
+    open_viewer(browser, tmp_path / "many.html", "#1400/2")
     assert "1,500 episodes" in text(browser, "#shown")
     assert browser.run("return document.querySelectorAll('#episodes .row').length") < 40
     assert "number 1399" in text(browser, "#episodes [aria-selected=true]")
@@ -389,8 +393,8 @@ def test_an_episode_that_is_broken_is_told_and_others_open(browser, tmp_path):
     assert "Episode 1 cannot be shown" in text(browser, "#about")
     browser.run("document.getElementById('episodes-1').click()")
     browser.wait("document.querySelector('#step .column')")
-    told = looked_for(browser, "place 3")
-    assert told.startswith("4 hits in 2 episodes (1 episode could not be unpacked)")
+    hits_text = looked_for(browser, "place 3")
+    assert hits_text.startswith("4 hits in 2 episodes (1 episode could not be unpacked)")
 
 
 def test_hostile_text_stays_text(browser, tmp_path):
@@ -399,15 +403,15 @@ def test_hostile_text_stays_text(browser, tmp_path):
     episodes = [dreamt, *others]
     write_whole(tmp_path / "evil.html", render_page(EVIL, {EVIL: EVIL}, (), episodes))
     for place in ("", "#1/1", "#2/1"):
-        shown(browser, tmp_path / "evil.html", place)
+        open_viewer(browser, tmp_path / "evil.html", place)
         browser.run("for (const box of document.querySelectorAll('details')) box.open = true")
         browser.wait(
             "[...document.querySelectorAll('details')].every((one) => one.childElementCount > 1)"
         )
-        own = browser.run(
+        element_names = browser.run(
             "return [...document.body.querySelectorAll('*')].map((one) => one.localName)"
         )
-        assert not {"img", "svg", "b", "a", "iframe", "style", "textarea"} & set(own)
+        assert not {"img", "svg", "b", "a", "iframe", "style", "textarea"} & set(element_names)
         assert browser.run("return document.scripts.length") == 6
         assert browser.run("return document.body.dataset.pwned") is None
         names = browser.run(
@@ -415,22 +419,22 @@ def test_hostile_text_stays_text(browser, tmp_path):
             ".filter((name) => name.startsWith('on') || name === 'src' || name === 'href')"
         )
         assert names == []
-        everything = browser.run(
+        page_text = browser.run(
             "const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);"
             "const found = []; while (walk.nextNode())"
             " if (!walk.currentNode.parentElement.matches('script')) found.push(walk.currentNode.data);"
             "return JSON.stringify(found.join(''))"
         )
-        assert everything.count("<img src=x onerror=") > 8 and "U+202E" in everything
+        assert page_text.count("<img src=x onerror=") > 8 and "U+202E" in page_text
         hidden = set("\x1b\x00\x07\x7f\u202e\u2066\u200b\u2028\u2029\ufffe")
-        assert not set(json.loads(everything)) & hidden
+        assert not set(json.loads(page_text)) & hidden
         assert "[U+202E]" in browser.run("return document.title")
 
 
 def test_hostile_text_is_looked_for(browser, tmp_path):
     episode = Episode(EVIL, evil_of(), None)
     write_whole(tmp_path / "evil.html", render_page("", {}, (), [episode]))
-    shown(browser, tmp_path / "evil.html")
+    open_viewer(browser, tmp_path / "evil.html")
     for words in ("<img src=x", "\u202ecba", "</script><script>", "😀", "[31m"):
         assert "in 1 episode ·" in looked_for(browser, words), words
         browser.press("Enter")
@@ -468,7 +472,7 @@ return low;
 @pytest.mark.parametrize("colors", ["light", "dark"])
 def test_letters_stand_out(browser, page, colors):
     browser.look(1500, 900, colors)
-    shown(browser, page, "#1/1?q=safe")
+    open_viewer(browser, page, "#1/1?q=safe")
     browser.wait("document.querySelector('#step mark.hit')")
     browser.run("for (const box of document.querySelectorAll('details')) box.open = true")
     assert browser.run(CONTRAST) == []
@@ -477,7 +481,7 @@ def test_letters_stand_out(browser, page, colors):
 @pytest.mark.parametrize("width", [360, 1100, 2200])
 def test_every_width_will_do(browser, page, width):
     browser.look(width, 800)
-    shown(browser, page, "#1/1?q=safe")
+    open_viewer(browser, page, "#1/1?q=safe")
     browser.run("for (const box of document.querySelectorAll('details')) box.open = true")
     assert browser.run("return document.documentElement.scrollWidth <= innerWidth"), width
     assert browser.run("return document.getElementById('steps').clientHeight") > 90
@@ -485,7 +489,7 @@ def test_every_width_will_do(browser, page, width):
 
 def test_on_a_narrow_page_filters_stand_in_rows(browser, page):
     browser.look(500, 900)
-    shown(browser, page)
+    open_viewer(browser, page)
     rows = browser.run(
         "return [...document.querySelectorAll('.searching, .facet')]"
         ".map((one) => one.getBoundingClientRect()).map(({top, bottom}) => [top, bottom])"
@@ -498,7 +502,7 @@ def test_on_a_narrow_page_filters_stand_in_rows(browser, page):
 def test_the_list_of_one_episode_takes_no_more_room_than_it_needs(browser, tmp_path, width):
     browser.look(width, 900)
     write_whole(tmp_path / "one.html", render_page("", {}, (), [Episode("", plain(1), None)]))
-    shown(browser, tmp_path / "one.html")
+    open_viewer(browser, tmp_path / "one.html")
     list_height, row_height = browser.run(
         "return ['#episodes', '#episodes .row']"
         ".map((name) => document.querySelector(name).getBoundingClientRect().height)"
@@ -507,14 +511,14 @@ def test_the_list_of_one_episode_takes_no_more_room_than_it_needs(browser, tmp_p
 
 
 def test_what_has_no_text_has_a_name(browser, page):
-    shown(browser, page, "#1/1")
+    open_viewer(browser, page, "#1/1")
     nodes = browser.cdp("Accessibility.getFullAXTree")["nodes"]
-    wanted = {"button", "listbox", "option", "slider", "combobox", "searchbox", "group", "dialog"}
+    roles = {"button", "listbox", "option", "slider", "combobox", "searchbox", "group", "dialog"}
     nameless = [
         node["role"]["value"]
         for node in nodes
         if not node.get("ignored")
-        and node["role"]["value"] in wanted - {"group"}
+        and node["role"]["value"] in roles - {"group"}
         and not node.get("name", {}).get("value")
     ]
     assert nameless == []

@@ -28,7 +28,7 @@ def copy_of(model: Path, folder: Path) -> Path:
     return folder
 
 
-def _without(*names: str) -> Callable[[Path], None]:
+def _remover_of(*names: str) -> Callable[[Path], None]:
     def remove(folder: Path) -> None:
         for name in names:
             (folder / name).unlink(missing_ok=True)
@@ -71,9 +71,9 @@ def _other_config(kind: str, written_by: str) -> Callable[[Path], None]:
 def _without_template(folder: Path) -> None:
     (folder / "chat_template.jinja").unlink(missing_ok=True)
     path = folder / "tokenizer_config.json"
-    known = json.loads(path.read_text("utf-8"))
-    known.pop("chat_template", None)
-    path.write_text(json.dumps(known), "utf-8")
+    tokenizer_config = json.loads(path.read_text("utf-8"))
+    tokenizer_config.pop("chat_template", None)
+    path.write_text(json.dumps(tokenizer_config), "utf-8")
 
 
 def _template(text: str) -> Callable[[Path], None]:
@@ -134,13 +134,13 @@ BREAKS: dict[str, Callable[[Path], None]] = {
     "badtemplate": _template("{% for message in messages %}{{ message.content }}"),
     "refusingtemplate": _template("{{ raise_exception('System role not supported') }}"),
     "halfweights": _half("model.safetensors"),
-    "noweights": _without("model.safetensors"),
+    "noweights": _remover_of("model.safetensors"),
     "downloading": _renamed("model.safetensors.incomplete"),
     "pointer": _weights(_POINTER.encode()),
     "gguf": _renamed("model-q4.gguf"),
     "pickled": _renamed("pytorch_model.bin"),
     "lostshard": _lost_shard,
-    "notokenizer": _without("tokenizer.json", "tokenizer.model", "tokenizer_config.json"),
+    "notokenizer": _remover_of("tokenizer.json", "tokenizer.model", "tokenizer_config.json"),
     "halftokenizer": _half("tokenizer.json"),
     "halfconfig": _half("config.json"),
     "narrower": _config(hidden_size=36, head_dim=4),
@@ -164,9 +164,9 @@ def broken_models(model: Path, place: Path) -> None:
         damage(copy_of(model, place / name))
 
 
-def _said(text: str, **more: Any) -> dict[str, Any]:
+def _chat_response(text: str, **choice_fields: Any) -> dict[str, Any]:
     message = {"role": "assistant", "content": text}
-    choice = {"index": 0, "message": message, "finish_reason": "stop", **more}
+    choice = {"index": 0, "message": message, "finish_reason": "stop", **choice_fields}
     usage = {"prompt_tokens": 5, "completion_tokens": 5}
     return {
         "id": "1",
@@ -181,8 +181,8 @@ _LONG = (
     "This model's maximum context length is 512 tokens. However, your messages have 1313 tokens."
 )
 ANSWERS: dict[str, tuple[int, Any]] = {
-    "fine": (200, _said("Thought: I look.\nAction: look")),
-    "empty": (200, _said("")),
+    "fine": (200, _chat_response("Thought: I look.\nAction: look")),
+    "empty": (200, _chat_response("")),
     "toolong": (400, {"error": {"message": _LONG, "code": "context_length_exceeded"}}),
     "quota": (429, {"error": {"message": "You exceeded your current quota"}}),
     "gone": (404, {"error": {"message": "The model `m` does not exist."}}),
@@ -211,7 +211,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    def log_message(self, *about: Any) -> None:
+    def log_message(self, *arguments: Any) -> None:
         pass
 
 

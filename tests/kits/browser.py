@@ -32,11 +32,11 @@ class Browser:
         self._browser = self._driver.chromium.launch(executable_path=program, args=FLAGS)
         self.page = self._browser.new_context().new_page()
         self.page.add_init_script(WATCH)
-        self._said: list[str] = []
-        self._asked: list[str] = []
-        self.page.on("console", lambda message: self._said.append(message.text))
-        self.page.on("pageerror", lambda error: self._said.append(str(error)))
-        self.page.on("request", lambda request: self._asked.append(request.url))
+        self._console_lines: list[str] = []
+        self._requested_urls: list[str] = []
+        self.page.on("console", lambda message: self._console_lines.append(message.text))
+        self.page.on("pageerror", lambda error: self._console_lines.append(str(error)))
+        self.page.on("request", lambda request: self._requested_urls.append(request.url))
         self._devtools = self.page.context.new_cdp_session(self.page)
 
     def __enter__(self) -> Browser:
@@ -72,14 +72,16 @@ class Browser:
 
     def value(self, expression: str) -> Any:
         """Return the value of an expression, of an element that it is there."""
-        known = f"const value = {expression}; return value instanceof Node ? true : value"
-        return self.run(known)
+        script = f"const value = {expression}; return value instanceof Node ? true : value"
+        return self.run(script)
 
     def wait(self, condition: str, seconds: float = 10) -> Any:
         """Wait until an expression is true, and return its value."""
         end = time.monotonic() + seconds
         while not (value := self.value(condition)):
-            assert time.monotonic() < end, f"false for {seconds} s: {condition}\n{self._said}"
+            assert time.monotonic() < end, (
+                f"false for {seconds} s: {condition}\n{self._console_lines}"
+            )
             self.page.wait_for_timeout(20)
         return value
 
@@ -102,8 +104,8 @@ class Browser:
 
     def console(self) -> list[str]:
         """Return what the console was told since the last time, with errors that nobody caught."""
-        said, self._said[:] = list(self._said), []
-        return said
+        messages, self._console_lines[:] = list(self._console_lines), []
+        return messages
 
     def violations(self) -> list[str]:
         """Return what the page's content security policy has forbidden."""
@@ -111,8 +113,8 @@ class Browser:
 
     def requests(self) -> list[str]:
         """Return the addresses that were asked for since the last time, but those of this machine."""
-        asked, self._asked[:] = list(self._asked), []
-        return [url for url in asked if not re.match("(file|about|chrome|data):", url)]
+        urls, self._requested_urls[:] = list(self._requested_urls), []
+        return [url for url in urls if not re.match("(file|about|chrome|data):", url)]
 
     def cdp(self, command: str, **parameters: Any) -> Any:
         """Give a command of the DevTools protocol, and return its result."""

@@ -73,8 +73,8 @@ def runs_here(words: list[str], comment: str) -> bool:
 
 def files_of(page: Path) -> dict[str, str]:
     """Return the blocks that are files, by name."""
-    found = [(FILE.match(block), block) for kind, block in blocks_of(page) if kind == "python"]
-    return {first[1]: block for first, block in found if first}
+    blocks = [(FILE.match(block), block) for kind, block in blocks_of(page) if kind == "python"]
+    return {first[1]: block for first, block in blocks if first}
 
 
 def follow(
@@ -99,8 +99,8 @@ def follow(
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)
     text = text_of(page)
-    for other in DOCS.glob("guides/*.md"):
-        for name, block in files_of(other).items():
+    for guide in DOCS.glob("guides/*.md"):
+        for name, block in files_of(guide).items():
             if f"`{name}`" in text or f"{name[:-3]}:" in text:
                 folder.joinpath(name).write_text(block, encoding="utf-8")
                 monkeypatch.delitem(sys.modules, name[:-3], raising=False)
@@ -109,8 +109,8 @@ def follow(
         text = text.replace(before, after)
     namespace: dict[str, object] = {"__name__": "page"}
     printed, end = "", 0
-    for found in BLOCK.finditer(text):
-        kind, block = found.groups()
+    for match in BLOCK.finditer(text):
+        kind, block = match.groups()
         if kind == "python":
             capsys.readouterr()
             if first := FILE.match(block):
@@ -122,14 +122,14 @@ def follow(
             for words, comment in commands_of(block):
                 if runs_here(words, comment):
                     run(words)
-        elif kind == "text" and printed and not text[end : found.start()].strip():
+        elif kind == "text" and printed and not text[end : match.start()].strip():
             check_output(block, printed)
-        end = found.end()
+        end = match.end()
         printed = printed if kind == "python" else ""
 
 
-def check_output(shown: str, printed: str) -> None:
-    pattern = ".*?".join(re.escape(part) for part in shown.strip().split("..."))
+def check_output(expected: str, printed: str) -> None:
+    pattern = ".*?".join(re.escape(part) for part in expected.strip().split("..."))
     assert re.fullmatch(pattern, printed.strip(), re.DOTALL), printed
 
 

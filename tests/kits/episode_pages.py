@@ -38,28 +38,33 @@ GATES = {
 
 
 def step(
-    t: int, before: State, after: State, action: str = "", seen: str = "", **more: Any
+    t: int,
+    before: State,
+    after: State,
+    action: str = "",
+    observation: str = "",
+    **extra_fields: Any,
 ) -> Step:
     usual = {"reward": 0.0, "terminated": False, "truncated": False, "imagined": False}
-    fields: dict[str, Any] = {**usual, **more, "facts": after, "delta": diff(before, after)}
-    return Step(t, action or f"act {t}", seen or f"seen {t}", **fields)
+    fields: dict[str, Any] = {**usual, **extra_fields, "facts": after, "delta": diff(before, after)}
+    return Step(t, action or f"act {t}", observation or f"seen {t}", **fields)
 
 
-def trajectory(*steps: Step, text: str = "text", **more: Any) -> Trajectory:
-    fields: dict[str, Any] = {"facts": START} | more
+def trajectory(*steps: Step, text: str = "text", **extra_fields: Any) -> Trajectory:
+    fields: dict[str, Any] = {"facts": START} | extra_fields
     return Trajectory(*[text] * 6, steps=steps, **fields)
 
 
 def compared() -> Episode:
     """An episode beside its imagination."""
     real = trajectory(
-        step(1, START, FILLED, seen="You open the safe and see a pen."),
-        step(2, FILLED, FILLED, seen="Nothing happens.", invalid_action=True),
+        step(1, START, FILLED, observation="You open the safe and see a pen."),
+        step(2, FILLED, FILLED, observation="Nothing happens.", invalid_action=True),
         step(3, FILLED, START, terminated=True, success=True, score=1.0),
     )
     imagined = trajectory(
-        step(1, START, OPENED, seen="You open the safe and see nothing.", imagined=True),
-        step(2, OPENED, OPENED, seen="Nothing happens.", imagined=True),
+        step(1, START, OPENED, observation="You open the safe and see nothing.", imagined=True),
+        step(2, OPENED, OPENED, observation="Nothing happens.", imagined=True),
         world_model="retrieval",
     )
     return Episode("compared", real, imagined)
@@ -72,10 +77,10 @@ def predicted(t: int, before: State, after: State, guess: State | None = None) -
     return step(t, before, after, prediction=prediction)
 
 
-def revision(t: int, before: State, after: State, action: str = "", seen: str = "") -> Step:
+def revision(t: int, before: State, after: State, action: str = "", observation: str = "") -> Step:
     """Return a step at which a reflection took another action than the draft."""
     notes = {**GATES, "predicted_next_state": "Nothing happens."}
-    return step(t, before, after, action, seen, notes=notes)
+    return step(t, before, after, action, observation, notes=notes)
 
 
 def foreseen() -> Episode:
@@ -234,7 +239,7 @@ def source_of(script: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
-def shown(browser: Any, page: Path, place: str = "") -> None:
+def open_viewer(browser: Any, page: Path, place: str = "") -> None:
     browser.open(page, place)
     browser.wait("document.querySelector('#step .column')")
 

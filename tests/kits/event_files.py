@@ -12,11 +12,11 @@ def curves_of(out: Path) -> dict[str, list[tuple[int, float]]]:
     """Return the points of each curve of a training or run; of doubles what TensorBoard keeps of them."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    found = EventAccumulator(str(out / "tensorboard"))
-    found.Reload()
+    events = EventAccumulator(str(out / "tensorboard"))
+    events.Reload()
     return {
-        name: [(one.step, one.value) for one in found.Scalars(name)]
-        for name in found.Tags()["scalars"]
+        name: [(point.step, point.value) for point in events.Scalars(name)]
+        for name in events.Tags()["scalars"]
     }
 
 
@@ -24,7 +24,7 @@ def text_of(out: Path) -> str:
     """Return the settings as TensorBoard's page of texts shows them."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    found = EventAccumulator(str(out / "tensorboard"))
-    found.Reload()
-    (event,) = found.Tensors("settings")
+    events = EventAccumulator(str(out / "tensorboard"))
+    events.Reload()
+    (event,) = events.Tensors("settings")
     return event.tensor_proto.string_val[0].decode()

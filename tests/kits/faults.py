@@ -43,8 +43,10 @@ def started(**options: Any) -> gym.Env[str, str]:
 
 def forgotten_import(folder: Path) -> None:
     code = "import gymnasium; gymnasium.make('comap/ALFWorld-v0')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder)
-    raise RuntimeError(done.stderr.strip().splitlines()[-1])
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=folder
+    )
+    raise RuntimeError(process.stderr.strip().splitlines()[-1])
 
 
 def missing_extra(folder: Path) -> None:

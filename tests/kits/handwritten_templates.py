@@ -53,7 +53,7 @@ TEMPLATES = {
 
 
 @cache
-def made(name):
+def template_tokenizer(name):
     template, special, end, _ = TEMPLATES[name]
     corpus = ["You see a shelf 1. It is dark. Thought Action go to Act well user assistant"] * 2
     tokenizer = tokenizer_of(corpus, 400)

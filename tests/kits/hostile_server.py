@@ -124,8 +124,8 @@ def sends(data: Any, status: int = 200, **headers: str) -> Behavior:
 
 def raw(body: bytes, status: int = 200, **headers: str) -> Behavior:
     """Answer with any bytes; underscores in the names of headers stand for dashes."""
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return lambda handler: handler.reply(status, body, named)
+    header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
+    return lambda handler: handler.reply(status, body, header_fields)
 
 
 def repeats_last_message(handler: Handler) -> None:
@@ -204,7 +204,7 @@ def repeats_key(status: int = 500, field: str = "error") -> Behavior:
     """Say the Authorization header back."""
 
     def behavior(handler: Handler) -> None:
-        said = {"message": f"bad header: {handler.headers['authorization']} of you"}
-        handler.reply(status, json.dumps({field: said}).encode())
+        error_body = {"message": f"bad header: {handler.headers['authorization']} of you"}
+        handler.reply(status, json.dumps({field: error_body}).encode())
 
     return behavior

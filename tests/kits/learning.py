@@ -40,24 +40,24 @@ def model_folder(folder: Path) -> Path:
     return build_tiny(folder, corpus, parameters=200_000, vocabulary=400, max_length=256)
 
 
-def asked(thing: str, told: str = "") -> tuple[Message, ...]:
-    return (Message("system", "Act."), Message("user", f"{told} where is the {thing}?"))
+def question_about(thing: str, context: str = "") -> tuple[Message, ...]:
+    return (Message("system", "Act."), Message("user", f"{context} where is the {thing}?"))
 
 
 def world_samples() -> list[Sample]:
     return [
         Sample(
             kind="world_model",
-            messages=asked(thing, "it is" * (number % 3)),
+            messages=question_about(thing, "it is" * (number % 3)),
             reply=((f"the {thing} is in the {place}" + " on" * number, True),),
-            teacher=asked(thing, f"Really it was in the {place}."),
+            teacher=question_about(thing, f"Really it was in the {place}."),
         )
         for number, (thing, place) in enumerate(THINGS)
     ]
 
 
 def policy_samples() -> list[Sample]:
-    found = []
+    samples = []
     for number, (thing, place) in enumerate(THINGS):
         reply = (
             ("Decision:", False),
@@ -65,16 +65,18 @@ def policy_samples() -> list[Sample]:
             ("\nFinal Action:", False),
             (f" take {thing}", True),
         )
-        found.append(
+        samples.append(
             Sample(
                 kind="keep_draft",
-                messages=asked(thing),
+                messages=question_about(thing),
                 reply=reply,
                 label=float(number % 2),
             )
         )
-        found.append(Sample(kind="anchor", messages=asked(place), reply=((" look", True),)))
-    return found
+        samples.append(
+            Sample(kind="anchor", messages=question_about(place), reply=((" look", True),))
+        )
+    return samples
 
 
 def opened(model: Path, kind: Any, dtype: str = "float64", dropout: float = 0.0) -> Roles:
@@ -134,7 +136,7 @@ def rollouts(roles: Roles, out: Path, samples: Sequence[Sample]) -> StudentRollo
     return StudentRollouts(out, samples, lambda: roles.language_model(exact=True), end, sampling)
 
 
-def make(what: str, roles: Roles, out: Path, **told: Any) -> Any:
+def make(training: str, roles: Roles, out: Path, **options: Any) -> Any:
     """A trainer: warm-up, the world model's evolution (with texts of once), or the policy's.
 
     "distill" is that evolution where nobody can sample: the texts are given.
@@ -146,18 +148,18 @@ def make(what: str, roles: Roles, out: Path, **told: Any) -> Any:
     from comap.trainers.comap.trainer import CoMapTrainer, Teacher
     from comap.trainers.row_trainer import WarmUpTrainer
 
-    if what == "warm_up":
-        return WarmUpTrainer(**settings(roles, out, world_samples(), **told))
-    if what in ("evolve", "distill"):
+    if training == "warm_up":
+        return WarmUpTrainer(**settings(roles, out, world_samples(), **options))
+    if training in ("evolve", "distill"):
         samples = world_samples()
         config = Distillation(mu=0.9, chunk=5)
         texts: Any = lambda epoch: PREDICTED  # noqa: E731
-        if what == "evolve":
+        if training == "evolve":
             texts = rollouts(roles, out, samples)
         teacher = Teacher(role="wm_ema", config=config, continuations=texts)
         objective = partial(world_model_objective, eta=0.5)
         return CoMapTrainer(
-            objective=objective, teacher=teacher, **settings(roles, out, samples, **told)
+            objective=objective, teacher=teacher, **settings(roles, out, samples, **options)
         )
     head = torch.nn.Linear(roles.base("agent").config.hidden_size, 1)
     with torch.no_grad():
@@ -166,7 +168,7 @@ def make(what: str, roles: Roles, out: Path, **told: Any) -> Any:
         objective=partial(policy_objective, beta=0.3),
         head=head,
         head_rate=0.05,
-        **settings(roles, out, policy_samples(), role="agent", **told),
+        **settings(roles, out, policy_samples(), role="agent", **options),
     )
 
 
@@ -180,20 +182,20 @@ def gradient_of(trainer: Any) -> tuple[float, Any]:
 
 
 def result(roles: Roles, trainer: Any, log: Any) -> dict[str, Any]:
-    found = {role: roles.state(role) for role in ROLES}
+    weights = {role: roles.state(role) for role in ROLES}
     if trainer.head is not None:
-        found["head"] = {name: w.clone() for name, w in trainer.head.state_dict().items()}
-    return {"weights": found, "log": log}
+        weights["head"] = {name: w.clone() for name, w in trainer.head.state_dict().items()}
+    return {"weights": weights, "log": log}
 
 
-def main(what: str, model: str, out: str) -> None:
+def main(names: str, model: str, out: str) -> None:
     """Train in this process, and write down whether it is still in its group when it has ended."""
     import torch
 
     torch.set_num_threads(1)
     atexit.register(tell_group, Path(out))  # the first asked is the last called
-    for one in what.split(","):
-        learn(one, Path(model), Path(out, one))
+    for name in names.split(","):
+        learn(name, Path(model), Path(out, name))
 
 
 def tell_group(out: Path) -> None:
@@ -203,11 +205,11 @@ def tell_group(out: Path) -> None:
         (out / f"group-{rank}").write_text(str(distributed.is_initialized()))
 
 
-def learn(what: str, model: Path, out: Path) -> None:
+def learn(training_name: str, model: Path, out: Path) -> None:
     """Train, and write the result."""
     import torch
 
-    name, _, kind = what.partition("-")
+    name, _, kind = training_name.partition("-")
     roles = opened(model, kind)
     trainer = make(name, roles, out)
     log = trainer.fit()

@@ -51,6 +51,6 @@ async def stdio_session(command: str, words: list[str], folder: Any) -> AsyncIte
     import mcp
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
-    where = StdioServerParameters(command=command, args=words, cwd=folder)
-    async with stdio_client(where) as ends, mcp.ClientSession(*ends) as session:
+    parameters = StdioServerParameters(command=command, args=words, cwd=folder)
+    async with stdio_client(parameters) as ends, mcp.ClientSession(*ends) as session:
         yield McpSession(session)

@@ -49,10 +49,10 @@ def some_rows(update: int, words: int = 250) -> list[PaWRow]:
     rows = []
     for trajectory in range(GROUPS * MEMBERS):
         length = draw.randint(1, 4)
-        won = draw.random() < 0.5
+        success = draw.random() < 0.5
         for t in range(length):
-            ended = t == length - 1
-            observed = not (ended and draw.random() < 0.4)
+            is_last = t == length - 1
+            observed = not (is_last and draw.random() < 0.4)
             response = ids(2, 5)
             rows.append(
                 PaWRow(
@@ -65,12 +65,12 @@ def some_rows(update: int, words: int = 250) -> list[PaWRow]:
                     observation_ids=ids(2, 6) if observed else (),
                     footer_ids=(3,) if observed else (),
                     sampled_logprobs=tuple(-draw.random() * 5 for _ in response),
-                    reward=10.0 * won * ended,
+                    reward=10.0 * success * is_last,
                     valid=draw.random() < 0.8,
                     anchor=f"state {draw.randint(0, 3)}",
-                    episode_return=10.0 * won,
+                    episode_return=10.0 * success,
                     episode_length=length,
-                    success=won,
+                    success=success,
                 )
             )
     return rows
@@ -173,5 +173,5 @@ def run(name: str, model: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    for each in sys.argv[1].split(","):
-        run(each, Path(sys.argv[2]), Path(sys.argv[3]))
+    for training_name in sys.argv[1].split(","):
+        run(training_name, Path(sys.argv[2]), Path(sys.argv[3]))

@@ -77,32 +77,32 @@ def forked(
     """
     if not hasattr(os, "fork"):
         pytest.skip("scripts are forked")
-    with tempfile.TemporaryDirectory() as own:
-        out, errors = Path(own, "out"), Path(own, "errors")
-        job = {"words": list(words), "env": dict(env), "place": str(place or own)}
+    with tempfile.TemporaryDirectory() as own_folder:
+        out, errors = Path(own_folder, "out"), Path(own_folder, "errors")
+        job = {"words": list(words), "env": dict(env), "place": str(place or own_folder)}
         server = _server()
         server.stdin.write(json.dumps(job | {"out": str(out), "errors": str(errors)}) + "\n")
         server.stdin.flush()
         if not select.select([server.stdout], [], [], PATIENCE)[0]:
             server.kill()
-        told = server.stdout.readline()
-        if not told:
+        status_line = server.stdout.readline()
+        if not status_line:
             _server.cache_clear()  # the next script is given another
-        assert told, "the process that runs scripts has ended"
-        return int(told), out.read_text("utf-8"), errors.read_text("utf-8")
+        assert status_line, "the process that runs scripts has ended"
+        return int(status_line), out.read_text("utf-8"), errors.read_text("utf-8")
 
 
 @cache
 def _server() -> subprocess.Popen[str]:
-    found = subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, __file__, SERVE],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, **ONE_THREAD, "PYTHONHASHSEED": OTHER},
     )
-    atexit.register(found.communicate)  # which closes its input: then it ends
-    return found
+    atexit.register(process.communicate)  # which closes its input: then it ends
+    return process
 
 
 def _serve() -> int:
@@ -181,18 +181,18 @@ def needs_gloo(test: Any) -> Any:
     """Skip a test where torch has no backend for processes without GPUs."""
     from torch import distributed
 
-    here = distributed.is_available() and distributed.is_gloo_available()
-    return pytest.mark.skipif(not here, reason="this torch has no gloo")(test)
+    has_gloo = distributed.is_available() and distributed.is_gloo_available()
+    return pytest.mark.skipif(not has_gloo, reason="this torch has no gloo")(test)
 
 
 def together(script: Path, *arguments: str, env: Mapping[str, str] | None = None) -> None:
     """Run a script as `torchrun` does in two processes, forked from one that has imported everything."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = str(found.getsockname()[1])
-    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **(env or {})}
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = str(listener.getsockname()[1])
+    rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **(env or {})}
     words = [__file__, str(script), *arguments]
-    status, _, errors = forked(words, {**os.environ, **LOOPBACK, **told})
+    status, _, errors = forked(words, {**os.environ, **LOOPBACK, **rendezvous})
     assert status == 0, errors[-LAST:]
 
 
@@ -210,8 +210,8 @@ def _fork_both(script: str, *arguments: str) -> int:
         child, status = os.wait()
         del ranks[child]
         if status:
-            for other in ranks:
-                os.kill(other, signal.SIGTERM)
+            for sibling in ranks:
+                os.kill(sibling, signal.SIGTERM)
             return 1
     return 0
 

@@ -16,25 +16,25 @@ def thought_of(number: int) -> str:
 
 def agenttraj(trajectory: Trajectory, number: int) -> dict[str, Any]:
     """AgentTraj-L: item_id, human and gpt by turns, what is learned from has loss."""
-    said: list[tuple[str, bool | None, str]] = [
+    messages: list[tuple[str, bool | None, str]] = [
         ("human", None, AGENTGYM_TASK),
         ("gpt", False, "OK. I'll follow your instructions and try my best to solve the task."),
         ("human", None, f"{trajectory.observation}\nAVAILABLE ACTIONS: look,inventory"),
     ]
     for step in trajectory.steps:
         reply = f"Thought:\n{thought_of(step.t)}\n\nAction:\n{step.action}"
-        said += [("gpt", True, reply), ("human", None, step.observation)]
-    turns = [{"from": speaker, "loss": loss, "value": text} for speaker, loss, text in said]
+        messages += [("gpt", True, reply), ("human", None, step.observation)]
+    turns = [{"from": speaker, "loss": loss, "value": text} for speaker, loss, text in messages]
     return {"conversations": turns, "item_id": f"{kind_of(trajectory)}_{number}"}
 
 
 def eto(trajectory: Trajectory, number: int) -> dict[str, Any]:
     """ETO: id, the instruction answered by OK, replies of two lines, observations that are marked."""
-    said = [("human", AGENTGYM_TASK), ("gpt", "OK"), ("human", trajectory.observation)]
+    messages = [("human", AGENTGYM_TASK), ("gpt", "OK"), ("human", trajectory.observation)]
     for step in trajectory.steps:
-        said.append(("gpt", f"Thought: {thought_of(step.t)}\nAction: {step.action}"))
-        said.append(("human", f"Observation: {step.observation}"))
-    turns = [{"from": speaker, "value": text} for speaker, text in said]
+        messages.append(("gpt", f"Thought: {thought_of(step.t)}\nAction: {step.action}"))
+        messages.append(("human", f"Observation: {step.observation}"))
+    turns = [{"from": speaker, "value": text} for speaker, text in messages]
     return {"id": f"{kind_of(trajectory)}_{number}", "conversations": turns}
 
 

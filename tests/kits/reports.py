@@ -35,15 +35,15 @@ CITED = cited_of(_golden("cited.json"))
 """What a made-up paper prints; its numbers are none that ours could be."""
 
 
-def row(**more: Any) -> ResultRow:
-    told: dict[str, Any] = {
+def row(**fields: Any) -> ResultRow:
+    defaults: dict[str, Any] = {
         "experiment": TABLE.id,
         "method": "ReAct",
         "metric": "success_rate",
         "code_version": "0.1.0",
         "hardware": "a CPU, 2 cores",
     }
-    return ResultRow(**{**told, **more})
+    return ResultRow(**{**defaults, **fields})
 
 
 def table_rows() -> list[ResultRow]:
@@ -58,17 +58,19 @@ def table_rows() -> list[ResultRow]:
     for (method, backbone), of_split in values.items():
         for seed in range(len(of_split["valid_seen"])):
             job = f"{method.lower()}-{backbone}-{seed}"
-            about = {"method": method, "backbone": backbone, "seed": seed, "job": job}
-            for split, found in of_split.items():
+            job_fields = {"method": method, "backbone": backbone, "seed": seed, "job": job}
+            for split, seed_values in of_split.items():
                 file = f"jobs/{job}/out/trajectories.jsonl"
-                more = {"env": AW, "split": split, "n": counts[split], "trajectories": file}
-                rows.append(row(**about, **more, value=found[seed], seconds=60.0))
+                split_fields = {"env": AW, "split": split, "n": counts[split], "trajectories": file}
+                rows.append(
+                    row(**job_fields, **split_fields, value=seed_values[seed], seconds=60.0)
+                )
             shop = 20.0 + seed + (10 if method == "CoMap" else 0)
-            rows.append(row(**about, env=WS, split="test", n=200, value=shop, seconds=60.0))
+            rows.append(row(**job_fields, env=WS, split="test", n=200, value=shop, seconds=60.0))
     for seed in range(3):
         error = "failed: EngineError: out of memory after 3 tasks"
-        about = {"method": "RAP", "backbone": "tiny-S", "seed": seed, "job": f"rap-{seed}"}
-        rows.append(row(**about, env=AW, error=error))
+        job_fields = {"method": "RAP", "backbone": "tiny-S", "seed": seed, "job": f"rap-{seed}"}
+        rows.append(row(**job_fields, env=AW, error=error))
     rows.append(
         row(method="Prompted", env=AW, error="the scale tiny has no model in the slot api-1")
     )
@@ -78,24 +80,32 @@ def table_rows() -> list[ResultRow]:
 def figure_rows() -> list[ResultRow]:
     rows = []
     for method, start in (("SFT", 3.0), ("WMSD", 2.0)):
-        about: dict[str, Any] = {"experiment": CURVES.id, "method": method, "backbone": "tiny-S"}
+        shared_fields: dict[str, Any] = {
+            "experiment": CURVES.id,
+            "method": method,
+            "backbone": "tiny-S",
+        }
         for seed in (0, 1):
-            told = {**about, "env": AW, "seed": seed, "job": f"{method}-{seed}"}
+            fields = {**shared_fields, "env": AW, "seed": seed, "job": f"{method}-{seed}"}
             for x in (0.0, 10.0, 20.0):
                 nll = start - x / 20 + seed / 10
                 rows.append(
                     row(
-                        **{**told, "metric": "change_token_nll"}, unit="nats", value=nll, x=x, n=800
+                        **{**fields, "metric": "change_token_nll"},
+                        unit="nats",
+                        value=nll,
+                        x=x,
+                        n=800,
                     )
                 )
-                rows.append(row(**told, value=50 + x + seed, x=x, n=100))
+                rows.append(row(**fields, value=50 + x + seed, x=x, n=100))
     for method in ("CoMap", "Frozen WM"):
         for backbone, value in (("tiny-S", 60.0), ("tiny-M", 70.0)):
-            told = {"experiment": BARS.id, "method": method, "backbone": backbone, "env": AW}
+            fields = {"experiment": BARS.id, "method": method, "backbone": backbone, "env": AW}
             if (method, backbone) == ("Frozen WM", "tiny-M"):
-                rows.append(row(**told, seed=0, job="frozen", error="failed: killed"))
+                rows.append(row(**fields, seed=0, job="frozen", error="failed: killed"))
             else:
-                rows.append(row(**told, seed=0, job="done", value=value, n=140))
+                rows.append(row(**fields, seed=0, job="done", value=value, n=140))
     texts = {"Optimizer": "AdamW, 0.9 & 0.999", "Rounds": "2"}
     return rows + [
         row(
@@ -112,7 +122,7 @@ def figure_rows() -> list[ResultRow]:
 
 def hostile_rows() -> list[ResultRow]:
     """Rows whose every text is hostile."""
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "method": EVIL,
         "backbone": EVIL,
         "hardware": EVIL,
@@ -121,14 +131,14 @@ def hostile_rows() -> list[ResultRow]:
         "job": "../../" + EVIL,
     }
     return [
-        row(**told, env=AW, split="valid_seen", value=50.0, seed=0, n=3),
-        row(**told, env=AW, split="valid_unseen", seed=0, error=EVIL),
-        row(**told, env=WS, split="test", seed=0, error="\n# " + EVIL),
-        row(**{**told, "experiment": SETTINGS.id, "metric": "setting", "unit": ""}, text=EVIL),
-        row(**{**told, "experiment": CURVES.id, "env": AW}, x=1.0, value=2.0, seed=0),
-        row(**{**told, "experiment": CURVES.id, "env": AW}, x=2.0, error=EVIL, seed=0),
-        row(**{**told, "experiment": BARS.id, "env": AW}, value=2.0, seed=0),
-        row(**{**told, "experiment": EVIL}, value=2.0, seed=0),
+        row(**fields, env=AW, split="valid_seen", value=50.0, seed=0, n=3),
+        row(**fields, env=AW, split="valid_unseen", seed=0, error=EVIL),
+        row(**fields, env=WS, split="test", seed=0, error="\n# " + EVIL),
+        row(**{**fields, "experiment": SETTINGS.id, "metric": "setting", "unit": ""}, text=EVIL),
+        row(**{**fields, "experiment": CURVES.id, "env": AW}, x=1.0, value=2.0, seed=0),
+        row(**{**fields, "experiment": CURVES.id, "env": AW}, x=2.0, error=EVIL, seed=0),
+        row(**{**fields, "experiment": BARS.id, "env": AW}, value=2.0, seed=0),
+        row(**{**fields, "experiment": EVIL}, value=2.0, seed=0),
     ]
 
 
@@ -139,13 +149,13 @@ def cited(name: str) -> CitedTable | None:
 
 def make(folder: Path, rows: list[ResultRow] | None = None) -> Path:
     """Write a folder of results, with the jobs that its rows name."""
-    told = [*table_rows(), *figure_rows()] if rows is None else rows
-    write_rows(folder / "rows.jsonl", told)
-    for one in told if rows is None else ():
-        if one.job:
-            out = folder / "jobs" / one.job / "out"
+    all_rows = [*table_rows(), *figure_rows()] if rows is None else rows
+    write_rows(folder / "rows.jsonl", all_rows)
+    for result_row in all_rows if rows is None else ():
+        if result_row.job:
+            out = folder / "jobs" / result_row.job / "out"
             out.mkdir(parents=True, exist_ok=True)
-            (out.parent / "job.json").write_text(json.dumps({"id": one.job}), "utf-8")
+            (out.parent / "job.json").write_text(json.dumps({"id": result_row.job}), "utf-8")
             (out / "trajectories.jsonl").write_text("", "utf-8")
     return folder
 
@@ -160,5 +170,7 @@ def write(
 ) -> list[Path]:
     """Write the reports of a folder that is made for it."""
     make(folder, rows)
-    found = results(folder)
-    return [write_report(found, folder, out or folder, name) for name in formats or ("html",)]
+    report_results = results(folder)
+    return [
+        write_report(report_results, folder, out or folder, name) for name in formats or ("html",)
+    ]

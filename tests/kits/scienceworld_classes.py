@@ -23,7 +23,7 @@ COMPILED = OURS / "compiled.json"  # what the shipped classes were compiled from
 def digests() -> dict[str, str]:
     """Return the digest of each source."""
     sources = sorted(OURS.glob("*.java"))
-    return {it.name: hashlib.sha256(it.read_bytes()).hexdigest() for it in sources}
+    return {source.name: hashlib.sha256(source.read_bytes()).hexdigest() for source in sources}
 
 
 def javac() -> str | None:
@@ -31,8 +31,8 @@ def javac() -> str | None:
     program = shutil.which("javac")
     if program is None:
         return None
-    told = subprocess.run([program, "-version"], capture_output=True, text=True, check=True)
-    return program if f" {JAVAC}." in told.stdout + told.stderr else None
+    process = subprocess.run([program, "-version"], capture_output=True, text=True, check=True)
+    return program if f" {JAVAC}." in process.stdout + process.stderr else None
 
 
 def compiled() -> dict[str, bytes]:
@@ -47,12 +47,15 @@ def compiled() -> dict[str, bytes]:
         flags = ["--release", "8", "-Xlint:-options", "-g:none", "-d", folder]
         flags += ["-cp", f"{patched}:{simulator_jar()}"]
         subprocess.run([program, *flags, *map(str, sorted(OURS.glob("*.java")))], check=True)
-        return {it.name: it.read_bytes() for it in Path(folder, "comap").glob("*.class")}
+        return {
+            class_file.name: class_file.read_bytes()
+            for class_file in Path(folder, "comap").glob("*.class")
+        }
 
 
 if __name__ == "__main__":
-    for old in OURS.glob("*.class"):
-        old.unlink()
+    for old_class_file in OURS.glob("*.class"):
+        old_class_file.unlink()
     for file_name, data in compiled().items():
         (OURS / file_name).write_bytes(data)
     COMPILED.write_text(json.dumps(digests(), indent=2) + "\n")

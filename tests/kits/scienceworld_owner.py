@@ -42,8 +42,8 @@ def pid_of(env: Any) -> int:
 
 
 def transcript(env: Any, actions: tuple[str, ...] = ACTIONS) -> list[str]:
-    told = [record(*env.reset(options=TASK))]
-    return told + [record(*env.step(action)) for action in actions]
+    records = [record(*env.reset(options=TASK))]
+    return records + [record(*env.step(action)) for action in actions]
 
 
 def stepping_with_a_child() -> None:
@@ -64,34 +64,34 @@ def in_a_child(env: Any) -> Any:
     child = os.fork()
     if not child:
         *_, truncated, info = env.step("look around")
-        told = {"truncated": truncated, "error": info.get("error", "")}
+        report = {"truncated": truncated, "error": info.get("error", "")}
         try:
-            told["again"] = transcript(env)
+            report["again"] = transcript(env)
         except Exception as error:
-            told["again"] = f"{type(error).__name__}: {error}"
+            report["again"] = f"{type(error).__name__}: {error}"
         env.close()
-        os.write(writing, json.dumps(told).encode())
+        os.write(writing, json.dumps(report).encode())
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as pipe:
-        told = json.load(pipe)
+        report = json.load(pipe)
     os.waitpid(child, 0)
-    return told
+    return report
 
 
 def forking_and_interrupted() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     env = started()
-    told = {"child": in_a_child(env), "after": record(*env.step("go to kitchen"))}
-    told["fresh"] = transcript(env)
+    report = {"child": in_a_child(env), "after": record(*env.step("go to kitchen"))}
+    report["fresh"] = transcript(env)
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     try:
         while True:
             env.step("wait1")
             env.reset(options=TASK)
     except KeyboardInterrupt:
-        told["interrupted"] = transcript(env)
-    say(told)
+        report["interrupted"] = transcript(env)
+    say(report)
     env.close()
 
 

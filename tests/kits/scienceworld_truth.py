@@ -40,29 +40,29 @@ class Truth:
     def _assign(self, place: str, key: str) -> None:
         """Find the things of one place among those that the tree has there."""
         names = self._belief.inside(place)
-        found = [node for node in self._children.get(key, ()) if node.name not in _HIDDEN]
+        tree_nodes = [node for node in self._children.get(key, ()) if node.name not in _HIDDEN]
         scores = sorted(
             (-self._score(name, node), name, number)
             for name in names
-            for number, node in enumerate(found)
+            for number, node in enumerate(tree_nodes)
             if _is_called(base_name(name), node)
         )
-        taken: set[int] = set()
+        used_numbers: set[int] = set()
         for _, name, number in scores:
-            if name not in self.names and number not in taken:
-                taken.add(number)
-                self.names[name] = found[number].key
-                self._assign(name, found[number].key)
+            if name not in self.names and number not in used_numbers:
+                used_numbers.add(number)
+                self.names[name] = tree_nodes[number].key
+                self._assign(name, tree_nodes[number].key)
 
     def _score(self, name: str, node: Node) -> int:
         """Return how well a thing of the tree fits a known one."""
-        told = self._belief.inside(name)
-        there = self._children.get(node.key, ())
-        inside = sum(any(_is_called(base_name(c), n) for n in there) for c in told)
+        believed = self._belief.inside(name)
+        children = self._children.get(node.key, ())
+        inside = sum(any(_is_called(base_name(c), n) for n in children) for c in believed)
         same = 8 * (self.before.get(name) == node.key)
         marks = self._belief.marks.get(name, {}).values()
         true = sum(self._holds((m[0], node.key, *m[2:]), node) is True for m in marks)
-        return same + 10 * inside - 3 * abs(len(told) - len(there)) * bool(told) + true
+        return same + 10 * inside - 3 * abs(len(believed) - len(children)) * bool(believed) + true
 
     def _holds(self, fact: Fact, node: Node) -> bool | None:
         """Return whether the tree has a fact, which is told with identifiers; None if it is silent."""
@@ -90,8 +90,8 @@ class Truth:
                 return None
             # What is on the ground, and its terminals, the tree has in the garden itself.
             keys = ["outside" if key.startswith("ground@") else key for key in keys]
-            named = (f"{key}.{end}" for key, (_, _, end) in zip(keys, ends, strict=True))
-            return (kind, *sorted(named))
+            terminals = (f"{key}.{end}" for key, (_, _, end) in zip(keys, ends, strict=True))
+            return (kind, *sorted(terminals))
         if kind == "room":
             return fact
         if words[0] not in self.names:

@@ -26,7 +26,7 @@ class World:
     """Things of one copy of the simulator's classes."""
 
     def __init__(self, jars: list[Any]):
-        urls = [jpype.java.io.File(str(it)).toURI().toURL() for it in jars]
+        urls = [jpype.java.io.File(str(jar)).toURI().toURL() for jar in jars]
         parent = jpype.java.lang.ClassLoader.getSystemClassLoader().getParent()
         self.loader = jpype.java.net.URLClassLoader(urls, parent)
         self.thing = self.named("scienceworld.struct.EnvObject")
@@ -38,28 +38,36 @@ class World:
     def made(self, size: int, seed: int) -> list[Any]:
         """Return things in, beside and behind each other; the first holds the others."""
         draw = random.Random(f"{size} {seed}")
-        some, portal = self.named("scala.Some"), self.named("scienceworld.objects.portal.Door")
+        scala_some, portal = (
+            self.named("scala.Some"),
+            self.named("scienceworld.objects.portal.Door"),
+        )
         container = self.named("scienceworld.properties.ContainerProperties")
-        kinds = [self.named(f"scienceworld.objects.electricalcomponent.{it}") for it in KINDS]
+        kinds = [
+            self.named(f"scienceworld.objects.electricalcomponent.{kind_name}")
+            for kind_name in KINDS
+        ]
         things = [self.thing("all", "t", False)]
         flat = draw.random() < 0.5  # few that hold many, or the other way round
         for number in range(size):
             kind = draw.randrange(8)
-            it = (
+            thing = (
                 kinds[kind]()
                 if kind < len(kinds)
                 else self.thing(f"thing {number}", "t", draw.random() < 0.6)
             )
-            it.setHidden(draw.random() < 0.1)
-            getattr(it, "propContainer_$eq")(some(container(True, draw.random() < 0.8, False)))
-            things[draw.randrange(min(3, len(things)) if flat else len(things))].addObject(it)
-            things.append(it)
+            thing.setHidden(draw.random() < 0.1)
+            getattr(thing, "propContainer_$eq")(
+                scala_some(container(True, draw.random() < 0.8, False))
+            )
+            things[draw.randrange(min(3, len(things)) if flat else len(things))].addObject(thing)
+            things.append(thing)
         for _ in range(size // 8):
-            one, other = draw.choice(things), draw.choice(things)
-            door = portal(one, other)
+            first_side, second_side = draw.choice(things), draw.choice(things)
+            door = portal(first_side, second_side)
             door.setHidden(draw.random() < 0.3)
-            one.addPortal(door)
-            other.addPortal(door)
+            first_side.addPortal(door)
+            second_side.addPortal(door)
         for _ in range(size // 4):
             draw.choice(things[1:]).removeAndResetContainer()
             place = draw.randrange(1, len(things))
@@ -68,28 +76,30 @@ class World:
 
     def lists(self, thing: Any) -> list[tuple[str, list[int]]]:
         """Return everything that can be asked of what is in a thing: the kind of set, and what."""
-        asked = [thing.getContainedObjects(it) for it in TRUTHS]
-        asked += [thing.getPortals(it) for it in TRUTHS]
-        asked += [thing.getContainedObjectsAndPortals(it) for it in TRUTHS]
+        sets = [thing.getContainedObjects(truth) for truth in TRUTHS]
+        sets += [thing.getPortals(truth) for truth in TRUTHS]
+        sets += [thing.getContainedObjectsAndPortals(truth) for truth in TRUTHS]
         for hidden in TRUTHS:
-            for more in TRUTHS:
-                asked.append(thing.getContainedObjectsAndPortalsRecursive(hidden, more))
-                asked.append(thing.getContainedAccessibleObjects(hidden, more))
-            asked.append(self.parser.collectObjects(thing, hidden))
-            asked.append(self.parser.collectAccessibleObjects(thing, hidden))
-            more = self.thing("more", "t", False)
-            for grown in asked[-2:]:  # mutable ones, which others may add to
-                grown.add(more)
-                grown.remove(more) if hidden else None
-        asked += [it.clone() for it in (asked[-1], asked[-2])]
-        return [(str(it.getClass().getName()), self.numbers(it)) for it in asked]
+            for with_portals in TRUTHS:
+                sets.append(thing.getContainedObjectsAndPortalsRecursive(hidden, with_portals))
+                sets.append(thing.getContainedAccessibleObjects(hidden, with_portals))
+            sets.append(self.parser.collectObjects(thing, hidden))
+            sets.append(self.parser.collectAccessibleObjects(thing, hidden))
+            extra_thing = self.thing("more", "t", False)
+            for grown in sets[-2:]:  # mutable ones, which others may add to
+                grown.add(extra_thing)
+                grown.remove(extra_thing) if hidden else None
+        sets += [thing_set.clone() for thing_set in (sets[-1], sets[-2])]
+        return [
+            (str(thing_set.getClass().getName()), self.numbers(thing_set)) for thing_set in sets
+        ]
 
     def numbers(self, things: Any) -> list[int]:
         """Return the identifiers of things in their order, from that of the first thing made on."""
-        told, left = [], things.iterator()
-        while left.hasNext():
-            told.append(int(left.next().uuid()))
-        return told
+        identifiers, iterator = [], things.iterator()
+        while iterator.hasNext():
+            identifiers.append(int(iterator.next().uuid()))
+        return identifiers
 
 
 KINDS = ("Battery", "ElectricBuzzer", "Wire")
@@ -103,17 +113,20 @@ def main() -> None:
     jpype.java.lang.System.setOut(jpype.java.io.PrintStream(os.devnull))
     jars = classpath(jar)
     assert len(jars) == 2, "expected the known simulator"
-    worlds = [World(list(it)) for it in ((jar,), jars)]
+    worlds = [World(list(classpath_jars)) for classpath_jars in ((jar,), jars)]
     compared, longest = 0, 0
     for size in SIZES:
         for seed in range(2 if size < 500 else 1):
-            made = [world.made(size, seed) for world in worlds]
-            assert int(made[0][0].uuid()) == int(made[1][0].uuid())
+            things_by_world = [world.made(size, seed) for world in worlds]
+            assert int(things_by_world[0][0].uuid()) == int(things_by_world[1][0].uuid())
             for place in range(0, size + 1, max(1, size // 4)):
-                ours, theirs = (w.lists(it[place]) for w, it in zip(worlds, made, strict=True))
+                ours, theirs = (
+                    w.lists(things[place])
+                    for w, things in zip(worlds, things_by_world, strict=True)
+                )
                 assert ours == theirs, (size, seed, place)
                 compared += len(ours)
-                longest = max(longest, *(len(it) for _, it in ours))
+                longest = max(longest, *(len(identifiers) for _, identifiers in ours))
     print(json.dumps({"compared": compared, "longest": longest}))
 
 

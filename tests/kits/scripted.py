@@ -83,7 +83,10 @@ def view(
     count: Callable[[str], int] = estimate_tokens,
 ) -> View:
     """Return the view of an agent after some turns, pairs of action and observation."""
-    history = (Turn(None, observation), *(Turn(action, said) for action, said in turns))
+    history = (
+        Turn(None, observation),
+        *(Turn(action, turn_observation) for action, turn_observation in turns),
+    )
     return View(
         env_id,
         task,
@@ -99,16 +102,18 @@ def view(
     )
 
 
-def converse_with(agent: Any, seen: View, replies: Iterable[Any] | Callable[[Any], Any]) -> Talk:
-    """Drive ``agent.decide(seen)`` to its decision.
+def converse_with(
+    agent: Any, current_view: View, replies: Iterable[Any] | Callable[[Any], Any]
+) -> Talk:
+    """Drive ``agent.decide(current_view)`` to its decision.
 
     Args:
         agent: The agent.
-        seen: Its view.
+        current_view: Its view.
         replies: A reply for each request in order (also for each within a list of requests), or a
             function from request to reply. Too few replies fail, and so do too many.
     """
-    return drive(agent.decide(seen), replies, seen.facts)
+    return drive(agent.decide(current_view), replies, current_view.facts)
 
 
 def drive(
@@ -130,14 +135,14 @@ def drive(
             return talk
         fault = None
         parts = request if isinstance(request, list) else [request]
-        answers = [_next(talk, part, replies, queue, facts or State()) for part in parts]
+        answers = [_next_reply(talk, part, replies, queue, facts or State()) for part in parts]
         faults = [answer for answer in answers if isinstance(answer, BaseException)]
         if faults:
             fault = faults[0]
         reply = answers if isinstance(request, list) else answers[0]
 
 
-def _next(talk: Talk, part: Any, replies: Any, queue: list[Any] | None, facts: State) -> Any:
+def _next_reply(talk: Talk, part: Any, replies: Any, queue: list[Any] | None, facts: State) -> Any:
     if queue is not None:
         assert queue, f"after {talk.purposes} the agent asked for more: {part!r:.600}"
     talk.requests.append(part)

@@ -34,9 +34,9 @@ PAW: dict[str, dict[str, Any]] = {
 UPDATES = 2  # of PaW
 
 
-def on_rows(what: str, model: Path, out: Path, *, dtype: str = "float64") -> dict[str, Any]:
+def on_rows(training: str, model: Path, out: Path, *, dtype: str = "float64") -> dict[str, Any]:
     """Train roles with a checkpoint after each update, and return their weights and the log."""
-    name, _, kind = what.partition("-")
+    name, _, kind = training.partition("-")
     roles = learning.opened(model, kind, dtype, dropout=0.0)
     trainer = learning.make(name, roles, out, save=1, checkpointing=True)
     log = trainer.fit()
@@ -47,7 +47,7 @@ def on_rows(what: str, model: Path, out: Path, *, dtype: str = "float64") -> dic
     return {"weights": weights, "log": log}
 
 
-def on_episodes(what: str, model: Path, out: Path) -> dict[str, Any]:
+def on_episodes(setup: str, model: Path, out: Path) -> dict[str, Any]:
     """Train a policy by PaW on rows that are made up, and return its weights and the log."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -56,7 +56,7 @@ def on_episodes(what: str, model: Path, out: Path) -> dict[str, Any]:
 
     config = with_changes(
         paw.settings(micro_batch_rows=6),
-        {"mini_batch_rows": 20, "gradient_checkpointing": True, "save_updates": 1, **PAW[what]},
+        {"mini_batch_rows": 20, "gradient_checkpointing": True, "save_updates": 1, **PAW[setup]},
     )
     adapters = None
     if config.weights == "lora":
@@ -78,8 +78,10 @@ def on_episodes(what: str, model: Path, out: Path) -> dict[str, Any]:
     )
     trainer.fit()
     weights = copies(trained_weights(trainer.model))
-    told = [{key: value for key, value in line.items() if "seconds" not in key} for line in log]
-    return {"weights": {"agent": weights}, "log": told}
+    log_lines = [
+        {key: value for key, value in line.items() if "seconds" not in key} for line in log
+    ]
+    return {"weights": {"agent": weights}, "log": log_lines}
 
 
 class AnsweredTraining(CoEvolution):
@@ -147,9 +149,9 @@ def main(rows_model: str, paw_model: str, player: str, folder: str) -> None:
     torch.set_num_threads(1)
     out = Path(folder)
     for name in ROWS:
-        resumed(lambda to, it=name: on_rows(it, Path(rows_model), to), out / name)  # type: ignore[misc]
+        resumed(lambda path, kind=name: on_rows(kind, Path(rows_model), path), out / name)  # type: ignore[misc]
     for name in PAW:
-        resumed(lambda to, it=name: on_episodes(it, Path(paw_model), to), out / name)  # type: ignore[misc]
+        resumed(lambda path, kind=name: on_episodes(kind, Path(paw_model), path), out / name)  # type: ignore[misc]
     write(imitation(Path(player), out / "sft"), out / "sft")
     write(whole_training(Path(player), out / "comap"), out / "comap")
 

@@ -39,8 +39,8 @@ def error_of(roles: Any, lm: Any, role: str, trained: Any) -> float:
         with torch.no_grad():
             logits = trained(torch.tensor([[*prompt, *reply.token_ids]])).logits[0]
         logprobs = logits[len(prompt) - 1 : -1].log_softmax(-1)
-        own = logprobs.gather(-1, torch.tensor(reply.token_ids)[:, None])[:, 0]
-        largest = max(largest, float((own - torch.tensor(reply.logprobs)).abs().max()))
+        recomputed = logprobs.gather(-1, torch.tensor(reply.token_ids)[:, None])[:, 0]
+        largest = max(largest, float((recomputed - torch.tensor(reply.logprobs)).abs().max()))
     return largest
 
 

@@ -21,22 +21,22 @@ def call(name: str, /, **arguments: Any) -> str:
 def api(name: str, required: Any = (), optional: Any = ()) -> dict[str, Any]:
     """Return upstream's record of an API of the tool Drinks; parameters are (name, type, default)."""
 
-    def parameter(one: str, kind: str = "STRING", default: Any = "") -> dict[str, Any]:
-        return {"name": one, "type": kind, "description": "", "default": default}
+    def parameter(parameter_name: str, kind: str = "STRING", default: Any = "") -> dict[str, Any]:
+        return {"name": parameter_name, "type": kind, "description": "", "default": default}
 
     return {
         "category_name": "Food",
         "tool_name": "Drinks",
         "api_name": name,
         "api_description": "A drink",
-        "required_parameters": [parameter(*one) for one in required],
-        "optional_parameters": [parameter(*one) for one in optional],
+        "required_parameters": [parameter(*parts) for parts in required],
+        "optional_parameters": [parameter(*parts) for parts in optional],
         "method": "GET",
     }
 
 
 def query(*apis: dict[str, Any]) -> dict[str, Any]:
-    relevant = [[one["tool_name"], one["api_name"]] for one in apis[:1]]
+    relevant = [[record["tool_name"], record["api_name"]] for record in apis[:1]]
     return {
         "query_id": 1,
         "query": "Which drink is it?",

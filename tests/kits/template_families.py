@@ -21,8 +21,8 @@ def with_template(tokenizer: Any, family: str) -> Any:
     """Return a tokenizer of ours with the chat template and the control tokens of a family."""
     folder = files("trl") / "chat_templates"
     tokenizer.chat_template = (folder / f"{family}.jinja").read_text("utf-8")
-    kept = tokenizer.all_special_tokens[2:]
-    tokenizer.add_special_tokens({"extra_special_tokens": [*kept, *CONTROL[family]]})
+    special_tokens = tokenizer.all_special_tokens[2:]
+    tokenizer.add_special_tokens({"extra_special_tokens": [*special_tokens, *CONTROL[family]]})
     return tokenizer
 
 
@@ -35,10 +35,10 @@ def model_folder(place: Path, family: str) -> Path:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder = build_tiny(place, CORPUS, parameters=200_000, vocabulary=600)
-    made = with_template(AutoTokenizer.from_pretrained(folder), family)
-    made.save_pretrained(folder)
+    templated = with_template(AutoTokenizer.from_pretrained(folder), family)
+    templated.save_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder)
-    model.resize_token_embeddings(len(made))
+    model.resize_token_embeddings(len(templated))
     model.save_pretrained(folder)
     return folder
 

@@ -22,8 +22,8 @@ def tool_model(path, env_id, *actions):
 
     from comap.lm.tiny import tokenizer_of
 
-    called = '\n{"name": "act", "arguments": {"action": "ACTION"}}\n'
-    calls = [called.replace("ACTION", action) for action in actions]
+    call_form = '\n{"name": "act", "arguments": {"action": "ACTION"}}\n'
+    calls = [call_form.replace("ACTION", action) for action in actions]
     text = environment_factory(env_id)().reset(**task_rows(env_id, 1)[0])
     tokenizer = tokenizer_of([text] * 2, 500, 4096)
     marks = ["<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", *calls]
@@ -50,11 +50,11 @@ def tool_model(path, env_id, *actions):
         torch.nn.init.zeros_(layer.mlp.down_proj.weight)
     says = [f"</think>\n\n<tool_call>{call}</tool_call><|im_end|>" for call in calls]
     pairs = {pair for say in says for pair in pairwise(tokenizer(say).input_ids)}
-    known = sorted({first for first, _ in pairs})
+    first_tokens = sorted({first for first, _ in pairs})
     with torch.no_grad():
-        tiny.model.embed_tokens.weight[known] = torch.eye(32)[: len(known)]
+        tiny.model.embed_tokens.weight[first_tokens] = torch.eye(32)[: len(first_tokens)]
         for first, second in pairs:
-            tiny.lm_head.weight[second, known.index(first)] = 5.0
+            tiny.lm_head.weight[second, first_tokens.index(first)] = 5.0
     tiny.save_pretrained(path)
     tokenizer.save_pretrained(path)
     return path

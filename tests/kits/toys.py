@@ -28,12 +28,12 @@ class ToyCanonicalizer:
         return State(frozenset({("closed", box) for box in boxes} | {("goal", "holding", "coin")}))
 
     def update(self, state: State, action: str, observation: str) -> State:
-        found = re.fullmatch(
+        match = re.fullmatch(
             r"You (open|close) the (\w+ box)\.( A coin!)?( It is empty\.)?", observation
         )
         facts = set(state.facts)
-        if found:
-            verb, box, coin, _ = found.groups()
+        if match:
+            verb, box, coin, _ = match.groups()
             facts -= {("open", box), ("closed", box)}
             facts.add(("open" if verb == "open" else "closed", box))
             facts |= {("in", "coin", box)} if coin else set()
@@ -93,8 +93,10 @@ class ToyEnv(TextEnv):
         return self._outcome_of("Nothing happens.")._replace(invalid=True)
 
     def _outcome_of(self, text: str) -> Outcome:
-        done = self.taken
-        return Outcome(text, float(done), float(done), done, done, False, self._admissible())
+        solved = self.taken
+        return Outcome(
+            text, float(solved), float(solved), solved, solved, False, self._admissible()
+        )
 
     def _admissible(self) -> tuple[str, ...]:
         acts = [f"{'close' if box in self.opened else 'open'} {box} box" for box in self.boxes]
@@ -119,8 +121,8 @@ class GlobalRandom(ToyEnv):
     """Takes its words from Python's global generator."""
 
     def _act(self, action: str) -> Outcome:
-        done = super()._act(action)
-        return done._replace(observation=f"{done.observation} {random.random()}")
+        outcome = super()._act(action)
+        return outcome._replace(observation=f"{outcome.observation} {random.random()}")
 
 
 class IgnoresTask(ToyEnv):
@@ -141,8 +143,8 @@ class Leaks(ToyEnv):
 
     def _act(self, action: str) -> Outcome:
         self.count += 1
-        done = super()._act(action)
-        return done._replace(observation=f"{done.observation} {self.count}")
+        outcome = super()._act(action)
+        return outcome._replace(observation=f"{outcome.observation} {self.count}")
 
 
 class SharedSnapshot(ToyEnv):
@@ -225,12 +227,12 @@ class FalsePromises(ToyEnv):
 class KeepsEverything(ToyEnv):
     """Keeps all it ever said, and more."""
 
-    kept: list[str] = []  # noqa: RUF012
+    texts: list[str] = []  # noqa: RUF012
 
     def _act(self, action: str) -> Outcome:
-        done = super()._act(action)
-        self.kept.append((done.observation + str(len(self.kept))) * 4_000)
-        return done
+        outcome = super()._act(action)
+        self.texts.append((outcome.observation + str(len(self.texts))) * 4_000)
+        return outcome
 
 
 class SometimesBreaks(ToyEnv):
@@ -258,8 +260,8 @@ def vector(num_envs: int, **kwargs: Any) -> Any:
 
 def toy(variant: str = "ToyEnv", **kwargs: Any) -> ToyEnv:
     """Make a variant; the registered id comes here."""
-    made: ToyEnv = globals()[variant](**kwargs)
-    return made
+    env: ToyEnv = globals()[variant](**kwargs)
+    return env
 
 
 def make(variant: str = "ToyEnv", **kwargs: Any) -> gymnasium.Env[str, str]:

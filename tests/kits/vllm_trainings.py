@@ -11,18 +11,18 @@ CLOSE = 1e-4
 """Nats between float32 of vLLM and of transformers: 3.6e-5 is the largest difference seen."""
 
 
-def paw(model: Path, out: Path, engine: str, *more: str) -> list[str]:
+def paw(model: Path, out: Path, engine: str, *extra_words: str) -> list[str]:
     """Return the command of a training with PaW in few and short rows."""
     return [
         *(sys.executable, "-m", "comap", "train", "paw", "--preset", "tiny"),
         *("--model", str(model), "--out", str(out), "--engine", engine, "--precision", "float32"),
         *("--groups", "1", "--members", "2", "--max-episode-steps", "2", "--warmup-tokens", "0"),
         *("--agent.draft-tokens", "16", "--agent.max-length", "512", "--kl", "0"),
-        *("--evaluation-tasks", "0", "--save-updates", "1", *more),
+        *("--evaluation-tasks", "0", "--save-updates", "1", *extra_words),
     ]
 
 
-def comap(model: Path, out: Path, engine: str, *more: str) -> list[str]:
+def comap(model: Path, out: Path, engine: str, *extra_words: str) -> list[str]:
     """Return the command of a training of CoMap whose three roles are adapters."""
     lengths = ("--agent.draft-tokens", "8", "--agent.reflect-tokens", "8", "--predict-tokens", "8")
     return [
@@ -34,7 +34,7 @@ def comap(model: Path, out: Path, engine: str, *more: str) -> list[str]:
         *("--warmup-rollouts", "2", "--reflection-tasks", "2", "--tasks-per-round", "2"),
         *("--rounds", "2", "--entry-tasks", "0", "--frozen-transitions", "4", "--diagnosed", "2"),
         *("--evaluation-tasks", "1", "--warmup-epochs", "1", "--policy-epochs", "1"),
-        *("--world-model-epochs", "1", *more),
+        *("--world-model-epochs", "1", *extra_words),
     ]
 
 

@@ -11,7 +11,7 @@ from comap.trainers.comap.config import ABLATIONS, PRESETS, Distillation
 
 
 @pytest.mark.parametrize(
-    ("made", "settings", "message"),
+    ("config_type", "settings", "message"),
     [
         (CoMapTraining, {"rounds": -1}, "rounds must be a whole number of at least 0, not -1"),
         (CoMapTraining, {"rounds": 1.5}, "rounds must be a whole number"),
@@ -38,9 +38,9 @@ from comap.trainers.comap.config import ABLATIONS, PRESETS, Distillation
         (LoRA, {"dropout": 1.0}, "lora.dropout must be"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(made, settings, message):
+def test_what_cannot_be_is_refused_by_name(config_type, settings, message):
     with pytest.raises(OptionError, match=message):
-        made(**settings)
+        config_type(**settings)
 
 
 def test_what_is_at_the_edge_is_accepted():
@@ -50,8 +50,8 @@ def test_what_is_at_the_edge_is_accepted():
 
 
 def test_settings_are_given_by_name_or_by_their_config():
-    chosen = preset("paper", agent=CoMapConfig(prompts="brief")).agent
-    assert (chosen.p_source, chosen.q_source) == ("head", "token_geo_mean"), "it trains a head"
+    agent = preset("paper", agent=CoMapConfig(prompts="brief")).agent
+    assert (agent.p_source, agent.q_source) == ("head", "token_geo_mean"), "it trains a head"
     by_name = preset("tiny", tau_p=0.3, accumulate=4, rounds=1)
     nested = preset("tiny", agent={"tau_p": 0.3}, optimization={"accumulate": 4}, rounds=1)
     assert by_name == nested and by_name.agent.decoding == "masked"
@@ -72,19 +72,19 @@ def test_each_ablation_is_one_switch():
 
 def test_table_5():
     """The hyperparameters of the paper's Table 5."""
-    told = preset("paper")
-    agent, optimization = told.agent, told.optimization
+    paper = preset("paper")
+    agent, optimization = paper.agent, paper.optimization
     assert (agent.max_length, optimization.schedule) == (2048, "cosine")
     assert optimization.warmup_ratio == 0.03
-    assert (told.lora.r, told.lora.alpha, told.lora.dropout) == (8, 16, 0.05)
-    assert (told.policy_rate, told.world_model_rate) == (2e-5, 2e-5)
-    assert (told.warmup_epochs, told.policy_epochs, told.world_model_epochs) == (3, 3, 3)
+    assert (paper.lora.r, paper.lora.alpha, paper.lora.dropout) == (8, 16, 0.05)
+    assert (paper.policy_rate, paper.world_model_rate) == (2e-5, 2e-5)
+    assert (paper.warmup_epochs, paper.policy_epochs, paper.world_model_epochs) == (3, 3, 3)
     assert (optimization.batch_rows, optimization.accumulate, optimization.clip) == (1, 64, 1.0)
     assert optimization.gradient_checkpointing is None, "where memory asks for it"
-    assert (told.rounds, told.distillation.eta, told.distillation.mu) == (3, 0.5, 0.99)
-    assert (told.alpha, told.beta, agent.tau_p, agent.tau_q) == (1.0, 0.01, 0.5, 0.6)
+    assert (paper.rounds, paper.distillation.eta, paper.distillation.mu) == (3, 0.5, 0.99)
+    assert (paper.alpha, paper.beta, agent.tau_p, agent.tau_q) == (1.0, 0.01, 0.5, 0.6)
     assert (agent.draft_tokens, agent.reflect_tokens, agent.final_tokens) == (64, 128, 16)
-    assert (told.predict_tokens, agent.temperature, agent.top_p) == (192, 0.7, 0.9)
+    assert (paper.predict_tokens, agent.temperature, agent.top_p) == (192, 0.7, 0.9)
 
 
 def test_baselines():

@@ -21,8 +21,8 @@ ASKS = "Thought: <one short line of reasoning>"
 def plain() -> Trajectory:
     """A demonstration of an environment's expert, who has no thoughts."""
     env = gym.make("comap/ALFWorld-v0", source="generated", split="train")
-    (shown,) = expert_demonstrations(env, env.get_wrapper_attr("tasks").ids[:1])
-    return shown
+    (demonstration,) = expert_demonstrations(env, env.get_wrapper_attr("tasks").ids[:1])
+    return demonstration
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_a_training_asks_for_no_thought_that_demonstrations_lack(plain: Trajecto
     agent = replace(SFTTraining().agent, max_length=8192)
     samples = list(imitation_samples([plain], agent))
 
-    prompts = ["\n".join(message.content for message in one.messages) for one in samples]
+    prompts = ["\n".join(message.content for message in sample.messages) for sample in samples]
     assert all("Thought:" not in prompt for prompt in prompts), "nor do its examples have one"
     assert all("That was an example" in prompt for prompt in prompts)
     assert all(sample.text.startswith("Action: ") for sample in samples)
@@ -56,11 +56,11 @@ def test_another_form_than_that_of_demonstrations_is_said(
 ) -> None:
     agent = ReActConfig(with_thought=with_thought)
     same = thoughtful if with_thought else plain
-    other = plain if with_thought else thoughtful
+    mismatched = plain if with_thought else thoughtful
 
     with pytest.warns(UserWarning, match=f"give the agent with_thought={not with_thought}"):
-        warn_of_other_form(agent, [other])
+        warn_of_other_form(agent, [mismatched])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of_other_form(agent, [same])
-        warn_of_other_form(replace(agent, prompts="brief"), [other])
+        warn_of_other_form(replace(agent, prompts="brief"), [mismatched])

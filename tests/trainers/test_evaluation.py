@@ -50,21 +50,23 @@ SAFE = State(frozenset({("at", "agent", "safe 1"), ("closed", "safe 1")}))
 HAND = State(frozenset({("at", "agent", "desk 1"), ("holding", "pen 1")}))
 
 
-def asked(state, action, observation):
+def transition_of(state, action, observation):
     return Transition(Query(ENV, "goal", (), state, action), observation)
 
 
 SET = [
     # +open +seen +in -closed: first sight.
-    asked(SAFE, "open safe 1", "You open the safe 1. The safe 1 is open. In it, you see a pen 1."),
+    transition_of(
+        SAFE, "open safe 1", "You open the safe 1. The safe 1 is open. In it, you see a pen 1."
+    ),
     # +in -holding
-    asked(HAND, "move pen 1 to desk 1", "You move the pen 1 to the desk 1."),
+    transition_of(HAND, "move pen 1 to desk 1", "You move the pen 1 to the desk 1."),
     # nothing
-    asked(HAND, "open desk 1", "Nothing happens."),
+    transition_of(HAND, "open desk 1", "Nothing happens."),
     # nothing, but said otherwise
-    asked(HAND, "close desk 1", "Nothing happens."),
+    transition_of(HAND, "close desk 1", "Nothing happens."),
     # the truth fits no rule
-    asked(HAND, "dance", "The floor shakes."),
+    transition_of(HAND, "dance", "The floor shakes."),
 ]
 SAID = [
     # +open +seen -closed of +open +seen +in -closed: F1 = 2 * 3 / (3 + 4)
@@ -91,29 +93,29 @@ class Said:
 
 def test_scores_by_hand():
     model = Said()
-    found = score_transitions(model, SET, CANON, batch=2)
+    report = score_transitions(model, SET, CANON, batch=2)
     assert model.asked == [2, 2, 1]
-    assert found == score_transitions(Said(), SET, CANON)
-    assert from_json(PredictionReport, json.loads(json.dumps(to_json(found)))) == found
-    assert (found.transitions, found.n, found.dropped) == (5, 4, 1)
-    assert found.fingerprint == fingerprint(SET)
-    assert found.parse_failure_rate == 0.25 and found.no_op_share == 0.5
-    assert found.refusals == Refusals(foreseen=1, precision=100.0, real=2, recall=50.0)
+    assert report == score_transitions(Said(), SET, CANON)
+    assert from_json(PredictionReport, json.loads(json.dumps(to_json(report)))) == report
+    assert (report.transitions, report.n, report.dropped) == (5, 4, 1)
+    assert report.fingerprint == fingerprint(SET)
+    assert report.parse_failure_rate == 0.25 and report.no_op_share == 0.5
+    assert report.refusals == Refusals(foreseen=1, precision=100.0, real=2, recall=50.0)
     reveal = 100 * 6 / 7
-    assert found.all == GroupScore(
+    assert report.all == GroupScore(
         n=4,
         delta_f1=pytest.approx((reveal + 200) / 4, abs=1e-4),
         stderr=24.0464,  # the root of (0.6939 / 3) / 4
         exact_change=50.0,
         exact_text=50.0,
     )
-    assert found.nonempty.n == 2
-    assert found.nonempty.delta_f1 == pytest.approx((reveal + 100) / 2, abs=1e-4)
-    for part, n, value in ((found.unpredictable, 1, reveal), (found.predictable, 3, 200 / 3)):
+    assert report.nonempty.n == 2
+    assert report.nonempty.delta_f1 == pytest.approx((reveal + 100) / 2, abs=1e-4)
+    for part, n, value in ((report.unpredictable, 1, reveal), (report.predictable, 3, 200 / 3)):
         assert part.n == n
         assert part.delta_f1 == pytest.approx(value, abs=1e-4)
     thirds = pytest.approx(2 / 3, abs=1e-6)
-    assert found.by_predicate["in"] == PredicateScore(
+    assert report.by_predicate["in"] == PredicateScore(
         precision=1.0, recall=0.5, f1=thirds, support=2
     )
 
@@ -187,15 +189,15 @@ def test_decisions_that_can_be_tried():
 
 
 def test_decisions_are_drawn_by_the_seed_alone():
-    many = [replace(EPISODE, task=f"task/{n}", seed=None) for n in range(9)]
-    pairs = revision_branches(many, 12, seed=5)
+    copies = [replace(EPISODE, task=f"task/{n}", seed=None) for n in range(9)]
+    pairs = revision_branches(copies, 12, seed=5)
     assert len(pairs) == 12 and {pair.draft.seed for pair in pairs} == {5}
-    assert pairs == revision_branches(many[::-1], 12, seed=5)
-    assert pairs != revision_branches(many, 12, seed=6)
-    assert revision_branches(many, 0, seed=5) == []
+    assert pairs == revision_branches(copies[::-1], 12, seed=5)
+    assert pairs != revision_branches(copies, 12, seed=6)
+    assert revision_branches(copies, 0, seed=5) == []
 
 
-def ended(success, error=None):
+def ending(success, error=None):
     return Outcome(success=success, ret=float(success), steps=1, observation="", error=error)
 
 
@@ -211,11 +213,17 @@ def test_rates_by_hand():
         (False, False, False),
     ]
     pairs = [RevisionPair(branch(0, "a"), branch(0, "b"), m) for m, _, _ in cases]
-    outcomes = [ended(z) for _, draft, ref in cases for z in (draft, ref)]
+    outcomes = [ending(z) for _, draft, ref in cases for z in (draft, ref)]
     broken = RevisionPair(branch(1, "a"), branch(1, "b"), True)
     report = revision_report(
         [*pairs, broken, broken],
-        [*outcomes, ended(True), ended(False, "EngineError: x"), ended(False, "y"), ended(True)],
+        [
+            *outcomes,
+            ending(True),
+            ending(False, "EngineError: x"),
+            ending(False, "y"),
+            ending(True),
+        ],
     )
     assert report == RevisionReport(
         n=7, failed=2, revised=5, drafts_succeed=4, urr=0.75, hrr=0.25, brp=0.2
@@ -226,15 +234,17 @@ def test_rates_by_hand():
 
 
 def test_gates_by_hand():
-    def of(r, p, q, **notes):
+    def gate(r, p, q, **notes):
         return {"agreement": r, "p": p, "q": q, "wm_gate": r is not None and r >= 0.5, **notes}
 
     fine = {"canon_ok_student": True, "canon_ok_teacher": True}
     blind = {"canon_ok_student": False, "canon_ok_teacher": True}
     steps = (
-        step(1, "a", **reflected("a", "b", **of(0.6, 0.55, 0.9, context_source="wm", **fine))),
-        step(2, "b", **reflected("a", "b", True, **of(0.5, 1.0, 0.7, context_source="wm", **fine))),
-        step(3, "a", **reflected("a", None, **of(0.0, 0.5, None, context_source="env", **blind))),
+        step(1, "a", **reflected("a", "b", **gate(0.6, 0.55, 0.9, context_source="wm", **fine))),
+        step(
+            2, "b", **reflected("a", "b", True, **gate(0.5, 1.0, 0.7, context_source="wm", **fine))
+        ),
+        step(3, "a", **reflected("a", None, **gate(0.0, 0.5, None, context_source="env", **blind))),
         step(
             4, "x", invalid=True, path="draft_only_fallback", draft_parsed=False, gate=False, p=None
         ),
@@ -362,19 +372,19 @@ def test_half_is_the_expert_and_half_the_policy(episodes):
     expert, policy = episodes
     for n in (0, 1, 7, 10):
         frozen = frozen_set(expert, policy, n=n, seed=3)
-        known = [step for one in expert for step in transitions_of(one)]
+        expert_steps = [step for episode in expert for step in transitions_of(episode)]
         assert len(frozen) == n
-        assert sum(step in known for step in frozen) == n - n // 2
+        assert sum(step in expert_steps for step in frozen) == n - n // 2
     assert len(frozen_set(expert, [], n=10)) == 5, "the other gives no more"
 
 
 def test_a_set_does_not_depend_on_the_order_of_episodes(episodes):
     expert, _ = episodes
-    chosen = freeze(expert, 9, seed=1)
-    assert chosen == freeze(reversed(expert), 9, seed=1) == freeze(iter(expert), 9, seed=1)
-    assert chosen != freeze(expert, 9, seed=2)
+    frozen = freeze(expert, 9, seed=1)
+    assert frozen == freeze(reversed(expert), 9, seed=1) == freeze(iter(expert), 9, seed=1)
+    assert frozen != freeze(expert, 9, seed=2)
     assert len({fingerprint(freeze(expert, 9, seed=s)) for s in (1, 1, 2)}) == 2
-    whole = [step for one in in_order(expert) for step in transitions_of(one)]
+    whole = [step for episode in in_order(expert) for step in transitions_of(episode)]
     assert freeze(expert, 10_000, seed=1) == whole
 
 

@@ -47,8 +47,10 @@ def test_rows_are_the_published_replies(original: Trajectory, file: Path, player
     samples = list(imitation_samples(demos, ReActConfig(with_thought=True)))
 
     # The second reply is one that its publisher excludes; it is context all the same.
-    shown = [step for step in original.steps if step.t != 2]
-    replies = [f"Thought: {published.thought_of(step.t)}\nAction: {step.action}" for step in shown]
+    learned_steps = [step for step in original.steps if step.t != 2]
+    replies = [
+        f"Thought: {published.thought_of(step.t)}\nAction: {step.action}" for step in learned_steps
+    ]
     assert [sample.scored for sample in samples] == replies
     last_prompt = "\n".join(message.content for message in samples[-1].messages)
     assert original.steps[1].action in last_prompt

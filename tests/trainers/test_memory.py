@@ -27,12 +27,12 @@ SHAPES = [
 def counted(model, base, autocast):
     """The bytes that are kept for each token, but for the weights themselves."""
     weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
-    kept = {}
+    storages = {}
 
     def pack(tensor):
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage  # alive, so that no address is used twice
+            storages[storage.data_ptr()] = storage  # alive, so that no address is used twice
         return tensor
 
     ids = torch.randint(0, SIZES["vocab_size"], (2, 128))
@@ -41,7 +41,7 @@ def counted(model, base, autocast):
         torch.autocast("cpu", torch.bfloat16, enabled=autocast),
     ):
         base(input_ids=ids, use_cache=False)
-    return sum(storage.nbytes() for storage in kept.values()) / ids.numel()
+    return sum(storage.nbytes() for storage in storages.values()) / ids.numel()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -64,8 +64,8 @@ def test_the_estimate_is_what_is_kept(shape, kind, lora, mixed):
         layers = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
         model = get_peft_model(model, LoraConfig(r=2, lora_dropout=0.05, target_modules=layers))
     model.train()
-    kept = counted(model, base, mixed)
-    assert kept <= estimate.whole <= 2 * kept
+    kept_bytes = counted(model, base, mixed)
+    assert kept_bytes <= estimate.whole <= 2 * kept_bytes
     assert SIZES["num_hidden_layers"] * estimate.checkpointed < 2 * estimate.whole
 
 
@@ -84,16 +84,16 @@ KEPT = Activations(whole=1000, checkpointed=100)
     ],
 )
 def test_activations_are_recomputed_only_where_they_do_not_fit(budget, checkpoints, tokens):
-    found = decided(Optimization(), budget, KEPT, longest=2000)
-    assert found == Optimization(gradient_checkpointing=checkpoints, micro_batch_tokens=tokens)
+    decision = decided(Optimization(), budget, KEPT, longest=2000)
+    assert decision == Optimization(gradient_checkpointing=checkpoints, micro_batch_tokens=tokens)
 
 
 def test_what_is_given_stays():
     for checkpoints, tokens in ((True, 16_384), (False, 1024)):
-        given = Optimization(gradient_checkpointing=checkpoints)
-        assert decided(given, 2_000_000, KEPT, longest=10**6).micro_batch_tokens == tokens
-    given = Optimization(micro_batch_tokens=77, gradient_checkpointing=False)
-    assert decided(given, 1, KEPT, longest=2000) == given
+        optimization = Optimization(gradient_checkpointing=checkpoints)
+        assert decided(optimization, 2_000_000, KEPT, longest=10**6).micro_batch_tokens == tokens
+    optimization = Optimization(micro_batch_tokens=77, gradient_checkpointing=False)
+    assert decided(optimization, 1, KEPT, longest=2000) == optimization
     planned = Optimization(batch_rows=None, batch_tokens=512)
     assert decided(planned, 10**9, KEPT, longest=2000).micro_batch_tokens is None
 
@@ -101,6 +101,6 @@ def test_what_is_given_stays():
 def test_a_cpu_asks_for_no_memory():
     model = torch.nn.Linear(2, 2)
     model.device = torch.device("cpu")
-    found = fitted(Optimization(), model, model.parameters(), longest=10**9)
-    assert (found.micro_batch_tokens, found.gradient_checkpointing) == (2048, False)
+    optimization = fitted(Optimization(), model, model.parameters(), longest=10**9)
+    assert (optimization.micro_batch_tokens, optimization.gradient_checkpointing) == (2048, False)
     assert kept_logits(model.device) == 2**27

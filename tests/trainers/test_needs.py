@@ -88,11 +88,13 @@ def test_sums_grow_with_what_they_are_of():
     assert gigabytes(replace(FULL, critic=True)) > gigabytes(replace(FULL, reference=True))
     assert gigabytes(replace(LORA, rank=64)) > gigabytes(LORA)
     assert gigabytes(replace(LORA, engine_share=0.3)) == pytest.approx(gigabytes(LORA) + 24)
-    few, many = (replace(LORA, pass_tokens=tokens, checkpointing=True) for tokens in (4096, 8192))
-    assert gigabytes(few) < gigabytes(many)
-    assert gigabytes(replace(few, checkpointing=False)) > gigabytes(few)
-    again = replace(FULL, checkpointing=True)
-    sizes = [gigabytes(again, shape) for shape in list(SHAPES.values())[1:]]
+    short_passes, long_passes = (
+        replace(LORA, pass_tokens=tokens, checkpointing=True) for tokens in (4096, 8192)
+    )
+    assert gigabytes(short_passes) < gigabytes(long_passes)
+    assert gigabytes(replace(short_passes, checkpointing=False)) > gigabytes(short_passes)
+    recomputed = replace(FULL, checkpointing=True)
+    sizes = [gigabytes(recomputed, shape) for shape in list(SHAPES.values())[1:]]
     assert sizes == sorted(sizes)
 
 
@@ -110,7 +112,7 @@ def test_processes_share_out_the_states_with_fsdp2_alone():
 def test_what_fits_is_found_by_the_same_sum():
     assert not memory(LARGE, FULL, CARD).fits
     ways = list(remedies(LARGE, FULL, CARD))
-    assert "--weights lora" in ways and any("GPUs with FSDP2" in way for way in ways)
+    assert "--weights lora" in ways and any("GPUs with FSDP2" in remedy for remedy in ways)
     assert not list(remedies(SHAPES["Qwen/Qwen3-32B"], FULL, 1e9))
 
 
@@ -144,8 +146,8 @@ def test_rates_are_those_of_the_committed_results():
         update = jobs[job]["updates"][-1]  # type: ignore[index]
         names = ("prompt_tokens", "response_tokens", "observation_tokens")
         tokens = sum(update[name] for name in names)
-        used = operations * rate.parameters * tokens / update["seconds_update"]
-        assert used / peak == pytest.approx(rate.share, rel=0.02)
+        used_operations = operations * rate.parameters * tokens / update["seconds_update"]
+        assert used_operations / peak == pytest.approx(rate.share, rel=0.02)
 
 
 STEP = """
@@ -174,8 +176,10 @@ print(memory("VmHWM") - before)
 def test_a_small_models_step_takes_what_the_sum_says():
     """All weights in float32 on a CPU: states, kept activations, and logits with their gradients."""
     pytest.importorskip("transformers")
-    done = subprocess.run([sys.executable, "-c", STEP], capture_output=True, text=True, check=True)
-    measured = float(done.stdout)
+    process = subprocess.run(
+        [sys.executable, "-c", STEP], capture_output=True, text=True, check=True
+    )
+    measured = float(process.stdout)
     shape = Shape(8, 384, 1024, 6, 2, 64, 8000, True, has_head_norms=True)
     setup = Setup(weights="full", pass_tokens=1024, checkpointing=False, mixed=False)
     # Outside of comap's trainers the loss keeps all logits thrice: they, their copy, their gradient.
@@ -186,7 +190,7 @@ def test_a_small_models_step_takes_what_the_sum_says():
 # Work and hours.
 
 
-def asked(config: object, method: str) -> Asked:
+def request(config: object, method: str) -> Asked:
     return Asked(
         method=method, config=config, env_id="comap/ALFWorld-v0", tasks=100, model="Qwen/Qwen3-8B"
     )
@@ -194,17 +198,19 @@ def asked(config: object, method: str) -> Asked:
 
 def test_work_follows_the_settings():
     config = PaWTraining(updates=10, groups=4, members=8, max_episode_steps=5)
-    (work,) = work_of(asked(config, "paw"))
+    (work,) = work_of(request(config, "paw"))
     assert work.rows == 10 * 4 * 8 * 5 and "10 updates of 4 · 8 episodes" in work.basis
-    (half,) = work_of(asked(replace(config, max_updates=5), "paw"))
+    (half,) = work_of(request(replace(config, max_updates=5), "paw"))
     assert half.tokens == work.tokens / 2
-    rounds = {part.name: part for part in work_of(asked(CoMapTraining(), "comap"))}
-    without = {part.name: part for part in work_of(asked(CoMapTraining(wmsd=False), "comap"))}
+    rounds = {part.name: part for part in work_of(request(CoMapTraining(), "comap"))}
+    without_distillation = {
+        part.name: part for part in work_of(request(CoMapTraining(wmsd=False), "comap"))
+    }
     name = "rounds, world model"
-    assert rounds[name].tokens == 3 * without[name].tokens
-    assert setup_of(asked(CoMapTraining(), "comap")).adapters == 3
+    assert rounds[name].tokens == 3 * without_distillation[name].tokens
+    assert setup_of(request(CoMapTraining(), "comap")).adapters == 3
     assert not setup_of(
-        asked(replace(config, optimization=replace(config.optimization, kl=0.0)), "paw")
+        request(replace(config, optimization=replace(config.optimization, kl=0.0)), "paw")
     ).reference
 
 
@@ -230,26 +236,26 @@ def test_hours_between_two_measured_models_are_a_range():
 
 
 def test_what_comap_initializes_is_counted():
-    parts = {part.name: part for part in work_of(asked(CoMapTraining(), "comap"))}
+    parts = {part.name: part for part in work_of(request(CoMapTraining(), "comap"))}
     part = parts["reflection mode, policy"]
     assert part.rows == 2 * 3 * 256 * 4 and part.replies > 0
-    without = work_of(asked(CoMapTraining(reflection_init=False), "comap"))
-    assert {part.name: part for part in without}["reflection mode, policy"].rows == 0
+    without_reflection = work_of(request(CoMapTraining(reflection_init=False), "comap"))
+    assert {part.name: part for part in without_reflection}["reflection mode, policy"].rows == 0
 
 
 # What samples.
 
 
 def test_engines_of_several_models_divide_the_share():
-    full = setup_of(asked(CoMapTraining(weights="full"), "comap"))
-    assert full.engine_share == setup_of(asked(CoMapTraining(), "comap")).engine_share == 0.3
+    full = setup_of(request(CoMapTraining(weights="full"), "comap"))
+    assert full.engine_share == setup_of(request(CoMapTraining(), "comap")).engine_share == 0.3
     small = memory(SHAPES["Qwen/Qwen3-0.6B"], full, CARD)
     assert not small.engine_lack and small.fits
     large = memory(LARGE, full, CARD)
     assert large.engine_lack == pytest.approx(3 * 2 * LARGE.parameters - 24e9, rel=0.05)
     ways = list(remedies(LARGE, full, CARD))
     assert "--weights lora" in ways, "adapters share one engine"
-    assert not any("http" in way for way in ways), "a server takes the weights of one model"
+    assert not any("http" in remedy for remedy in ways), "a server takes the weights of one model"
 
 
 def test_a_share_that_holds_no_weights_does_not_fit():
@@ -260,19 +266,19 @@ def test_a_share_that_holds_no_weights_does_not_fit():
     assert memory(huge, sharded, CARD).size < needs.USABLE * CARD
     assert not memory(huge, sharded, CARD).fits
     assert memory(huge, replace(sharded, engine_share=0.0), CARD).fits
-    assert any("http" in way for way in remedies(huge, replace(FULL, engine_share=0.3), CARD))
+    assert any("http" in remedy for remedy in remedies(huge, replace(FULL, engine_share=0.3), CARD))
 
 
 def test_sft_starts_an_engine_only_where_something_is_evaluated():
     config = SFTTraining(evaluation_tasks=0)
-    assert setup_of(asked(config, "sft")).engine_share == 0
-    everything = replace(asked(replace(config, evaluation_tasks=None), "sft"), sharded=True)
-    assert setup_of(everything).engine_share == 0.3
+    assert setup_of(request(config, "sft")).engine_share == 0
+    whole_evaluation = replace(request(replace(config, evaluation_tasks=None), "sft"), sharded=True)
+    assert setup_of(whole_evaluation).engine_share == 0.3
 
 
 def test_what_cannot_be_sharded_is_not_advised_to_be():
-    ppo = setup_of(asked(PaWTraining(algorithm="ppo"), "paw"))
-    assert not any("FSDP2" in way for way in remedies(LARGE, ppo, CARD))
+    ppo = setup_of(request(PaWTraining(algorithm="ppo"), "paw"))
+    assert not any("FSDP2" in remedy for remedy in remedies(LARGE, ppo, CARD))
 
 
 def test_float32_and_ddp_have_their_price():
@@ -281,7 +287,7 @@ def test_float32_and_ddp_have_their_price():
     alone, eight = (gigabytes(replace(FULL, processes=number)) for number in (1, 8))
     assert eight - alone == pytest.approx(4 * LARGE.parameters / 1e9)
     with pytest.raises(OptionError, match="not float64"):
-        setup_of(asked(PaWTraining(precision="float64"), "paw"))
+        setup_of(request(PaWTraining(precision="float64"), "paw"))
 
 
 # The command line.

@@ -41,30 +41,30 @@ def draft_of(step):
 
 def check_prompts(agent, trajectory, count):
     """Compare the prompts built again with those on record; return how many of each there were."""
-    seen = {"draft": 0, "reflect": 0}
-    known = "context" if isinstance(agent, RolloutAgent) else "predicted_next_state"
+    counts = {"draft": 0, "reflect": 0}
+    context_key = "context" if isinstance(agent, RolloutAgent) else "predicted_next_state"
     for view, replies, step in views_of(trajectory, count):
         drafting = converse(view, agent.config, replies)
-        context = step.notes[known] or ""
+        context = step.notes[context_key] or ""
         reflecting = agent.question(view, replies, draft_of(step), context)
         for call in step.calls:
             kind = call.purpose.partition(":")[0]
-            if kind not in seen or "retry" in call.purpose:
+            if kind not in counts or "retry" in call.purpose:
                 continue
             rebuilt = drafting if kind == "draft" else reflecting
             assert call.messages == tuple((part.role, part.content) for part in rebuilt)
-            seen[kind] += 1
-    return seen
+            counts[kind] += 1
+    return counts
 
 
 def play(agent_type, lm, options, tasks, steps, **sizes):
-    told = {key: options[key] for key in ("prompts", "state_text")}
-    world_model = LanguageWorldModel(lm, **told, **sizes)
+    prompt_options = {key: options[key] for key in ("prompts", "state_text")}
+    world_model = LanguageWorldModel(lm, **prompt_options, **sizes)
     further = () if agent_type is CoMapAgent else (None, world_model)
     settings = CoMapConfig if agent_type is CoMapAgent else RolloutConfig
     config = settings(**options).published()  # as trainings take it: limits follow no model
     agent = agent_type(config, *further)
-    found = run_episodes(
+    trajectories = run_episodes(
         lambda: make(steps),
         agent,
         TASKS[:tasks],
@@ -75,8 +75,8 @@ def play(agent_type, lm, options, tasks, steps, **sizes):
         concurrency=4,
         seed=3,
     )
-    assert not any(trajectory.error for trajectory in found)
-    return agent, [Trajectory.from_json(json.loads(json.dumps(t.to_json()))) for t in found]
+    assert not any(trajectory.error for trajectory in trajectories)
+    return agent, [Trajectory.from_json(json.loads(json.dumps(t.to_json()))) for t in trajectories]
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_prompts_are_built_again(agent_type, prompts, state_text, max_length):
         "max_length": max_length,
     }
     options |= {"p_source": "verbalizer", **GATES}
-    agent, found = play(agent_type, HashedModel(), options, 8, 6)
-    counts = [check_prompts(agent, trajectory, estimate_tokens) for trajectory in found]
+    agent, trajectories = play(agent_type, HashedModel(), options, 8, 6)
+    counts = [check_prompts(agent, trajectory, estimate_tokens) for trajectory in trajectories]
     assert sum(count["draft"] for count in counts) == 48
     assert sum(count["reflect"] for count in counts) >= 8
 
@@ -104,13 +104,15 @@ def test_prompts_are_built_again(agent_type, prompts, state_text, max_length):
 def test_drafts_that_end_the_episode_are_reflected_on_too():
     """Accepted and rejected drafts of all steps are learned from, those that win among them."""
     options = {"prompts": "standard", "state_text": "history", "max_length": 2048}
-    _, found = play(RolloutAgent, HashedModel(), {**options, "p_source": "verbalizer"}, 16, 1)
-    drafted = [t for t in found if t.steps[0].notes["draft_parsed"]]
+    _, trajectories = play(
+        RolloutAgent, HashedModel(), {**options, "p_source": "verbalizer"}, 16, 1
+    )
+    drafted = [t for t in trajectories if t.steps[0].notes["draft_parsed"]]
     assert drafted and all(t.steps[0].notes["env_next_of_draft"]["truncated"] for t in drafted)
     assert {t.steps[0].notes["path"] for t in drafted} == {"reflected"}
     read = [t for t in drafted if t.steps[0].notes["ref_action"] is not None]
     samples = list(rollout_samples(read, preset("paper", agent={"p_source": "verbalizer"})))
-    assert read and [one.task for one in samples] == [t.task for t in read]
+    assert read and [sample.task for sample in samples] == [t.task for t in read]
 
 
 def test_a_rollout_compares_predictions_with_what_really_followed():
@@ -119,12 +121,14 @@ def test_a_rollout_compares_predictions_with_what_really_followed():
     teacher = LanguageWorldModel(lm, **options)
     config = RolloutConfig(**options, p_source="verbalizer", **GATES)
     agent, oracle = RolloutAgent(config, None, teacher), OracleWorldModel()
-    found = run_episodes(lambda: make(6), agent, TASKS[:8], lm=lm, world_model=oracle, seed=3)
-    notes = [s.notes for t in found for s in t.steps if s.notes["path"] == "reflected"]
-    assert {one["student_f1"] for one in notes} == {1.0}
-    refused = [one["env_next_of_draft"]["invalid_action"] for one in notes]
-    assert [one["foresees_refusal"] for one in notes] == refused and {*refused} == {True, False}
-    truth = gate_report(found).truth
+    trajectories = run_episodes(
+        lambda: make(6), agent, TASKS[:8], lm=lm, world_model=oracle, seed=3
+    )
+    notes = [s.notes for t in trajectories for s in t.steps if s.notes["path"] == "reflected"]
+    assert {note["student_f1"] for note in notes} == {1.0}
+    refused = [note["env_next_of_draft"]["invalid_action"] for note in notes]
+    assert [note["foresees_refusal"] for note in notes] == refused and {*refused} == {True, False}
+    truth = gate_report(trajectories).truth
     assert truth is not None
     foreseen = truth.foreseen_refusals
     assert (foreseen.n, foreseen.precision, foreseen.recall) == (sum(refused), 1.0, 1.0)
@@ -134,21 +138,21 @@ def test_corrections_that_both_gates_selected():
     """CoMap, App. C.3, as a setting."""
     options = {"prompts": "standard", "state_text": "history", "max_length": 2048}
     options |= {"p_source": "verbalizer"}
-    _, found = play(RolloutAgent, HashedModel(), options, 8, 6)
+    _, trajectories = play(RolloutAgent, HashedModel(), options, 8, 6)
 
-    def marked(step, success):
+    def with_gates(step, success):
         opened = {"wm_gate": step.t % 2 == 0, "ref_action": "inventory", "gate": step.t > 2}
         notes = {**step.notes, **(opened if step.notes["path"] == "reflected" else {})}
         return replace(step, success=success, notes=notes)
 
     episodes = [
-        replace(t, steps=tuple(marked(step, number < 4) for step in t.steps))
-        for number, t in enumerate(found)
+        replace(t, steps=tuple(with_gates(step, number < 4) for step in t.steps))
+        for number, t in enumerate(trajectories)
     ]
-    won = episodes[:4]
-    chosen = [
+    won_episodes = episodes[:4]
+    selected_steps = [
         (t.task, step.t - 1)
-        for t in won
+        for t in won_episodes
         for step in t.steps
         if step.notes["path"] == "reflected"
         and step.t in (4, 6)
@@ -156,33 +160,35 @@ def test_corrections_that_both_gates_selected():
     ]
     settings = {"agent": {"p_source": "verbalizer"}, "episode_filter": "none"}
     gated = list(rollout_samples(episodes, preset("paper", gated_corrections=True, **settings)))
-    assert chosen and [(one.task, one.step) for one in gated] == chosen
-    assert {one.kind for one in gated} <= {"hq_reflect"}
+    assert selected_steps and [(sample.task, sample.step) for sample in gated] == selected_steps
+    assert {sample.kind for sample in gated} <= {"hq_reflect"}
     assert len(gated) < len(list(rollout_samples(episodes, preset("paper", **settings))))
 
 
 def test_views_are_what_the_agent_had():
-    seen = []
+    watched = []
 
     class Watching(CoMapAgent):
         def decide(self, view):
-            seen.append((view, dict(replies_in(view))))
+            watched.append((view, dict(replies_in(view))))
             return (yield from super().decide(view))
 
     lm = HashedModel()
     agent = Watching(CoMapConfig(p_source="verbalizer", **GATES))
     model = LanguageWorldModel(lm)
-    found = run_episode(
+    episode = run_episode(
         make(), agent, task=TASKS[1], seed=7, lm=lm, world_model=model, note_actions=True
     )
-    rebuilt = list(views_of(found, lm.count_tokens))
-    assert len(rebuilt) == len(seen) == 6
-    for (view, replies, step), (real, said), t in zip(rebuilt, seen, range(6), strict=True):
-        shown = {"memory": {"replies": said}, "briefing": None}
-        assert view == replace(real, expert_action=view.expert_action, **shown)
-        assert replies == said and sorted(replies) == list(range(t))
+    rebuilt = list(views_of(episode, lm.count_tokens))
+    assert len(rebuilt) == len(watched) == 6
+    for (view, replies, step), (real, real_replies), t in zip(
+        rebuilt, watched, range(6), strict=True
+    ):
+        view_fields = {"memory": {"replies": real_replies}, "briefing": None}
+        assert view == replace(real, expert_action=view.expert_action, **view_fields)
+        assert replies == real_replies and sorted(replies) == list(range(t))
         assert replies_in(view) == replies and view.expert_action() is None
-        assert step is found.steps[t]
+        assert step is episode.steps[t]
     assert [view.history for view, _, _ in rebuilt] == [
-        transition.query.history for transition in transitions_of(found)
+        transition.query.history for transition in transitions_of(episode)
     ]

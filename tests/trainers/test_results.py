@@ -30,9 +30,9 @@ def test_what_is_not_there_is_left_out_or_null():
     plain = to_json(evaluation(episodes=2, success=0.5))
     assert plain["score"] is None and plain["world_models"] == ["oracle"]
     assert not {"pass_at_k", "greedy", "gate_shut"} & plain.keys()
-    both = evaluation(episodes=2, greedy=evaluation(episodes=1))
-    assert to_json(both)["greedy"]["episodes"] == 1
-    assert from_json(EvaluationResult, json.loads(json.dumps(to_json(both)))) == both
+    with_greedy = evaluation(episodes=2, greedy=evaluation(episodes=1))
+    assert to_json(with_greedy)["greedy"]["episodes"] == 1
+    assert from_json(EvaluationResult, json.loads(json.dumps(to_json(with_greedy)))) == with_greedy
     fit = Fit(role="agent", rows=0, updates=0, log=(), samples={})
     assert to_json(fit) == {"role": "agent", "rows": 0, "updates": 0, "log": [], "samples": {}}
 
@@ -61,9 +61,11 @@ def test_damaged_files_are_read(value):
         names = {"fit", "played", "labeling", "evaluation"} ^ {*cls.__dataclass_fields__}
         from_json(cls, dict.fromkeys(names, value))
     data = {"splits": {"a": value}, "world_model": {"b": value}, "gates": value, "round": value}
-    found = from_json(RoundEvaluation, data)
-    assert found.splits == {"a": NOTHING} and found.world_model["b"].all.n is None
-    assert found.splits["a"].rate is None
+    evaluation_read = from_json(RoundEvaluation, data)
+    assert (
+        evaluation_read.splits == {"a": NOTHING} and evaluation_read.world_model["b"].all.n is None
+    )
+    assert evaluation_read.splits["a"].rate is None
 
 
 def test_numbers_are_finite_or_none():

@@ -39,8 +39,8 @@ def opened(folder, kind, **options):
 def learn(roles, role, steps=2):
     """Train a role on next tokens, with a rate at which all its weights move."""
     roles.train_only(role)
-    own = list(roles.parameters(role).values())
-    optimizer = torch.optim.SGD(own, lr=0.5)
+    parameters = list(roles.parameters(role).values())
+    optimizer = torch.optim.SGD(parameters, lr=0.5)
     ids = torch.tensor([[3, 7, 30, 40, 50, 7, 9]])
     for _ in range(steps):
         optimizer.zero_grad()
@@ -48,19 +48,21 @@ def learn(roles, role, steps=2):
         optimizer.step()
 
 
-def everything(roles):
+def all_weights(roles):
     """Copies of all weights: of each role and, by the name "base", of what is beneath adapters."""
-    found = {role: roles.state(role) for role in roles.names}
+    weights = {role: roles.state(role) for role in roles.names}
     beneath = {
         name: weight.detach().clone()
         for name, weight in roles.base(roles.names[0]).named_parameters()
         if roles.kind == "lora" and ".lora_" not in name
     }
-    return found | {"base": beneath}
+    return weights | {"base": beneath}
 
 
-def same(one, other):
-    return list(one) == list(other) and all(torch.equal(one[name], other[name]) for name in one)
+def same(first, second):
+    return list(first) == list(second) and all(
+        torch.equal(first[name], second[name]) for name in first
+    )
 
 
 def flags(roles):
@@ -78,17 +80,17 @@ def batch_of(names):
     words = ["cabinet", "shelf 2", "fridge and a fridge and a shelf", "apple"]
     talks = [(Message("user", f"You see a {word}."),) for word in words]
     hot = Sampling(12, temperature=1.0, seed=4)
-    asked = [Generate(talk, hot, adapter=name) for talk in talks for name in names]
-    return asked + [Score(talk, ("go to shelf 2",), adapter=n) for talk in talks for n in names]
+    generates = [Generate(talk, hot, adapter=name) for talk in talks for name in names]
+    return generates + [Score(talk, ("go to shelf 2",), adapter=n) for talk in talks for n in names]
 
 
-def answers(lm, asked):
+def answers(lm, requests):
     """Sampled tokens, and log-probabilities to 4 digits."""
-    made = [request for request in asked if isinstance(request, Generate)]
-    scored = [request for request in asked if isinstance(request, Score)]
-    tokens = [reply.token_ids for reply in lm.generate(made) if isinstance(reply, Completion)]
+    generates = [request for request in requests if isinstance(request, Generate)]
+    scored = [request for request in requests if isinstance(request, Score)]
+    tokens = [reply.token_ids for reply in lm.generate(generates) if isinstance(reply, Completion)]
     totals = [reply.totals for reply in lm.score(scored) if isinstance(reply, Scores)]
-    assert len(tokens) == len(made) and len(totals) == len(scored)
+    assert len(tokens) == len(generates) and len(totals) == len(scored)
     return tokens + [f"{value:.4g}" for total in totals for value in total]
 
 
@@ -96,9 +98,9 @@ def answers(lm, asked):
 @pytest.mark.parametrize("role", ["agent", "wm"])
 def test_training_one_role_leaves_all_else_bit_for_bit(folder, kind, role):
     roles = opened(folder, kind)
-    before = everything(roles)
+    before = all_weights(roles)
     learn(roles, role)
-    after = everything(roles)
+    after = all_weights(roles)
     assert [name for name in before if not same(before[name], after[name])] == [role]
     moved = [
         name for name in before[role] if not torch.equal(before[role][name], after[role][name])
@@ -145,15 +147,15 @@ def test_using_puts_everything_back(folder, kind):
 
 def test_new_adapters_depend_on_seed_and_role_alone(folder):
     torch.manual_seed(1)
-    one = opened(folder, "lora", seed=3)
+    first = opened(folder, "lora", seed=3)
     torch.manual_seed(2)
     state = torch.random.get_rng_state()
-    other = opened(folder, "lora", seed=3, roles=("wm", "wm_ema", "agent"))
+    reordered = opened(folder, "lora", seed=3, roles=("wm", "wm_ema", "agent"))
     assert torch.equal(state, torch.random.get_rng_state()), "others' random numbers stay"
-    assert all(same(one.state(role), other.state(role)) for role in ROLES)
-    again = opened(folder, "lora", seed=4)
-    assert not same(one.state("wm"), again.state("wm"))
-    for name, weight in one.state("agent").items():
+    assert all(same(first.state(role), reordered.state(role)) for role in ROLES)
+    other_seed = opened(folder, "lora", seed=4)
+    assert not same(first.state("wm"), other_seed.state("wm"))
+    for name, weight in first.state("agent").items():
         inside = weight.shape[1] ** -0.5
         assert bool((weight == 0).all()) is ("lora_B" in name)
         assert float(weight.abs().max()) <= inside
@@ -180,9 +182,9 @@ def test_answers_are_those_of_the_role_that_is_named(folder, kind):
     roles = opened(folder, kind)
     lm = roles.language_model()
     learn(roles, "wm", steps=6)
-    found = {name: answers(lm, batch_of([name])) for name in (*roles.names, None)}
-    assert found["wm"] != found["agent"]
-    assert found["wm_ema"] == found["agent"] == found[None]
+    answers_by_role = {name: answers(lm, batch_of([name])) for name in (*roles.names, None)}
+    assert answers_by_role["wm"] != answers_by_role["agent"]
+    assert answers_by_role["wm_ema"] == answers_by_role["agent"] == answers_by_role[None]
     assert lm.config()["adapters"] == sorted(roles.names)
     assert lm.name == "tiny"
     unknown = lm.generate([Generate(TALK, adapter="wn")])[0]
@@ -193,18 +195,21 @@ def test_answers_are_those_of_the_role_that_is_named(folder, kind):
 def test_exact_answers_do_not_depend_on_the_batch(folder, kind):
     roles = opened(folder, kind)
     learn(roles, "wm", steps=6)
-    before, state = everything(roles), torch.random.get_rng_state()
-    asked = [request for request in batch_of(list(ROLES)) if isinstance(request, Generate)]
+    before, state = all_weights(roles), torch.random.get_rng_state()
+    generates = [request for request in batch_of(list(ROLES)) if isinstance(request, Generate)]
     scored = [request for request in batch_of(list(ROLES)) if isinstance(request, Score)]
     together = roles.language_model(exact=True)
-    one, other = together.generate(asked), [together.generate([one])[0] for one in asked]
-    for a, b in zip(one, other, strict=True):
+    batch_replies, single_replies = (
+        together.generate(generates),
+        [together.generate([request])[0] for request in generates],
+    )
+    for a, b in zip(batch_replies, single_replies, strict=True):
         assert a.token_ids == b.token_ids
         assert a.logprobs == pytest.approx(b.logprobs, rel=1e-12)
     forth, back = together.score(scored), together.score(scored[::-1])[::-1]
-    for here, there in zip(forth, back, strict=True):
-        assert here.totals == pytest.approx(there.totals, rel=1e-12)
-    assert all(same(before[name], after) for name, after in everything(roles).items())
+    for forward_scores, backward_scores in zip(forth, back, strict=True):
+        assert forward_scores.totals == pytest.approx(backward_scores.totals, rel=1e-12)
+    assert all(same(before[name], after) for name, after in all_weights(roles).items())
     assert torch.equal(state, torch.random.get_rng_state())
 
 
@@ -213,19 +218,23 @@ def test_exact_answers_are_those_of_the_model_in_double_precision(folder, kind, 
     roles = opened(folder, kind)
     learn(roles, "wm", steps=6)
     exact = roles.language_model(exact=True)
-    asked = [request for request in batch_of(["wm"]) if isinstance(request, Score)]
-    expected = exact.score(asked)
+    score_requests = [request for request in batch_of(["wm"]) if isinstance(request, Score)]
+    expected = exact.score(score_requests)
     out = roles.save(tmp_path / "out")
     places = {role: out / role for role in roles.names}
     if kind == "lora":
         double = opened(folder, kind, dtype="float64", saved=places)
     else:
         double = opened(places, kind, dtype="float64")
-    for one, other in zip(double.language_model().score(asked), expected, strict=True):
-        assert one.totals == pytest.approx(other.totals, rel=1e-12)
+    for double_scores, exact_scores in zip(
+        double.language_model().score(score_requests), expected, strict=True
+    ):
+        assert double_scores.totals == pytest.approx(exact_scores.totals, rel=1e-12)
     learn(roles, "wm", steps=2)
-    for one, other in zip(exact.score(asked), expected, strict=True):  # the copies were taken then
-        assert one.totals == pytest.approx(other.totals, rel=1e-12)
+    for double_scores, exact_scores in zip(
+        exact.score(score_requests), expected, strict=True
+    ):  # the copies were taken then
+        assert double_scores.totals == pytest.approx(exact_scores.totals, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -241,15 +250,15 @@ def test_bad_arguments_are_refused(folder, options, words):
 
 
 def test_models_that_do_not_fit_together_are_refused(folder, tmp_path):
-    other = build_tiny(tmp_path / "other", ["another word"] * 2, parameters=200_000)
+    other_vocabulary = build_tiny(tmp_path / "other", ["another word"] * 2, parameters=200_000)
     with pytest.raises(OptionError, match="to have one vocabulary, found that of wm"):
-        opened({"agent": folder, "wm": other}, "full")
+        opened({"agent": folder, "wm": other_vocabulary}, "full")
     shutil.copytree(folder, tmp_path / "speaks")
     (tmp_path / "speaks" / "chat_template.jinja").write_text("{{ messages[0]['content'] }}")
     with pytest.raises(OptionError, match="one chat template"):
         opened({"agent": folder, "wm": tmp_path / "speaks"}, "full")
-    own = build_tiny(tmp_path / "o", CORPUS, parameters=200_000, max_length=256, seed=9)
-    roles = opened({"agent": folder, "wm": own}, "full")
+    same_vocabulary = build_tiny(tmp_path / "o", CORPUS, parameters=200_000, max_length=256, seed=9)
+    roles = opened({"agent": folder, "wm": same_vocabulary}, "full")
     assert not same(roles.state("agent"), roles.state("wm")), "these two do fit"
     assert same(roles.state("wm"), roles.state("wm_ema"))
     with pytest.raises(OptionError, match="there is no role 'wn'"):
@@ -268,9 +277,9 @@ def test_saved_roles_are_the_same_and_replace_older_ones(folder, tmp_path, kind)
     out = roles.save(tmp_path / "out", ("agent", "wm"))
     assert sorted(path.name for path in out.iterdir()) == ["agent", "wm", "wm_ema"]
     places = {role: out / role for role in ("agent", "wm", "wm_ema")}
-    again = opened(folder, kind, saved=places) if kind == "lora" else opened(places, kind)
+    reopened = opened(folder, kind, saved=places) if kind == "lora" else opened(places, kind)
     for role in ("agent", "wm", "wm_ema"):
-        assert same(again.state(role), roles.state(role)), role
+        assert same(reopened.state(role), roles.state(role)), role
 
 
 def test_a_saved_adapter_of_other_settings_is_refused(folder, tmp_path):
@@ -289,13 +298,13 @@ def test_samples_have_the_prompts_of_acting_with_variables_of_the_template_too(k
     for variables in ({}, {"enable_thinking": True}):
         roles = Roles.open(folder, kind=kind, device="cpu", chat_template_kwargs=variables)
         lm = roles.language_model()
-        asked = Generate(talk, Sampling(max_new_tokens=1), adapter=roles.names[0])
-        (reply,) = lm.generate([asked])
+        request = Generate(talk, Sampling(max_new_tokens=1), adapter=roles.names[0])
+        (reply,) = lm.generate([request])
         sample = Sample(kind="act", messages=talk, reply=(("go", True),))
         (row,) = encode_samples(roles.chat, [sample])
         assert len(row.prompt) == reply.prompt_tokens
-        told = {"enable_thinking": False, **variables}
-        assert roles.chat.describe() == {"chat_template_kwargs": told}
+        expected_variables = {"enable_thinking": False, **variables}
+        assert roles.chat.describe() == {"chat_template_kwargs": expected_variables}
         sizes.append(reply.prompt_tokens)
     assert sizes[0] > sizes[1], "an empty thought, or none"
     roles = Roles.open(folder, kind=kind, device="cpu", chat_template_kwargs={"enable_thinkin": 1})

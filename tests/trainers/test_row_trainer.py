@@ -12,7 +12,7 @@ from comap.lm import Generate, Sampling
 from comap.trainers.row_trainer import CausalMask, ModelInputs
 from comap.trainers.run_folder import last_checkpoint
 from comap.trainers.samples import Update
-from kits.learning import asked, gradient_of, make, opened, result, settings, world_samples
+from kits.learning import gradient_of, make, opened, question_about, result, settings, world_samples
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -38,8 +38,10 @@ def nll_sum(roles, role, rows):
     return total
 
 
-def same(one, other):
-    return list(one) == list(other) and all(torch.equal(one[name], other[name]) for name in one)
+def same(first, second):
+    return list(first) == list(second) and all(
+        torch.equal(first[name], second[name]) for name in first
+    )
 
 
 @KINDS
@@ -58,8 +60,10 @@ def test_the_loss_is_the_mean_over_the_scored_tokens_of_an_update(model, tmp_pat
 
 def test_each_line_of_the_log_tells_the_update_s_own_loss(model, tmp_path):
     roles = opened(model, "full")
-    told = []
-    trainer = make("warm_up", roles, tmp_path, rate=0.0, epochs=1, tokens=80, tell=told.append)
+    logged_lines = []
+    trainer = make(
+        "warm_up", roles, tmp_path, rate=0.0, epochs=1, tokens=80, tell=logged_lines.append
+    )
     expected = []
     for update in trainer.plan:
         rows = [trainer.epochs[0][row] for row in update.rows]
@@ -74,8 +78,8 @@ def test_each_line_of_the_log_tells_the_update_s_own_loss(model, tmp_path):
         by_row = dict(zip(trainer.plan[cut.index(batches)].rows, lengths, strict=True))
         read = sum(len(batch.rows) * max(by_row[row] for row in batch.rows) for batch in batches)
         assert line.get("padding", 0.0) == pytest.approx(1 - sum(lengths) / read)
-    assert [line["steps"] for line in told] == [2, 2]
-    assert [{**line, "steps": 2} for line in log] == told
+    assert [line["steps"] for line in logged_lines] == [2, 2]
+    assert [{**line, "steps": 2} for line in log] == logged_lines
 
 
 def test_it_is_trl_s_own_loss(model, tmp_path):
@@ -91,36 +95,36 @@ def test_it_is_trl_s_own_loss(model, tmp_path):
         ids[number, : len(row)] = torch.tensor(row.prompt + row.answer)
         mask[number, : len(row)] = 1
         labels[number, len(row.prompt) : len(row)] = torch.tensor(row.answer)
-    told = trainer.base(input_ids=ids, attention_mask=mask, labels=labels, fused_lm_head=True)
+    trl_output = trainer.base(input_ids=ids, attention_mask=mask, labels=labels, fused_lm_head=True)
     ours = trainer.compute_loss(
-        trainer.model, {"batch": batch}, num_items_in_batch=told.label_mask.sum()
+        trainer.model, {"batch": batch}, num_items_in_batch=trl_output.label_mask.sum()
     )
-    assert float(ours.detach()) == pytest.approx(float(told.loss.detach()), rel=1e-6)
+    assert float(ours.detach()) == pytest.approx(float(trl_output.loss.detach()), rel=1e-6)
     trainer.close()
 
 
 @KINDS
 def test_an_update_does_not_depend_on_how_it_is_split(model, tmp_path, kind):
-    found = []
+    states = []
     for rows, accumulate, tokens in ((1, 4, 1), (4, 1, 1000), (2, 2, 80)):
         roles = opened(model, kind)
         out = tmp_path / f"{rows}"
         make("warm_up", roles, out, rows=rows, accumulate=accumulate, tokens=tokens).fit()
-        found.append(roles.state("wm"))
-    for other in found[1:]:
-        for name, weight in found[0].items():
-            assert (weight - other[name]).abs().max() < 1e-9, name
+        states.append(roles.state("wm"))
+    for state in states[1:]:
+        for name, weight in states[0].items():
+            assert (weight - state[name]).abs().max() < 1e-9, name
 
 
 @KINDS
 def test_the_gradient_is_that_of_each_row_by_itself(model, tmp_path, kind, double):
     """As of plain passes, one row at a time, in double precision."""
-    found = []
+    gradients = []
     for tokens in (80, 10_000):
         roles = opened(model, kind)
         trainer = make("warm_up", roles, tmp_path, rows=5, accumulate=1, tokens=tokens)
         rows = [trainer.epochs[0][row] for row in trainer.plan[0].rows]
-        found.append(gradient_of(trainer))
+        gradients.append(gradient_of(trainer))
         trainer.model.zero_grad()
 
         expected = torch.zeros((), dtype=torch.float64)
@@ -137,7 +141,7 @@ def test_the_gradient_is_that_of_each_row_by_itself(model, tmp_path, kind, doubl
         gradient = torch.cat([weight.grad.reshape(-1) for weight in weights])
         trainer.close()
 
-        loss, own_gradient = found[-1]
+        loss, own_gradient = gradients[-1]
         assert loss == pytest.approx(float(expected.detach()), rel=1e-9)
         difference = (own_gradient - gradient).abs().max()
         assert float(difference) < 1e-9 * float(gradient.abs().max())
@@ -154,10 +158,10 @@ class Waits(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("what", ["warm_up", "evolve", "policy"])
-def test_nothing_is_waited_for_in_an_update(model, tmp_path, what):
+@pytest.mark.parametrize("training_name", ["warm_up", "evolve", "policy"])
+def test_nothing_is_waited_for_in_an_update(model, tmp_path, training_name):
     roles = opened(model, "lora", dropout=0.1)
-    trainer = make(what, roles, tmp_path, tokens=80)
+    trainer = make(training_name, roles, tmp_path, tokens=80)
     trainer.create_optimizer_and_scheduler(4)
     trainer.micro_batches(trainer.plan[0])  # the student's texts are written before
     with Waits() as waits:
@@ -186,7 +190,7 @@ def test_padded_rows_are_what_they_are_by_themselves(attention, window):
     is_plain = attention == "sdpa" and window is None
     assert isinstance(inputs.tensors.get("attention_mask"), CausalMask) == is_plain
 
-    found = []
+    results = []
     together = reader.base_model(**inputs.tensors, use_cache=False).last_hidden_state
     alone = [reader.base_model(torch.tensor([tokens]), use_cache=False) for tokens in sequences]
     for states in (
@@ -197,28 +201,28 @@ def test_padded_rows_are_what_they_are_by_themselves(attention, window):
         reader.zero_grad()
         (hidden**3).sum().backward()
         weights = [weight.grad.reshape(-1) for weight in reader.base_model.parameters()]
-        found.append((hidden.detach(), torch.cat(weights)))
-    for one, other in zip(*found, strict=True):
-        difference = float((one - other).abs().max())
-        assert difference < 1e-6 * float(one.abs().max()), "norms are single precision"
+        results.append((hidden.detach(), torch.cat(weights)))
+    for padded_part, single_part in zip(*results, strict=True):
+        difference = float((padded_part - single_part).abs().max())
+        assert difference < 1e-6 * float(padded_part.abs().max()), "norms are single precision"
 
 
 def picture(roles):
     """All that is not a weight's value: attributes, hooks, flags and configs."""
-    found = []
+    parts = []
     for role in roles.names:
         for name, module in roles.module(role).named_modules():
-            own = {
+            attributes = {
                 key: list(value) if isinstance(value, dict) else id(value)
                 for key, value in vars(module).items()
                 if key not in ("training",)
             }
-            found.append((name, module.training, own))
-        found += [weight.requires_grad for weight in roles.module(role).parameters()]
-        found += [weight.grad for weight in roles.module(role).parameters()]
+            parts.append((name, module.training, attributes))
+        parts += [weight.requires_grad for weight in roles.module(role).parameters()]
+        parts += [weight.grad for weight in roles.module(role).parameters()]
         base = roles.base(role)
-        found += [copy.deepcopy(vars(base.config)), copy.deepcopy(vars(base.generation_config))]
-    return found
+        parts += [copy.deepcopy(vars(base.config)), copy.deepcopy(vars(base.generation_config))]
+    return parts
 
 
 @pytest.mark.parametrize(("kind", "checkpointing"), [("lora", True), ("full", False)])
@@ -226,7 +230,7 @@ def test_the_models_are_as_before_and_can_be_trained_and_asked_again(
     model, tmp_path, kind, checkpointing
 ):
     roles = opened(model, kind)
-    ask = [Generate(asked("mug"), Sampling(4), adapter="agent")]
+    ask = [Generate(question_about("mug"), Sampling(4), adapter="agent")]
     before = picture(roles)
     for number in (1, 2):
         out = tmp_path / str(number)
@@ -251,12 +255,12 @@ def test_a_failure_leaves_the_models_as_before(model, tmp_path):
     with pytest.raises(RuntimeError, match="the disk is full"):
         make("warm_up", roles, tmp_path, tell=fail).fit()
     assert picture(roles) == before
-    told = settings(roles, tmp_path, world_samples())
+    trainer_settings = settings(roles, tmp_path, world_samples())
     from comap.trainers.row_trainer import WarmUpTrainer
 
     roles.base("wm").config.final_logit_softcapping = 30.0
     with pytest.raises(OptionError, match=r"scales them \(final_logit_softcapping\)"):
-        WarmUpTrainer(**told)
+        WarmUpTrainer(**trainer_settings)
     del roles.base("wm").config.final_logit_softcapping
     assert picture(roles) == before
 
@@ -266,20 +270,20 @@ class Interrupted(RuntimeError):
 
 
 @pytest.mark.parametrize(
-    ("what", "kind"), [("warm_up", "full"), ("evolve", "lora"), ("policy", "lora")]
+    ("training_name", "kind"), [("warm_up", "full"), ("evolve", "lora"), ("policy", "lora")]
 )
-def test_an_interrupted_training_ends_as_an_undisturbed_one(model, tmp_path, what, kind):
+def test_an_interrupted_training_ends_as_an_undisturbed_one(model, tmp_path, training_name, kind):
     def run(out, stop):
-        def tell(line):
+        def stop_at(line):
             if line["step"] == stop:
                 raise Interrupted
 
         roles = opened(model, kind, dropout=0.4)
-        trainer = make(what, roles, out, save=1, tell=tell)
+        trainer = make(training_name, roles, out, save=1, tell=stop_at)
         return result(roles, trainer, trainer.fit())
 
     whole = run(tmp_path / "whole", None)
-    assert len(whole["log"]) == (6 if what == "policy" else 4)
+    assert len(whole["log"]) == (6 if training_name == "policy" else 4)
     for stop in (2, 4):
         with pytest.raises(Interrupted):
             run(tmp_path / "parts", stop)
@@ -291,9 +295,9 @@ def test_an_interrupted_training_ends_as_an_undisturbed_one(model, tmp_path, wha
     assert parts["log"] == whole["log"]
     for part, weights in whole["weights"].items():
         assert same(weights, parts["weights"][part]), part
-    again = run(tmp_path / "parts", None)
-    assert again["log"] == whole["log"], "one that had ended is as it was"
-    assert same(again["weights"]["wm"], whole["weights"]["wm"])
+    finished = run(tmp_path / "parts", None)
+    assert finished["log"] == whole["log"], "one that had ended is as it was"
+    assert same(finished["weights"]["wm"], whole["weights"]["wm"])
 
 
 def test_only_complete_checkpoints_count(tmp_path):
@@ -329,27 +333,27 @@ def test_who_cannot_be_trained(model, tmp_path):
     from comap.trainers.row_trainer import WarmUpTrainer
 
     roles = opened(model, "lora")
-    told = settings(roles, tmp_path, world_samples())
+    trainer_settings = settings(roles, tmp_path, world_samples())
     for changed, message in (
         ({"role": "wm_ema"}, "wm_ema is a teacher"),
         ({"role": "nobody"}, "no role 'nobody'"),
         ({"plan": [Update(0, ((),))]}, "expected rows to train wm on, found none"),
     ):
         with pytest.raises(OptionError, match=message):
-            WarmUpTrainer(**{**told, **changed})
-    told["args"]._n_gpu = 2
+            WarmUpTrainer(**{**trainer_settings, **changed})
+    trainer_settings["args"]._n_gpu = 2
     with pytest.raises(OptionError, match=r"one GPU for each process.*torchrun"):
-        WarmUpTrainer(**told)
+        WarmUpTrainer(**trainer_settings)
 
 
 def test_nothing_is_sent_printed_or_warned(model, tmp_path, monkeypatch, capfd, recwarn):
     from trl.trainer import base_trainer
 
-    sent = []
-    monkeypatch.setattr(base_trainer, "send_telemetry", lambda *a, **k: sent.append(a))
+    telemetry = []
+    monkeypatch.setattr(base_trainer, "send_telemetry", lambda *a, **k: telemetry.append(a))
     monkeypatch.delenv("CI", raising=False)
     roles = opened(model, "full")
     make("warm_up", roles, tmp_path, checkpointing=True).fit()
-    assert not sent
+    assert not telemetry
     assert capfd.readouterr().out == ""
     assert not [str(w.message) for w in recwarn if issubclass(w.category, FutureWarning)]

@@ -22,7 +22,7 @@ from comap.trainers.samples import (
     encode_samples,
     plan_updates,
 )
-from kits.handwritten_templates import MISTRAL, TEMPLATES, made
+from kits.handwritten_templates import MISTRAL, TEMPLATES, template_tokenizer
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -47,7 +47,7 @@ def labelled(row):
 
 @EACH
 def test_exactly_the_scored_segments_and_the_end_carry_loss(name):
-    tokenizer, end = made(name), TEMPLATES[name][2]
+    tokenizer, end = template_tokenizer(name), TEMPLATES[name][2]
     (row,) = encode_samples(tokenizer, [sample()])
     assert tokenizer.decode(labelled(row)) == " go to shelf 2!" + end
     assert tokenizer.decode(row.answer) == sample().text + end
@@ -60,7 +60,7 @@ def test_exactly_the_scored_segments_and_the_end_carry_loss(name):
 
 @EACH
 def test_the_prompt_ends_where_the_assistant_begins(name):
-    tokenizer, begins = made(name), TEMPLATES[name][3]
+    tokenizer, begins = template_tokenizer(name), TEMPLATES[name][3]
     (row,) = encode_samples(tokenizer, [sample()])
     prompt = tokenizer.decode(row.prompt)
     assert prompt.endswith(begins)
@@ -70,7 +70,7 @@ def test_the_prompt_ends_where_the_assistant_begins(name):
 
 @EACH
 def test_generation_continues_from_the_very_prompt_of_training(name):
-    tokenizer = made(name)
+    tokenizer = template_tokenizer(name)
     config = transformers.Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=16,
@@ -84,23 +84,23 @@ def test_generation_continues_from_the_very_prompt_of_training(name):
     model = transformers.Qwen3ForCausalLM(config).double().eval()
     read = []
 
-    def keep(_, __, given):
-        read.extend(given["input_ids"].reshape(-1).tolist())
+    def keep(_, __, inputs):
+        read.extend(inputs["input_ids"].reshape(-1).tolist())
 
     model.model.register_forward_pre_hook(keep, with_kwargs=True)
     lm = HFLanguageModel.from_model(model, tokenizer)
-    (said,) = lm.generate([Generate(TALK, Sampling(1))])
+    (reply,) = lm.generate([Generate(TALK, Sampling(1))])
     (row,) = encode_samples(tokenizer, [sample()])
-    assert tuple(read) == row.prompt and getattr(said, "prompt_tokens", 0) == len(row.prompt)
+    assert tuple(read) == row.prompt and getattr(reply, "prompt_tokens", 0) == len(row.prompt)
     assert row.answer[-1] in lm._chat.ends, "what is learned as the end ends a generation"
 
 
 @EACH
 def test_plain_fine_tuning_has_the_same_tokens(name):
-    one = sample(reply=((" go to shelf 2", True),))
-    (row,) = encode_samples(made(name), [one])
-    (other,) = encode_rows(made(name), [Row(TALK, " go to shelf 2")])
-    assert (row.prompt, row.answer) == (other.prompt, other.answer)
+    reply_sample = sample(reply=((" go to shelf 2", True),))
+    (row,) = encode_samples(template_tokenizer(name), [reply_sample])
+    (plain_row,) = encode_rows(template_tokenizer(name), [Row(TALK, " go to shelf 2")])
+    assert (row.prompt, row.answer) == (plain_row.prompt, plain_row.answer)
     assert all(row.scored)
 
 
@@ -113,7 +113,7 @@ TEXTS = st.text("ab 1\né漢<|>[/INST]endimst_", min_size=0, max_size=12)
     st.sampled_from(["chatml", "mistral"]),
 )
 def test_any_reply_is_labelled_by_segments(reply, name):
-    tokenizer = made(name)
+    tokenizer = template_tokenizer(name)
     (row,) = encode_samples(tokenizer, [sample(reply=tuple(reply))], 1000)
     alone = [encode_samples(tokenizer, [sample(reply=(part,))], 1000)[0] for part in reply]
     tokens = [token for part in alone for token in part.answer[:-1]]
@@ -133,45 +133,49 @@ DECIDED = (("Decision:", False), (" REVISE", True), ("\nFinal Action:", False), 
 @pytest.mark.parametrize("word", [" REVISE", " KEEP"])
 def test_the_label_is_read_where_the_words_first_differ(name, word):
     reply = (DECIDED[0], (word, True), *DECIDED[2:])
-    (row,) = encode_samples(made(name), [sample(reply=reply, label=1.0)])
+    (row,) = encode_samples(template_tokenizer(name), [sample(reply=reply, label=1.0)])
     place, revise, keep = row.decision
     assert row.answer[place] == (revise if word == " REVISE" else keep) and revise != keep
-    before = made(name).decode(row.answer[:place])
+    before = template_tokenizer(name).decode(row.answer[:place])
     assert before.startswith("Decision:") and "Final" not in before
 
 
 def test_without_a_label_or_a_decision_there_is_no_place_for_it():
-    plain, other = encode_samples(made("tiny"), [sample(reply=DECIDED), sample(label=1.0)])
-    assert plain.decision is None and other.decision is None and other.label == 1.0
+    plain, labeled = encode_samples(
+        template_tokenizer("tiny"), [sample(reply=DECIDED), sample(label=1.0)]
+    )
+    assert plain.decision is None and labeled.decision is None and labeled.label == 1.0
 
 
 def test_a_reply_without_room_is_cut_and_does_not_end():
-    (whole,) = encode_samples(made("tiny"), [sample(reply=DECIDED, label=0.0)])
+    (whole,) = encode_samples(template_tokenizer("tiny"), [sample(reply=DECIDED, label=0.0)])
     size = len(whole.prompt) + whole.decision[0]
-    (cut,) = encode_samples(made("tiny"), [sample(reply=DECIDED, label=0.0)], size)
+    (cut,) = encode_samples(template_tokenizer("tiny"), [sample(reply=DECIDED, label=0.0)], size)
     assert cut.answer == whole.answer[: whole.decision[0]] and len(cut) == size
     assert cut.decision is None and cut.scored == whole.scored[: whole.decision[0]]
 
 
 def test_the_teacher_s_prompt_takes_room_too_and_is_never_an_answer():
     longer = (*TALK[:-1], Message("user", "It is dark. You see a shelf 2 " * 5))
-    short, wide = encode_samples(made("tiny"), [sample(), sample(messages=longer)])
-    (row,) = encode_samples(made("tiny"), [sample(teacher=longer)], len(wide.prompt) + 3)
+    short, wide = encode_samples(template_tokenizer("tiny"), [sample(), sample(messages=longer)])
+    (row,) = encode_samples(
+        template_tokenizer("tiny"), [sample(teacher=longer)], len(wide.prompt) + 3
+    )
     assert row.teacher == wide.prompt and row.prompt == short.prompt
     assert row.answer == short.answer[:3]
 
 
 def test_what_cannot_be_encoded_says_why():
-    (row,) = encode_samples(made("tiny"), [sample()])
+    (row,) = encode_samples(template_tokenizer("tiny"), [sample()])
     with pytest.raises(OptionError, match=r"prompts of less than \d+ tokens.*raise max_length"):
-        encode_samples(made("tiny"), [sample(task="t1")], len(row.prompt))
-    strict = copy.deepcopy(made("mistral"))
+        encode_samples(template_tokenizer("tiny"), [sample(task="t1")], len(row.prompt))
+    strict = copy.deepcopy(template_tokenizer("mistral"))
     strict.chat_template = "{% if messages[0].role != 'user' %}{{ raise_exception('user first') }}"
     strict.chat_template += "{% endif %}" + MISTRAL
     talk = (Message("assistant", "Hello."), Message("user", "Go on."))
     with pytest.raises(LanguageModelError, match="takes messages of assistant, user"):
         encode_samples(strict, [sample(messages=talk)])
-    assert encode_samples(made("tiny"), []) == []
+    assert encode_samples(template_tokenizer("tiny"), []) == []
 
 
 # -- order and batches -----------------------------------------------------------------------------
@@ -212,9 +216,9 @@ def test_an_update_is_cut_by_tokens(lengths, max_tokens, processes):
     shares = dealt(update, dict(enumerate(lengths)), max_tokens, processes)
     assert len(shares) == processes
     assert len({len(batches) for batches in shares}) == 1, "processes exchange gradients"
-    assert sorted(row for batches in shares for one in batches for row in one.rows) == [
-        *range(len(lengths))
-    ]
+    assert sorted(
+        row for batches in shares for micro_batch in batches for row in micro_batch.rows
+    ) == [*range(len(lengths))]
     for batches in shares:
         assert all(batch.epoch == 3 for batch in batches)
         for batch in batches:
@@ -231,8 +235,8 @@ def test_an_update_of_planned_micro_batches_is_not_cut_again():
     update = Update(0, ((3, 1), (0,), (2,)))
     (alone,) = dealt(update, {}, None)
     assert [batch.rows for batch in alone] == [(3, 1), (0,), (2,)]
-    two = dealt(update, {}, None, 2)
-    assert [[batch.rows for batch in batches] for batches in two] == [[(3, 1), (2,)], [(0,), ()]]
+    shares = dealt(update, {}, None, 2)
+    assert [[batch.rows for batch in batches] for batches in shares] == [[(3, 1), (2,)], [(0,), ()]]
 
 
 def test_samples():

@@ -23,10 +23,10 @@ from comap.trainers.sampling import sampling_error
 )
 def test_of_errors_those_beyond_rounding_are_warned_of(dtype, error, is_large):
     sums = [(6 * error, 4), (2 * error, 4)]
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert sampling_error(sums, dtype) == pytest.approx(error)
-    assert [str(one.message).startswith("sampled log-probabilities differ") for one in found] == (
-        [True] if is_large else []
-    )
+    assert [
+        str(warning.message).startswith("sampled log-probabilities differ") for warning in caught
+    ] == ([True] if is_large else [])
     assert sampling_error([], dtype) is None

@@ -16,12 +16,12 @@ from comap.trajectory import write_trajectories
 
 def test_trajectories_of_a_run_are_demonstrations(tmp_path: Path) -> None:
     env = gymnasium.make("comap/ALFWorld-v0", source="generated")
-    shown = run_episode(env, ExpertAgent(), seed=1)
-    write_trajectories(tmp_path / "trajectories.jsonl", [shown])
+    demonstration = run_episode(env, ExpertAgent(), seed=1)
+    write_trajectories(tmp_path / "trajectories.jsonl", [demonstration])
     plans = list(read_demonstrations(tmp_path / "trajectories.jsonl"))
-    assert plans == [(shown.task, tuple(step.action for step in shown.steps))]
-    (again,) = demonstrations(env, plans)
-    assert again.success and again.steps == shown.steps
+    assert plans == [(demonstration.task, tuple(step.action for step in demonstration.steps))]
+    (replayed,) = demonstrations(env, plans)
+    assert replayed.success and replayed.steps == demonstration.steps
 
 
 def test_other_lines_are_refused(tmp_path: Path) -> None:

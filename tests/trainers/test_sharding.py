@@ -46,10 +46,10 @@ def apart(weights, others):
     """The largest difference between two sets of weights of the same names."""
     assert weights.keys() == others.keys()
     differences = []
-    for part, named in weights.items():
-        assert list(named) == list(others[part])
+    for part, tensors in weights.items():
+        assert list(tensors) == list(others[part])
         differences += [
-            (weight.detach() - others[part][name]).abs().max() for name, weight in named.items()
+            (weight.detach() - others[part][name]).abs().max() for name, weight in tensors.items()
         ]
     return float(max(differences))
 
@@ -63,8 +63,8 @@ def log_at(folder):
 def check_log(log, folder):
     lines = log_at(folder)
     assert len(log) == len(lines)
-    for line, other in zip(lines, log, strict=True):
-        assert line == pytest.approx({key: other[key] for key in line}, rel=1e-6, abs=1e-6)
+    for line, log_line in zip(lines, log, strict=True):
+        assert line == pytest.approx({key: log_line[key] for key in line}, rel=1e-6, abs=1e-6)
 
 
 def check_resumed(folder):
@@ -75,23 +75,23 @@ def check_resumed(folder):
 
 
 @processes.needs_gloo
-@pytest.mark.parametrize("what", sharded.ROWS)
-def test_roles_are_trained_as_by_one_process(what, model, together, tmp_path):
+@pytest.mark.parametrize("training_name", sharded.ROWS)
+def test_roles_are_trained_as_by_one_process(training_name, model, together, tmp_path):
     """Both objectives of CoMap, the teacher that follows, and a head; SFT is as the warm-up."""
-    one = sharded.on_rows(what, model, tmp_path)
-    assert apart(one["weights"], weights_at(together / what / "whole")) < CLOSE
-    check_log(one["log"], together / what / "whole")
-    check_resumed(together / what)
+    single = sharded.on_rows(training_name, model, tmp_path)
+    assert apart(single["weights"], weights_at(together / training_name / "whole")) < CLOSE
+    check_log(single["log"], together / training_name / "whole")
+    check_resumed(together / training_name)
 
 
 @processes.needs_gloo
-@pytest.mark.parametrize("what", sharded.PAW)
-def test_a_policy_is_trained_as_by_one_process(what, paw_model, together, tmp_path):
+@pytest.mark.parametrize("training_name", sharded.PAW)
+def test_a_policy_is_trained_as_by_one_process(training_name, paw_model, together, tmp_path):
     """Several mini-batches an update, a reference, adapters."""
-    one = sharded.on_episodes(what, paw_model, tmp_path)
-    assert apart(one["weights"], weights_at(together / what / "whole")) < CLOSE
-    check_log(one["log"], together / what / "whole")
-    check_resumed(together / what)
+    single = sharded.on_episodes(training_name, paw_model, tmp_path)
+    assert apart(single["weights"], weights_at(together / training_name / "whole")) < CLOSE
+    check_log(single["log"], together / training_name / "whole")
+    check_resumed(together / training_name)
 
 
 @processes.needs_gloo
@@ -104,42 +104,44 @@ def test_whole_trainings_end_as_those_of_one_process(player, together, tmp_path)
 
 @processes.needs_gloo
 @pytest.mark.parametrize(
-    ("what", "part", "folder"),
+    ("training_name", "part", "folder"),
     [
         ("distill-full", "wm", "models/wm"),
         ("grpo-full", "agent", f"checkpoints/checkpoint-{sharded.UPDATES}"),
     ],
 )
-def test_transformers_reads_what_was_left(what, part, folder, together):
+def test_transformers_reads_what_was_left(training_name, part, folder, together):
     from transformers import AutoModelForCausalLM
 
-    loaded = AutoModelForCausalLM.from_pretrained(together / what / "whole" / folder, dtype="auto")
-    weights = weights_at(together / what / "whole")[part]
+    loaded = AutoModelForCausalLM.from_pretrained(
+        together / training_name / "whole" / folder, dtype="auto"
+    )
+    weights = weights_at(together / training_name / "whole")[part]
     assert apart({part: dict(loaded.named_parameters())}, {part: weights}) == 0
     assert not loaded.config.architectures[0].startswith("FSDP")
 
 
 @processes.needs_gloo
 @pytest.mark.parametrize(
-    ("base", "what", "folder"),
+    ("base", "training_name", "folder"),
     [
         ("model", "policy-lora", "models/agent"),
         ("paw_model", "gigpo-lora", f"checkpoints/checkpoint-{sharded.UPDATES}"),
     ],
 )
-def test_peft_reads_what_was_left(base, what, folder, together, request):
+def test_peft_reads_what_was_left(base, training_name, folder, together, request):
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
     path = request.getfixturevalue(base)
     bare = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64)
     adapted = PeftModel.from_pretrained(
-        bare, together / what / "whole" / folder, autocast_adapter_dtype=False
+        bare, together / training_name / "whole" / folder, autocast_adapter_dtype=False
     )
-    weights = weights_at(together / what / "whole")["agent"]
+    weights = weights_at(together / training_name / "whole")["agent"]
     loaded = [weight for name, weight in adapted.named_parameters() if ".lora_" in name]
-    for weight, other in zip(loaded, weights.values(), strict=True):
-        assert torch.equal(weight, other)
+    for weight, expected in zip(loaded, weights.values(), strict=True):
+        assert torch.equal(weight, expected)
 
 
 def launched(monkeypatch, **variables):
@@ -191,7 +193,7 @@ def test_what_cannot_be_sharded_is_refused(model, paw_model, player, tmp_path, m
     lm = roles.language_model()
     assert lm.count_tokens("take the mug") > 0
     with pytest.raises(OptionError, match="cannot sample by itself"):
-        lm.generate([Generate(learning.asked("mug"), Sampling(4))])
+        lm.generate([Generate(learning.question_about("mug"), Sampling(4))])
 
 
 def test_one_process_has_whole_models(monkeypatch):

@@ -47,11 +47,11 @@ class Seen:
 
 
 def test_curves_go_on_from_round_to_round():
-    seen = Seen()
-    curves = Curves(seen)
+    tracker = Seen()
+    curves = Curves(tracker)
     for event in EVENTS:
         curves.add(event)
-    assert seen.lines == [
+    assert tracker.lines == [
         (6, {"policy/loss": 0.5}),
         (7, {"policy/updates": 3.0, "policy/rows": 7.0}),
         (8, {"policy/loss": 0.25}),
@@ -67,11 +67,11 @@ def test_curves_go_on_from_round_to_round():
 
 def test_tensorboard_has_success_return_and_evaluations(tmp_path):
     pytest.importorskip("tensorboard")
-    told = []
-    with tracked(told.append, "tensorboard", tmp_path, {"seed": 0}) as tell:
+    events = []
+    with tracked(events.append, "tensorboard", tmp_path, {"seed": 0}) as report:
         for event in OF_PAW:
-            tell(event)
-    assert told == OF_PAW
+            report(event)
+    assert events == OF_PAW
     assert curves_of(tmp_path) == {
         "success": [(1, 0.5)],
         "return": [(1, 5.0)],
@@ -143,17 +143,17 @@ def test_trackio_gets_the_same_without_a_network(tmp_path):
     pytest.importorskip("trackio")
     home = {"TRACKIO_DIR": str(tmp_path / "trackio"), "HF_HUB_OFFLINE": "1"}
 
-    def said(*command):
+    def output_of(*command):
         words = [sys.executable, *command]
-        done = subprocess.run(
+        process = subprocess.run(
             words, env=os.environ | home, capture_output=True, text=True, check=True
         )
-        return done.stdout
+        return process.stdout
 
     words = ["run", "--agent", "random", "--episodes", "2", "--env-option", "max_episode_steps=3"]
-    said("-m", "comap", *words, "--report-to", "trackio", "--out", str(tmp_path / "mine"))
+    output_of("-m", "comap", *words, "--report-to", "trackio", "--out", str(tmp_path / "mine"))
     metrics = [f"get metric --metric {name}" for name in ("episode/score", "run/score")]
-    answers = said("-c", ASK, *metrics, "list traces").split(";\n")
+    answers = output_of("-c", ASK, *metrics, "list traces").split(";\n")
     episodes, run, traces = (json.loads(answer) for answer in answers[:3])
     assert [point["step"] for point in episodes["values"]] == [1, 2]
     (last,) = run["values"]
@@ -183,12 +183,12 @@ def test_texts_that_no_file_can_hold_are_shown_without_that(episodes):
 
 def test_the_first_rollouts_of_each_part_are_shown(episodes):
     """Eight of each update and each stage; what is known from before shows nothing."""
-    seen, rollouts = Seen(), ShownRollouts()
-    seen.finish = lambda: None
-    curves = Curves(seen, rollouts)
+    tracker, rollouts = Seen(), ShownRollouts()
+    tracker.finish = lambda: None
+    curves = Curves(tracker, rollouts)
     for update in (1, 2):
-        for done in range(1, 13):
-            counts = {"update": update, "done": done, "of": 12, "won": 0}
+        for done_count in range(1, 13):
+            counts = {"update": update, "done": done_count, "of": 12, "won": 0}
             curves.add({"event": "episode", **counts, "trials": episodes[:1]})
         curves.add({"event": "update", "update": update, "of": 2, "success": 0.0})
     for stage in ("round-1-rollouts", "round-2-rollouts"):
@@ -228,11 +228,11 @@ def test_a_table_of_rollouts_has_a_row_each(episodes, monkeypatch):
     assert len(logged) == 1, "an update's rollouts are sent when the next one's come"
     table.finish()
     table.finish()
-    (before, shown) = (line["rollouts"] for line in logged)
+    (before, last_table) = (line["rollouts"] for line in logged)
     assert [row[:2] for row in before["data"]] == [[2, "update 1"]]
-    assert shown["columns"][:4] == ["step", "part", "environment", "task"]
-    assert [row[3] for row in shown["data"]] == [episode.task for episode in episodes]
-    for row, episode in zip(shown["data"], episodes, strict=True):
+    assert last_table["columns"][:4] == ["step", "part", "environment", "task"]
+    assert [row[3] for row in last_table["data"]] == [episode.task for episode in episodes]
+    for row, episode in zip(last_table["data"], episodes, strict=True):
         assert row[-1].startswith(f"[system]\nTask: {episode.goal}\n\n[user]\n")
         assert all(f"> {step.action}" in row[-1] for step in episode.steps)
 

@@ -25,12 +25,12 @@ def test_a_tree_has_each_beginning_once(sequences):
         assert tuple(tree.ids[n] for n in path) == sequence
         assert [tree.depths[n] for n in path] == list(range(len(sequence)))
         assert sorted(path) == list(path), "a token comes after those that it follows"
-    assert len(tree) == len({one[:n] for one in sequences for n in range(1, len(one) + 1)})
-    seen = [
+    assert len(tree) == len({tokens[:n] for tokens in sequences for n in range(1, len(tokens) + 1)})
+    limb_paths = [
         (*path, *range(start, n + 1)) for start, end, path in tree.limbs for n in range(start, end)
     ]
     whole = {tuple(path[: n + 1]) for path in tree.paths for n in range(len(path))}
-    assert len(seen) == len(tree) and set(seen) == whole, (
+    assert len(limb_paths) == len(tree) and set(limb_paths) == whole, (
         "limbs are all tokens, and what each one sees"
     )
 
@@ -42,22 +42,22 @@ def model(request):
     torch.manual_seed(0)  # and no norm in single precision, as those of Qwen and Llama are
     sizes = {"vocab_size": 20, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64}
     config = GPT2Config(**sizes, attn_implementation=request.param)
-    found = GPT2LMHeadModel(config).double().eval()
-    add_hidden_forward(found)
-    return found
+    gpt2 = GPT2LMHeadModel(config).double().eval()
+    add_hidden_forward(gpt2)
+    return gpt2
 
 
 def episodes(branching):
     """Steps of three episodes, two of which begin alike; with branches, a step has several replies."""
-    found = []
+    steps = []
     for episode, start in enumerate([(1, 2, 3, 4), (1, 2, 3, 4), (5, 6)]):
         so_far = start
         for t in range(4):
             replies = [(7 + t, 8, 9 + episode)]
             replies += [(11, 12 + t), (7 + t, 15)] if branching else []
-            found += [(episode, (*so_far, *reply), len(so_far)) for reply in replies]
+            steps += [(episode, (*so_far, *reply), len(so_far)) for reply in replies]
             so_far = (*so_far, *replies[0], 16, 17 - t)
-    return found
+    return steps
 
 
 def forest_of(model, rows, key):
@@ -89,7 +89,7 @@ def test_values_and_gradients_are_those_of_separate_passes(
     def gradient(value):
         model.zero_grad()
         value.backward()
-        return torch.cat([one.grad.flatten() for one in model.parameters()])
+        return torch.cat([weight.grad.flatten() for weight in model.parameters()])
 
     logps, entropies = model(**forest.inputs, then=token_scores(forest, 0.7))
     shared = gradient((torch.stack([logps, entropies]) * weights).sum())
@@ -97,12 +97,21 @@ def test_values_and_gradients_are_those_of_separate_passes(
     for number, (_, ids, begin) in enumerate(rows):
         logits = model(input_ids=torch.tensor([ids])).logits[0, begin - 1 : -1] / 0.7
         table = logits.log_softmax(-1)
-        own = table.gather(1, torch.tensor(ids[begin:])[:, None])[:, 0]
+        sampled_logps = table.gather(1, torch.tensor(ids[begin:])[:, None])[:, 0]
         spread = -(table.exp() * table).sum(-1)
-        assert logps[number, : len(own)].tolist() == pytest.approx(own.tolist(), abs=1e-12)
-        assert entropies[number, : len(own)].tolist() == pytest.approx(spread.tolist(), abs=1e-12)
-        assert not logps[number, len(own) :].any()
-        total = total + (torch.stack([own, spread]) * weights[:, number, : len(own)]).sum()
+        assert logps[number, : len(sampled_logps)].tolist() == pytest.approx(
+            sampled_logps.tolist(), abs=1e-12
+        )
+        assert entropies[number, : len(sampled_logps)].tolist() == pytest.approx(
+            spread.tolist(), abs=1e-12
+        )
+        assert not logps[number, len(sampled_logps) :].any()
+        total = (
+            total
+            + (
+                torch.stack([sampled_logps, spread]) * weights[:, number, : len(sampled_logps)]
+            ).sum()
+        )
     separate = gradient(total)
     assert float((shared - separate).norm() / separate.norm()) < 1e-9
 
@@ -114,8 +123,8 @@ def test_entropies_are_those_of_marked_spans_and_cost_nothing_where_nobody_wants
     logps, entropies = model(**forest.inputs, then=token_scores(forest))
     assert (logps != 0).tolist() == [[True] * 4, [True, True, False, False]]
     assert (entropies != 0).tolist() == [[True, True, False, False]] * 2
-    again, nothing = model(**forest.inputs, then=token_scores(forest, entropy=False))
-    assert torch.equal(logps, again) and nothing is None
+    same_logps, no_entropies = model(**forest.inputs, then=token_scores(forest, entropy=False))
+    assert torch.equal(logps, same_logps) and no_entropies is None
 
 
 def test_mixed_precision_and_recomputed_layers_change_no_more_than_rounding():
@@ -130,7 +139,7 @@ def test_mixed_precision_and_recomputed_layers_change_no_more_than_rounding():
     rows = [(1, 2, 3, 4, 5), (1, 2, 3, 9, 8, 7), (1, 2, 11), (20, 21, 22)]
     scored = [[Span(1, len(row), 1)] for row in rows]
     forest = plant(rows, [[0, 1, 2], [3]], scored, 6, model=model, device="cpu")
-    found = []
+    gradients = []
     for mixed in (False, True):
         if mixed:
             model.gradient_checkpointing_enable()
@@ -138,8 +147,8 @@ def test_mixed_precision_and_recomputed_layers_change_no_more_than_rounding():
         with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
             logps, _ = model(**forest.inputs, then=token_scores(forest))
         logps.sum().backward()
-        found.append(torch.cat([one.grad.flatten() for one in model.parameters()]))
-    assert float((found[0] - found[1]).norm() / found[0].norm()) < 0.05
+        gradients.append(torch.cat([weight.grad.flatten() for weight in model.parameters()]))
+    assert float((gradients[0] - gradients[1]).norm() / gradients[0].norm()) < 0.05
 
 
 @given(
@@ -153,10 +162,10 @@ def test_micro_batches_have_each_row_once_and_keep_to_their_limits(
 ):
     keys = data.draw(st.lists(st.integers(0, 2), min_size=len(sequences), max_size=len(sequences)))
     numbers = list(range(100, 100 + len(sequences)))
-    found = grouped(numbers, keys, sequences, max_rows=most_rows, max_tokens=most_tokens)
-    assert sorted(row for micro in found for tree in micro for row in tree) == numbers
+    micro_batches = grouped(numbers, keys, sequences, max_rows=most_rows, max_tokens=most_tokens)
+    assert sorted(row for micro in micro_batches for tree in micro for row in tree) == numbers
     widest = []
-    for micro in found:
+    for micro in micro_batches:
         assert most_rows is None or sum(map(len, micro)) <= most_rows
         sizes = [len(Tree([sequences[row - 100] for row in tree])) for tree in micro]
         alone = all(len(tree) == 1 for tree in micro) and len(micro) == 1

@@ -28,20 +28,23 @@ def together(model, tmp_path_factory):
 
 
 @processes.needs_gloo
-@pytest.mark.parametrize("what", EACH)
-def test_two_processes_end_as_one_does(what, model, together, tmp_path):
+@pytest.mark.parametrize("training_name", EACH)
+def test_two_processes_end_as_one_does(training_name, model, together, tmp_path):
     """The warm-up; WMSD on the student's own texts; and a head, of which some batches know nothing."""
-    learning.learn(what, model, tmp_path)
-    one, two = (json.loads((out / "log.json").read_text()) for out in (tmp_path, together / what))
-    assert len(one) == len(two) >= 4
-    for line, other in zip(one, two, strict=True):
-        line.pop("padding", None), other.pop("padding", None)  # each process pads its own rows
-        assert line == pytest.approx(other, rel=1e-6, abs=1e-6)
-    weights, others = (
-        torch.load(out / "result.pt", weights_only=True) for out in (tmp_path, together / what)
+    learning.learn(training_name, model, tmp_path)
+    single_log, double_log = (
+        json.loads((out / "log.json").read_text()) for out in (tmp_path, together / training_name)
     )
-    for part, named in weights.items():
-        for name, weight in named.items():
+    assert len(single_log) == len(double_log) >= 4
+    for line, other_line in zip(single_log, double_log, strict=True):
+        line.pop("padding", None), other_line.pop("padding", None)  # each process pads its own rows
+        assert line == pytest.approx(other_line, rel=1e-6, abs=1e-6)
+    weights, others = (
+        torch.load(out / "result.pt", weights_only=True)
+        for out in (tmp_path, together / training_name)
+    )
+    for part, tensors in weights.items():
+        for name, weight in tensors.items():
             assert (weight - others[part][name]).abs().max() < 1e-6, (part, name)
     predictions = [
         {
@@ -49,10 +52,10 @@ def test_two_processes_end_as_one_does(what, model, together, tmp_path):
             for path in out.glob("predictions-*/rank-0-*")
             if (read := sorted(line for file in path.parent.iterdir() for line in file.open()))
         }
-        for out in (tmp_path, together / what)
+        for out in (tmp_path, together / training_name)
     ]
     assert predictions[0] == predictions[1]
-    assert len(predictions[0]) == (2 if "evolve" in what else 0)
+    assert len(predictions[0]) == (2 if "evolve" in training_name else 0)
 
 
 @processes.needs_gloo

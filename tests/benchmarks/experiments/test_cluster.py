@@ -25,13 +25,13 @@ pytest.importorskip("submitit", reason="the extra slurm is not installed")
 def test_a_cluster_runs_jobs_in_order_and_says_which_failed(tmp_path):
     good, bad = job("good", "expert"), job("bad", "nobody")
     second = job("second", "random", {"good": "good"})
-    ended = run_jobs(
+    results = run_jobs(
         plan_of(good, bad, second), Paths(tmp_path), main, workers=3, launcher="local timeout_min=5"
     )
-    assert {name: one.ok for name, one in ended.items()} == {
+    assert {name: result.ok for name, result in results.items()} == {
         "good": True, "bad": False, "second": True
     }  # fmt: skip
-    assert "exit code 2" in ended["bad"].why and "nobody" in ended["bad"].why
+    assert "exit code 2" in results["bad"].why and "nobody" in results["bad"].why
     record = json.loads((tmp_path / "jobs" / "good" / "job.json").read_text())
     assert record["cost"]["cpu_seconds"] > 0
 
@@ -44,7 +44,7 @@ def test_a_preempted_job_is_submitted_again_and_goes_on(tmp_path, monkeypatch):
     )
     lines = Paths(tmp_path).of("long") / "valid_seen" / "trajectories.jsonl"
 
-    def preempt(event, one, word):
+    def preempt(event, planned_job, word):
         if event == "begun":
             wait_until(lambda: lines.is_file() and lines.stat().st_size > 0)
             played.append(lines.read_bytes())
@@ -52,29 +52,29 @@ def test_a_preempted_job_is_submitted_again_and_goes_on(tmp_path, monkeypatch):
             subprocess.run(["kill", "-USR2", str(task)], check=True)
 
     played = []
-    one = job("long", "expert", episodes=100, live=1)
-    ended = run_jobs(
-        plan_of(one), Paths(tmp_path), main, launcher="local timeout_min=5", listener=preempt
+    long_job = job("long", "expert", episodes=100, live=1)
+    results = run_jobs(
+        plan_of(long_job), Paths(tmp_path), main, launcher="local timeout_min=5", listener=preempt
     )
-    assert ended["long"].ok, ended["long"].why
+    assert results["long"].ok, results["long"].why
     assert "Requeued" in submitted[0].job.stderr() or "Requeued" in submitted[0].job.stdout()
     assert lines.read_bytes().startswith(played[0]) and len(lines.read_bytes()) > len(played[0])
 
 
 def children(pid):
-    found = subprocess.run(
+    pgrep_output = subprocess.run(
         ["pgrep", "-P", str(pid)], capture_output=True, text=True, check=True
     ).stdout
-    return [int(word) for word in found.split()]
+    return [int(word) for word in pgrep_output.split()]
 
 
 def test_what_the_cluster_did_to_a_job_is_in_its_log(tmp_path):
     cluster = Cluster("local timeout_min=5", tmp_path / "submitted")
-    one = cluster.submit("killed", functools.partial(os._exit, 9), tmp_path / "log.txt")
-    assert isinstance(one, Submitted)
-    one.job._results_timeout_s = 1
-    wait_until(lambda: one.exitcode is not None)
-    assert one.exitcode == 1 and "has not produced any output" in one.log.read_text()
+    submission = cluster.submit("killed", functools.partial(os._exit, 9), tmp_path / "log.txt")
+    assert isinstance(submission, Submitted)
+    submission.job._results_timeout_s = 1
+    wait_until(lambda: submission.exitcode is not None)
+    assert submission.exitcode == 1 and "has not produced any output" in submission.log.read_text()
 
 
 def test_a_job_that_the_cluster_refuses_is_told(tmp_path, monkeypatch):

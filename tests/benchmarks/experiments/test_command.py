@@ -16,9 +16,13 @@ TINY = Path(comap.__file__).parent / "benchmarks" / "results" / "experiments-tin
 
 
 def test_all_and_each_paper_stand_for_many():
-    assert [one.id for one in experiments_named(["all", "lab"])] == list(experiment_ids())
-    assert {one.paper for one in experiments_named(["paw"])} == {"PaW"}
-    assert [one.id for one in experiments_named(["paw-t1", "comap-t1", "paw-t1"])] == [
+    assert [definition.id for definition in experiments_named(["all", "lab"])] == list(
+        experiment_ids()
+    )
+    assert {definition.paper for definition in experiments_named(["paw"])} == {"PaW"}
+    assert [
+        definition.id for definition in experiments_named(["paw-t1", "comap-t1", "paw-t1"])
+    ] == [
         "comap-t1",
         "paw-t1",
     ]
@@ -26,8 +30,8 @@ def test_all_and_each_paper_stand_for_many():
 
 def test_list_tells_every_table_and_figure(capsys):
     assert main(["bench", "list"]) == 0
-    told = capsys.readouterr().out
-    assert all(name in told for name in experiment_ids())
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in experiment_ids())
 
 
 def test_a_dry_run_prints_commands_and_cost_and_writes_nothing(tmp_path, capsys):
@@ -64,10 +68,10 @@ def test_tables_that_need_no_run_are_there_at_once_and_what_a_folder_held_stays(
     assert main(["bench", "run", "comap-t4", "--out", str(tmp_path), "--jobs", "1"]) == 0
     printed = capsys.readouterr().out
     assert "from another machine: 1\n" in printed and "4 of 4 jobs done" in printed
-    again = tmp_path / "again"
-    words = ["bench", "report", str(tmp_path), "comap-t5", "--formats", "md", "--out", str(again)]
+    out = tmp_path / "again"
+    words = ["bench", "report", str(tmp_path), "comap-t5", "--formats", "md", "--out", str(out)]
     assert main(words) == 0
-    assert [path.name for path in again.glob("report.*")] == ["report.md"]
+    assert [path.name for path in out.glob("report.*")] == ["report.md"]
     assert main(["bench", "run", "comap-t5", "--scale", "small", "--out", str(tmp_path)]) == 2
     assert "found one of scale tiny" in capsys.readouterr().err
 

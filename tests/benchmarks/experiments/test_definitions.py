@@ -48,34 +48,40 @@ def test_every_table_and_figure_of_both_papers_is_there_in_order():
 
 @pytest.mark.parametrize("name", [*NAMES, *OTHERS, *LAB])
 def test_a_definition_names_known_recipes_and_different_columns(name):
-    one = experiment(name)
-    assert one.id == name and one.paper in ("CoMap", "PaW", "WebEvolver", "lab")
+    spec = experiment(name)
+    assert spec.id == name and spec.paper in ("CoMap", "PaW", "WebEvolver", "lab")
     if name in NAMES:
-        assert one.published.split()[0] == ("Table" if one.kind == "table" else "Figure")
-    assert (one.axis is not None) == (one.kind == "figure")
-    for method in one.methods:
+        assert spec.published.split()[0] == ("Table" if spec.kind == "table" else "Figure")
+    assert (spec.axis is not None) == (spec.kind == "figure")
+    for method in spec.methods:
         assert method.recipe is None or method.recipe in recipes()
-        assert set(method.backbones or ()) <= set(one.backbones)
-    shown = [(c.metric, c.env, c.split, c.group) for c in one.columns if not c.average]
-    assert len(set(shown)) == len(shown) and all(metric for metric, *_ in shown)
-    groups = {method.group for method in one.methods}
-    assert all(column.group is None or column.group in groups for column in one.columns)
-    names = {method.name for method in one.methods}
-    assert len(names) == len(one.methods) and names.issuperset(sum(one.compared, ()))
+        assert set(method.backbones or ()) <= set(spec.backbones)
+    column_keys = [(c.metric, c.env, c.split, c.group) for c in spec.columns if not c.average]
+    assert len(set(column_keys)) == len(column_keys) and all(metric for metric, *_ in column_keys)
+    groups = {method.group for method in spec.methods}
+    assert all(column.group is None or column.group in groups for column in spec.columns)
+    names = {method.name for method in spec.methods}
+    assert len(names) == len(spec.methods) and names.issuperset(sum(spec.compared, ()))
 
 
 def test_every_recipe_is_used_and_of_a_known_kind():
-    used = {method.recipe for name in experiment_ids() for method in experiment(name).methods}
-    left = [*used]
-    while left:
-        if (name := left.pop()) in recipes():
-            made = recipe(str(name))
-            assert made.kind in KINDS
-            left += {made.start, made.policy, made.world_model} - used
-            used |= {made.start, made.policy, made.world_model}
+    used_recipes = {
+        method.recipe for name in experiment_ids() for method in experiment(name).methods
+    }
+    pending = [*used_recipes]
+    while pending:
+        if (name := pending.pop()) in recipes():
+            parsed_recipe = recipe(str(name))
+            assert parsed_recipe.kind in KINDS
+            pending += {
+                parsed_recipe.start,
+                parsed_recipe.policy,
+                parsed_recipe.world_model,
+            } - used_recipes
+            used_recipes |= {parsed_recipe.start, parsed_recipe.policy, parsed_recipe.world_model}
     for scale in map(scale_named, SCALES):
-        used |= set(scale.kinds["paw"].get("starts", {}).values())
-    assert set(recipes()) <= used
+        used_recipes |= set(scale.kinds["paw"].get("starts", {}).values())
+    assert set(recipes()) <= used_recipes
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -87,20 +93,20 @@ def test_every_experiment_has_something_to_run_at_every_scale(scale):
         "lab-real-official": baselines,
         "tiny": [*NAMES, *OTHERS, *LAB],
     }
-    for one in map(experiment, lab.get(scale, NAMES)):
-        found = plan([one], scale_named(scale))
-        assert any(cell.job is not None for cell in found.cells), one.id
-        refused = {cell.why for cell in found.cells if cell.job is None} - {"cited only"}
+    for spec in map(experiment, lab.get(scale, NAMES)):
+        job_plan = plan([spec], scale_named(scale))
+        assert any(cell.job is not None for cell in job_plan.cells), spec.id
+        refused = {cell.why for cell in job_plan.cells if cell.job is None} - {"cited only"}
         assert all("slot" in str(why) for why in refused), refused
 
 
 def test_the_scale_paper_has_the_papers_models_and_presets():
-    found = plan([experiment("comap-t1"), experiment("paw-t1")], scale_named("paper"))
-    models = {job.backbone.model for job in found.jobs.values() if job.backbone}
+    job_plan = plan([experiment("comap-t1"), experiment("paw-t1")], scale_named("paper"))
+    models = {job.backbone.model for job in job_plan.jobs.values() if job.backbone}
     assert {"Qwen/Qwen3-4B", "Qwen/Qwen3-8B", "Qwen/Qwen2.5-7B-Instruct"} <= models
-    presets = {(job.recipe.kind, job.preset) for job in found.jobs.values()}
+    presets = {(job.recipe.kind, job.preset) for job in job_plan.jobs.values()}
     assert {("comap", "paper"), ("paw", "alfworld"), ("paw", "webshop")} <= presets
-    assert {job.seed for job in found.jobs.values()} == {0, 1, 2}
+    assert {job.seed for job in job_plan.jobs.values()} == {0, 1, 2}
 
 
 def test_unknown_names_are_refused():
@@ -137,23 +143,23 @@ EACH = pytest.mark.parametrize("name", cited_ids())
 
 @EACH
 def test_a_file_says_what_its_numbers_are_of_and_where_they_were_seen(name):
-    found = load_cited(name)
+    cited = load_cited(name)
     kind = "Table" if "-t" in name else "Figure"
     prefix, _, number = name.partition("-")
-    assert name in experiment_ids() and found.id == name and found.source
-    assert bool(found.rows) == (found.status != "none")
-    assert (found.paper, found.arxiv) == PAPERS[prefix]
+    assert name in experiment_ids() and cited.id == name and cited.source
+    assert bool(cited.rows) == (cited.status != "none")
+    assert (cited.paper, cited.arxiv) == PAPERS[prefix]
     if name in NAMES:
-        assert found.table == f"{kind} {number[1:]}"
+        assert cited.table == f"{kind} {number[1:]}"
     else:  # its number was not seen
-        assert found.status == "partial" and "second-hand" in found.source
-    cells = [(row.method, row.backbone, row.env, row.split, row.metric) for row in found.rows]
+        assert cited.status == "partial" and "second-hand" in cited.source
+    cells = [(row.method, row.backbone, row.env, row.split, row.metric) for row in cited.rows]
     assert len(set(cells)) == len(cells)
-    ids = [note.id for note in found.footnotes]
-    assert len(set(ids)) == len(ids) and all(note.text for note in found.footnotes)
-    for note in found.footnotes:
-        assert not note.applies_to or any(note.about(row) for row in found.rows)
-    assert {row.note for row in found.rows} <= {None, *ids}
+    ids = [note.id for note in cited.footnotes]
+    assert len(set(ids)) == len(ids) and all(note.text for note in cited.footnotes)
+    for note in cited.footnotes:
+        assert not note.applies_to or any(note.about(row) for row in cited.rows)
+    assert {row.note for row in cited.rows} <= {None, *ids}
 
 
 @EACH
@@ -176,10 +182,10 @@ def test_rows_are_numbers_of_our_environments_and_splits(name):
 def test_each_value_is_shown_once_in_a_column_or_in_the_list(name):
     in_columns, others = cited_tables(experiment(name), load_cited(name))
     entries = [row.entries[1:] for b in in_columns.blocks for row in b.rows] if in_columns else []
-    shown = sum(entry.status == "value" for line in entries for entry in line)
+    cell_count = sum(entry.status == "value" for line in entries for entry in line)
     listed = len(others.blocks[0].rows) if others else 0
-    assert shown + listed == len(load_cited(name).rows)
-    assert all(one.title.startswith("Cited: ") for one in (in_columns, others) if one)
+    assert cell_count + listed == len(load_cited(name).rows)
+    assert all(table.title.startswith("Cited: ") for table in (in_columns, others) if table)
 
 
 def test_what_has_no_file_has_no_numbers():

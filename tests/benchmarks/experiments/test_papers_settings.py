@@ -27,7 +27,7 @@ class Printed(NamedTuple):
     name: str
     value: Any
     """with PaW one for each of ALFWorld, WebShop and search QA, None where there is none"""
-    where: str
+    place: str
     ours: str | Callable[[Any], Any]
     """the path of our setting, or what reads it"""
 
@@ -104,22 +104,24 @@ PAW = [
 @cache
 def jobs(name: str, recipe: str) -> dict[str | None, Any]:
     """The jobs of a recipe in an experiment at the scale paper, by environment."""
-    found = plan([experiment(name)], scale_named("paper"), [0]).jobs.values()
-    return {job.setup and job.setup.env: job for job in found if job.recipe.name == recipe}
+    planned_jobs = plan([experiment(name)], scale_named("paper"), [0]).jobs.values()
+    return {job.setup and job.setup.env: job for job in planned_jobs if job.recipe.name == recipe}
 
 
-@pytest.mark.parametrize("one", COMAP, ids=lambda one: f"{one.name}: {one.ours}"[:60])
-def test_comap_is_trained_as_its_paper_says(one):
+@pytest.mark.parametrize(
+    "setting", COMAP, ids=lambda setting: f"{setting.name}: {setting.ours}"[:60]
+)
+def test_comap_is_trained_as_its_paper_says(setting):
     for job in jobs("comap-t1", "comap").values():
-        assert one.of(preset(job.preset, **job.settings)) == one.value, one.where
+        assert setting.of(preset(job.preset, **job.settings)) == setting.value, setting.place
 
 
-@pytest.mark.parametrize("one", PAW, ids=lambda one: one.name)
-def test_paw_is_trained_as_its_paper_says(one):
+@pytest.mark.parametrize("setting", PAW, ids=lambda setting: setting.name)
+def test_paw_is_trained_as_its_paper_says(setting):
     on = jobs("paw-t1", "gigpo+paw") | jobs("paw-t2", "gigpo+paw")
-    for env, value in zip((ALFWORLD, WEBSHOP, SEARCH), one.value, strict=True):
+    for env, value in zip((ALFWORLD, WEBSHOP, SEARCH), setting.value, strict=True):
         config = paw_preset(on[env].preset, **on[env].settings)
-        assert value is None or one.of(config) == value, (env, one.where)
+        assert value is None or setting.of(config) == value, (env, setting.place)
 
 
 def test_what_the_papers_say_in_words():
@@ -139,7 +141,9 @@ def test_what_the_papers_say_in_words():
 def test_the_scale_paper_has_models_seeds_and_retriever_of_the_papers():
     scale = scale_named("paper")
     names = {
-        (paper, slot): one.name for paper, of in scale.backbones.items() for slot, one in of.items()
+        (paper, slot): backbone.name
+        for paper, slots in scale.backbones.items()
+        for slot, backbone in slots.items()
     }
     api = ["GPT-5.4", "DeepSeek-V4-Flash", "DeepSeek-V4-Pro"]  # CoMap, C.4
     assert [names["CoMap", f"api-{i}"] for i in (1, 2, 3)] == api
@@ -178,17 +182,17 @@ def test_comaps_agents_play_as_table_5_says():
 
 
 @pytest.mark.skipif(not READ.is_file(), reason=f"no list of the papers' settings at {READ}")
-@pytest.mark.parametrize("one", [*COMAP, *PAW], ids=lambda one: one.name)
-def test_these_values_are_those_that_were_read_in_the_papers(one):
+@pytest.mark.parametrize("setting", [*COMAP, *PAW], ids=lambda setting: setting.name)
+def test_these_values_are_those_that_were_read_in_the_papers(setting):
     lines = (line.replace(r"\|", "/") for line in READ.read_text("utf-8").splitlines())
     table = {
         cells[0]: cells[1:]
         for cells in ([c.strip() for c in line.split("|")[1:-1]] for line in lines)
         if cells
     }
-    cells = table[one.name]
-    values = one.value if isinstance(one.value, tuple) else (one.value,)
-    assert one.where in cells[len(values)]
+    cells = table[setting.name]
+    values = setting.value if isinstance(setting.value, tuple) else (setting.value,)
+    assert setting.place in cells[len(values)]
     for value, cell in zip(values, cells, strict=False):
         if isinstance(value, str):
             assert value in cell

@@ -29,29 +29,30 @@ ADAPTERS = [
 
 def test_jobs_are_shared_between_experiments():
     tiny = scale_named("tiny")
-    alone = [plan([one], tiny).jobs for one in ALL]
+    alone = [plan([definition], tiny).jobs for definition in ALL]
     together = plan(ALL, tiny).jobs
     assert set(together) == set().union(*alone)
     assert len(together) < 0.8 * sum(map(len, alone))
-    seen = set()
+    earlier = set()
     for name, job in together.items():
-        assert set(job.needs.values()) <= seen  # what a job needs comes before it
+        assert set(job.needs.values()) <= earlier  # what a job needs comes before it
         assert re.fullmatch(r"[\w.+-]{1,119}", name, re.ASCII)  # it is the name of a folder
-        seen.add(name)
+        earlier.add(name)
 
 
 def test_a_configuration_is_named_by_all_that_it_depends_on():
     tiny = scale_named("tiny")
-    one = experiment("comap-t2")
+    table = experiment("comap-t2")
 
-    def hashes(told):
-        found = plan([one], told)
+    def hashes(scale):
+        job_plan = plan([table], scale)
         return {
-            f"{j.recipe.name} {j.setup and j.setup.env}": j.config_hash for j in found.jobs.values()
+            f"{j.recipe.name} {j.setup and j.setup.env}": j.config_hash
+            for j in job_plan.jobs.values()
         }
 
-    def of_comap(**more):
-        kinds = {**tiny.kinds, "comap": {**tiny.kinds["comap"], **more}}
+    def of_comap(**settings):
+        kinds = {**tiny.kinds, "comap": {**tiny.kinds["comap"], **settings}}
         return dataclasses.replace(tiny, kinds=kinds)
 
     before, changed = hashes(tiny), hashes(of_comap(set={"rounds": 7}))
@@ -59,9 +60,9 @@ def test_a_configuration_is_named_by_all_that_it_depends_on():
     shop = tiny.environments["comap/WebShop-v0"]
     shop = dataclasses.replace(shop, options={**shop.options, "x": 1})
     places = {**tiny.environments, "comap/WebShop-v0": shop}
-    other = hashes(dataclasses.replace(tiny, environments=places))
+    shop_hashes = hashes(dataclasses.replace(tiny, environments=places))
     for name in before:
-        assert (before[name] != other[name]) == ("WebShop" in name)
+        assert (before[name] != shop_hashes[name]) == ("WebShop" in name)
     # what a job begins with counts: another warm-up is another CoMap
     warm = hashes(of_comap(recipes={"sft": {"warmup_epochs": 9}}))
     assert warm["comap comap/ALFWorld-v0"] != before["comap comap/ALFWorld-v0"]
@@ -76,8 +77,8 @@ def test_a_plan_is_the_same_in_every_process():
     )
     environment = {**os.environ, "PYTHONHASHSEED": "7"}
     printed = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
-    here = plan([experiment("comap-t1"), experiment("paw-f6")], scale_named("tiny")).jobs
-    assert printed.split() == list(here)
+    planned_here = plan([experiment("comap-t1"), experiment("paw-f6")], scale_named("tiny")).jobs
+    assert printed.split() == list(planned_here)
 
 
 def test_every_command_is_one_that_comap_understands():
@@ -86,20 +87,20 @@ def test_every_command_is_one_that_comap_understands():
     plans = [plan(ALL, scale_named(scale), [0]) for scale in SCALES]
     all_words = {
         tuple(words)
-        for found in plans
-        for job in found.jobs.values()
-        for words in commands(found, job, paths)
+        for job_plan in plans
+        for job in job_plan.jobs.values()
+        for words in commands(job_plan, job, paths)
     }
-    seen = set()
+    covered = set()
     for words in sorted(all_words, key=lambda words: (-len(words), words)):
-        new = set(said(words)) - seen
+        new = set(option_parts(words)) - covered
         if new:
             understood(words)  # ends the process where it does not understand
-        seen |= new
-    assert len(all_words) > 500 and len(seen) > 300
+        covered |= new
+    assert len(all_words) > 500 and len(covered) > 300
 
 
-def said(words):
+def option_parts(words):
     """Yield each option with its value, the command and its preset; paths and numbers are alike."""
     text = " ".join(re.sub(r"^OUT/.*|=OUT/.*", "OUT", word) for word in words)
     command, *options = text.split(" --")
@@ -110,21 +111,21 @@ def said(words):
 
 
 def test_official_data_is_asked_for_before_anything_runs(tmp_path):
-    found = plan([experiment("comap-t2")], scale_named("paper"), [0])
-    job = next(iter(found.jobs.values()))
+    job_plan = plan([experiment("comap-t2")], scale_named("paper"), [0])
+    job = next(iter(job_plan.jobs.values()))
     with pytest.raises(OptionError, match=r"add --data-dir comap/ALFWorld-v0=PLACE"):
-        commands(found, job, Paths(tmp_path))
-    given = Paths(tmp_path, data={"comap/ALFWorld-v0": "/games"}, demos={"comap/ALFWorld-v0": "/d"})
-    words = commands(found, job, given)[0]
+        commands(job_plan, job, Paths(tmp_path))
+    paths = Paths(tmp_path, data={"comap/ALFWorld-v0": "/games"}, demos={"comap/ALFWorld-v0": "/d"})
+    words = commands(job_plan, job, paths)[0]
     assert words[words.index("--data-dir") + 1] == "/games"
     assert words[words.index("--demos") + 1] == "/d"
 
 
 def command(name, *parts, scale="paper"):
     """The commands of the first job of an experiment whose id has these parts."""
-    found = plan([experiment(name)], scale_named(scale), [0])
-    job = next(job for job in found.jobs.values() if all(part in job.id for part in parts))
-    return commands(found, job, Paths(Path("out"), dry_run=True, device="cuda"))
+    job_plan = plan([experiment(name)], scale_named(scale), [0])
+    job = next(job for job in job_plan.jobs.values() if all(part in job.id for part in parts))
+    return commands(job_plan, job, Paths(Path("out"), dry_run=True, device="cuda"))
 
 
 @pytest.mark.parametrize(
@@ -152,11 +153,11 @@ def test_models_servers_and_data_are_named_as_the_command_takes_them(name, job, 
 
 def test_models_may_lie_in_folders():
     """Where the Hub is not reachable; the configurations, and so the names of jobs, are the same."""
-    found = plan([experiment("comap-t1")], scale_named("paper"), [0])
-    job = next(job for name, job in found.jobs.items() if "play-react-alfworld-Qwen3-4B" in name)
-    words = commands(found, job, Paths(Path("out"), dry_run=True, models={"Qwen3-4B": "/here"}))[0]
+    paper = plan([experiment("comap-t1")], scale_named("paper"), [0])
+    job = next(job for name, job in paper.jobs.items() if "play-react-alfworld-Qwen3-4B" in name)
+    words = commands(paper, job, Paths(Path("out"), dry_run=True, models={"Qwen3-4B": "/here"}))[0]
     assert words[words.index("--model") + 1] == "/here"
-    plain = commands(found, job, Paths(Path("out"), dry_run=True))[0]
+    plain = commands(paper, job, Paths(Path("out"), dry_run=True))[0]
     assert plain[plain.index("--model") + 1] == "Qwen/Qwen3-4B"
 
 
@@ -164,11 +165,11 @@ def test_models_may_lie_in_folders():
 def test_what_plays_is_a_whole_model_or_an_adapter_of_what_its_training_began_with(weights):
     scale = scale_named("lab-real")
     kinds = {**scale.kinds, "paw": {**scale.kinds["paw"], "set": {"weights": weights}}}
-    found = plan([experiment("lab-paw")], dataclasses.replace(scale, kinds=kinds), [0])
+    job_plan = plan([experiment("lab-paw")], dataclasses.replace(scale, kinds=kinds), [0])
 
     def words_of(recipe):
-        job = next(job for job in found.jobs.values() if job.recipe.name == recipe)
-        (words,) = commands(found, job, Paths(Path("out"), dry_run=True))
+        job = next(job for job in job_plan.jobs.values() if job.recipe.name == recipe)
+        (words,) = commands(job_plan, job, Paths(Path("out"), dry_run=True))
         return words, dict(itertools.pairwise(words))
 
     _, training = words_of("lab-grpo")
@@ -184,11 +185,11 @@ def test_what_plays_is_a_whole_model_or_an_adapter_of_what_its_training_began_wi
 
 def test_official_answers_on_tools_are_judged():
     words = command("comap-t1", "play-react-stable", "4B")
-    assert [one[0] for one in words] == ["run"] * 6 + ["score"] * 6
+    assert [line[0] for line in words] == ["run"] * 6 + ["score"] * 6
     for played, scored in zip(words[:6], words[6:], strict=True):
         assert scored[2] == played[played.index("--out") + 1]
         assert "--judge" in scored and "--data-dir" in scored
-    assert [one[0] for one in command("comap-t1", "play-react-stable", scale="tiny")] == ["run"]
+    assert [line[0] for line in command("comap-t1", "play-react-stable", scale="tiny")] == ["run"]
 
 
 def test_the_tables_search_as_widely_as_the_released_program():
@@ -197,12 +198,12 @@ def test_the_tables_search_as_widely_as_the_released_program():
 
 
 def test_costs_grow_with_models_and_say_where_they_come_from():
-    found = plan([experiment("comap-t2")], scale_named("paper"), [0])
-    jobs = [job for job in found.jobs.values() if job.recipe.name == "comap"]
-    (all_of_them,) = estimate(found, jobs)
+    job_plan = plan([experiment("comap-t2")], scale_named("paper"), [0])
+    jobs = [job for job in job_plan.jobs.values() if job.recipe.name == "comap"]
+    (all_of_them,) = estimate(job_plan, jobs)
     small, large = ([j for j in jobs if size in j.id] for size in ("4B", "8B"))
-    assert estimate(found, large)[0].hours == pytest.approx(4 * 4.48)
-    assert estimate(found, small)[0].hours == pytest.approx(4 * 4.48 * 4 / 8.2)
+    assert estimate(job_plan, large)[0].hours == pytest.approx(4 * 4.48)
+    assert estimate(job_plan, small)[0].hours == pytest.approx(4 * 4.48 * 4 / 8.2)
     assert all_of_them.gpu_hours == pytest.approx(4 * all_of_them.hours)
     assert "cited" in next(iter(all_of_them.basis))
 

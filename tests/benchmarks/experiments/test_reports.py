@@ -55,20 +55,20 @@ def hostile(tmp_path_factory):
 @pytest.mark.parametrize("name", ["report.md", "report.tex"])
 def test_golden(folder, name):
     """COMAP_WRITE_GOLDEN=1 writes the files anew: look at what changed."""
-    found = (folder / name).read_text("utf-8")
+    report_text = (folder / name).read_text("utf-8")
     if os.environ.get("COMAP_WRITE_GOLDEN"):
         GOLDEN.mkdir(exist_ok=True)
-        (GOLDEN / name).write_text(found, "utf-8")
-    assert found == (GOLDEN / name).read_text("utf-8")
+        (GOLDEN / name).write_text(report_text, "utf-8")
+    assert report_text == (GOLDEN / name).read_text("utf-8")
 
 
 def test_hostile_text_stays_text_in_markdown(hostile):
-    found = (hostile / "report.md").read_text("utf-8")
-    assert not HIDDEN.search(found)
-    allowed = re.sub(r"</?(sup|sub|details|summary)>", "", found)
+    markdown = (hostile / "report.md").read_text("utf-8")
+    assert not HIDDEN.search(markdown)
+    allowed = re.sub(r"</?(sup|sub|details|summary)>", "", markdown)
     assert not re.search(r"(?<!\\)<", allowed)
-    assert not re.search(r"(?<!\\)\]\((?!#|figures/)", found)  # no link but ours
-    titles = [line for line in found.splitlines() if line.startswith("#")]
+    assert not re.search(r"(?<!\\)\]\((?!#|figures/)", markdown)  # no link but ours
+    titles = [line for line in markdown.splitlines() if line.startswith("#")]
     assert len(titles) == 1 + len(EXPERIMENTS)
 
 
@@ -84,19 +84,21 @@ def test_no_text_begins_a_list_a_quote_or_a_heading(start, rest):
 
 def test_pictures_are_svg_without_scripts(folder, hostile):
     for place in (folder, hostile):
-        named = re.findall(r"\]\((figures/[^)]+)\)", (place / "report.md").read_text("utf-8"))
-        assert len(named) == 3
-        for name in named:
+        picture_paths = re.findall(
+            r"\]\((figures/[^)]+)\)", (place / "report.md").read_text("utf-8")
+        )
+        assert len(picture_paths) == 3
+        for name in picture_paths:
             text = (place / name).read_text("utf-8")
             assert "<svg" in text and "<script" not in text and not HIDDEN.search(text)
             assert not re.search(r"<[^>]* on\w+=", text)
 
 
 def test_hostile_text_stays_text_in_latex(hostile):
-    found = (hostile / "report.tex").read_text("utf-8")
-    assert not HIDDEN.search(found) and r"\input" not in found
-    assert r"\textbackslash{}input\{/etc/passwd\}" in found
-    balanced_latex(found)
+    latex = (hostile / "report.tex").read_text("utf-8")
+    assert not HIDDEN.search(latex) and r"\input" not in latex
+    assert r"\textbackslash{}input\{/etc/passwd\}" in latex
+    balanced_latex(latex)
 
 
 def balanced_latex(text):
@@ -112,12 +114,14 @@ def balanced_latex(text):
 
 def test_the_terminal(capsys, folder, hostile):
     print_results(results(folder))
-    said = capsys.readouterr().out
-    assert "CoMap, Table 1: Success" in said and "75.0 ± 5.0" in said and "failed [a]" in said
-    assert said.index("Measured here") < said.index("Cited: Table 1")
+    printed = capsys.readouterr().out
+    assert (
+        "CoMap, Table 1: Success" in printed and "75.0 ± 5.0" in printed and "failed [a]" in printed
+    )
+    assert printed.index("Measured here") < printed.index("Cited: Table 1")
     print_results(results(hostile))
-    said = capsys.readouterr().out
-    assert not HIDDEN.search(said.replace("\n", "")) and "[U+001B]" in said
+    printed = capsys.readouterr().out
+    assert not HIDDEN.search(printed.replace("\n", "")) and "[U+001B]" in printed
 
 
 def page_of(path):
@@ -126,8 +130,8 @@ def page_of(path):
 
 def links(page):
     """Return the addresses outside the page."""
-    found = [given["href"] or "" for given, _ in page.all("a")]
-    return [link for link in found if not link.startswith("#")]
+    addresses = [attributes["href"] or "" for attributes, _ in page.all("a")]
+    return [link for link in addresses if not link.startswith("#")]
 
 
 @pytest.fixture(scope="module")
@@ -172,9 +176,9 @@ def test_every_value_has_its_interval_n_seeds_and_links(page, folder):
     rows = {a.get("id"): text for a, text in page.said("tr")}
     for target in targets:
         assert rows[(target or "")[1:]]
-    told = next(text for text in rows.values() if text.startswith("CoMap, tiny-SALFWorld seen"))
-    assert "75.0 ± 5.0" in told and "62.6 to 87.4 (t over seeds)" in told
-    assert "n = 140, seeds 0, 1, 2" in told and "seed 1 75.0 record trajectories" in told
+    row_text = next(text for text in rows.values() if text.startswith("CoMap, tiny-SALFWorld seen"))
+    assert "75.0 ± 5.0" in row_text and "62.6 to 87.4 (t over seeds)" in row_text
+    assert "n = 140, seeds 0, 1, 2" in row_text and "seed 1 75.0 record trajectories" in row_text
     addresses = [
         a["href"] or "" for a, text in page.said("a") if text in ("record", "trajectories")
     ]
@@ -183,7 +187,7 @@ def test_every_value_has_its_interval_n_seeds_and_links(page, folder):
 
 def test_links_lead_on_when_the_folder_moves_or_the_report_is_elsewhere(tmp_path):
     first, moved = tmp_path / "first", tmp_path / "deep" / "moved"
-    rows = [one for one in table_rows() if one.seed == 1]
+    rows = [result_row for result_row in table_rows() if result_row.seed == 1]
     make(first)
     (first / "jobs" / "react-tiny-S-1" / "out" / "view.html").write_text("", "utf-8")
     write(first, "html", rows=rows, out=first / "reports")
@@ -200,21 +204,21 @@ def test_names_of_jobs_never_lead_out_of_the_folder(tmp_path, evil):
     (folder / "jobs").mkdir(parents=True)
     (folder / "jobs" / "link").symlink_to(tmp_path / "secret")
     (folder / "jobs" / "a b#c?").mkdir()
-    told = {"env": AW, "split": "valid_seen", "value": 1.0, "backbone": "b"}
+    fields = {"env": AW, "split": "valid_seen", "value": 1.0, "backbone": "b"}
     names = ("../../secret", "link", "/etc", "a b#c?", "x\x00y", "a" * 5000)
-    rows = [row(**told, job=job, seed=seed) for seed, job in enumerate(names)]
+    rows = [row(**fields, job=job, seed=seed) for seed, job in enumerate(names)]
     (path,) = write(folder, "html", rows=rows)
     assert set(links(page_of(path))) == {"./jobs/a%20b%23c%3F/"}
 
 
 def test_hostile_text_never_becomes_markup(page, evil):
     assert {tag for tag, _ in evil.elements} <= {tag for tag, _ in page.elements} | {"sup"}
-    known = {name for _, attributes in page.elements for name in attributes}
-    assert {name for _, attributes in evil.elements for name in attributes} <= known
+    attribute_names = {name for _, attributes in page.elements for name in attributes}
+    assert {name for _, attributes in evil.elements for name in attributes} <= attribute_names
     assert len(evil.all("script")) == 1 and len(evil.all("style")) == 1
     assert not HIDDEN.search(evil.markup)
-    for found in (page, evil):
-        found.check_safe()
+    for report_page in (page, evil):
+        report_page.check_safe()
     assert any("</script><script>document" in text for _, text in evil.said("th", "method"))
 
 
@@ -266,14 +270,14 @@ def test_a_cell_tells_what_it_is_made_of(window, mixed):
     window.look(1400, 1000)
     window.open(mixed)
     window.value("document.querySelector('a.cell').focus()")
-    said = window.value("document.getElementById('tip').innerText")
-    assert "ReAct, tiny-S" in said and "95 % interval: 25.2 to 74.8 (t over seeds)" in said
-    assert "n = 140, seeds 0, 1, 2" in said and "record" in said
-    where = window.value(
+    tip_text = window.value("document.getElementById('tip').innerText")
+    assert "ReAct, tiny-S" in tip_text and "95 % interval: 25.2 to 74.8 (t over seeds)" in tip_text
+    assert "n = 140, seeds 0, 1, 2" in tip_text and "record" in tip_text
+    is_inside = window.value(
         "(() => { const at = document.getElementById('tip').getBoundingClientRect();"
         "return at.left >= 0 && at.right <= innerWidth && at.bottom <= innerHeight; })()"
     )
-    assert where
+    assert is_inside
     window.press("Escape")
     assert window.value("document.getElementById('tip').hidden")
     place = window.value(

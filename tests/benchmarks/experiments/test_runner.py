@@ -57,10 +57,16 @@ def job(name, agent, needs=None, **settings):
 
 def plan_of(*jobs):
     cells = tuple(
-        PlannedCell("x", Method(name=one.id, recipe="play-react"), None, ENV, 0, one.id)
-        for one in jobs
+        PlannedCell(
+            "x", Method(name=planned_job.id, recipe="play-react"), None, ENV, 0, planned_job.id
+        )
+        for planned_job in jobs
     )
-    return Plan(scale=scale_named("tiny"), jobs={one.id: one for one in jobs}, cells=cells)
+    return Plan(
+        scale=scale_named("tiny"),
+        jobs={planned_job.id: planned_job for planned_job in jobs},
+        cells=cells,
+    )
 
 
 EXPERIMENT = Experiment(
@@ -80,18 +86,22 @@ def test_jobs_run_past_one_that_fails_and_what_needs_it_is_left_out(tmp_path):
     good, bad = job("good", "expert"), job("bad", "nobody")
     after = job("after", "expert", {"bad": "bad"})
     second = job("second", "random", {"good": "good"})
-    told = []
+    events = []
     plan, paths = plan_of(good, bad, after, second), Paths(tmp_path)
-    ended = run_jobs(
-        plan, paths, main, workers=2, listener=lambda event, one, word: told.append((event, one.id))
+    results = run_jobs(
+        plan,
+        paths,
+        main,
+        workers=2,
+        listener=lambda event, planned_job, word: events.append((event, planned_job.id)),
     )
-    assert {name: one.ok for name, one in ended.items()} == {
+    assert {name: result.ok for name, result in results.items()} == {
         "good": True, "bad": False, "after": False, "second": True
     }  # fmt: skip
-    assert "exit code 2" in ended["bad"].why and "nobody" in ended["bad"].why
-    assert ended["after"].why == "needs bad, which failed"
-    assert ("begun", "after") not in told and ("left out", "after") in told
-    assert told.index(("done", "good")) < told.index(("begun", "second"))
+    assert "exit code 2" in results["bad"].why and "nobody" in results["bad"].why
+    assert results["after"].why == "needs bad, which failed"
+    assert ("begun", "after") not in events and ("left out", "after") in events
+    assert events.index(("done", "good")) < events.index(("begun", "second"))
     rows = {row.method: row for row in collect(plan, [EXPERIMENT], paths)}
     assert rows["good"].n == 2 and rows["good"].value is not None and rows["good"].low is not None
     assert rows["bad"].value is None and "nobody" in str(rows["bad"].error)
@@ -107,15 +117,15 @@ def test_what_has_ended_is_not_run_again_and_what_failed_is(tmp_path):
     run_jobs(plan_of(job("one", "expert"), job("two", "nobody")), paths, main, workers=2)
     first = (tmp_path / "jobs" / "one" / "job.json").read_bytes()
     mended = dataclasses.replace(job("two", "random"), config_hash="hash-two")
-    told = []
-    ended = run_jobs(
+    events = []
+    results = run_jobs(
         plan_of(job("one", "expert"), mended),
         paths,
         main,
-        listener=lambda event, one, word: told.append((event, one.id, word)),
+        listener=lambda event, planned_job, word: events.append((event, planned_job.id, word)),
     )
-    assert all(one.ok for one in ended.values())
-    assert told[0] == ("done", "one", "before") and ("begun", "two", "") in told
+    assert all(result.ok for result in results.values())
+    assert events[0] == ("done", "one", "before") and ("begun", "two", "") in events
     assert (tmp_path / "jobs" / "one" / "job.json").read_bytes() == first
     assert job_record(paths, mended) is not None
     assert job_record(paths, dataclasses.replace(mended, config_hash="other")) is None
@@ -125,16 +135,16 @@ def test_a_worker_that_is_killed_is_told_and_its_job_goes_on_later(tmp_path):
     paths = Paths(tmp_path)
     lines = paths.of("long") / "valid_seen" / "trajectories.jsonl"
 
-    def kill(event, one, word):
+    def kill(event, planned_job, word):
         if event == "begun":
             wait_until(lambda: lines.is_file() and lines.stat().st_size > 0)
             multiprocessing.active_children()[0].kill()
 
-    one = job("long", "expert", episodes=400, live=1)
-    ended = run_jobs(plan_of(one), paths, main, listener=kill)
-    assert not ended["long"].ok and ended["long"].why.startswith("signal 9")
+    long_job = job("long", "expert", episodes=400, live=1)
+    results = run_jobs(plan_of(long_job), paths, main, listener=kill)
+    assert not results["long"].ok and results["long"].why.startswith("signal 9")
     played = len(lines.read_bytes().splitlines())
-    assert run_jobs(plan_of(one), paths, main)["long"].ok
+    assert run_jobs(plan_of(long_job), paths, main)["long"].ok
     assert len(lines.read_bytes().splitlines()) > played
 
 

@@ -16,31 +16,31 @@ from comap.metrics import t_interval, wilson
 from kits.reports import AW, BARS, CURVES, TABLE, WS, cited, figure_rows, row, table_rows
 
 
-def seed_rows(*values, **more):
-    return [row(value=value, seed=seed, **more) for seed, value in enumerate(values)]
+def seed_rows(*values, **fields):
+    return [row(value=value, seed=seed, **fields) for seed, value in enumerate(values)]
 
 
-def value(number, seeds=(0,), **more):
+def value(number, seeds=(0,), **fields):
     usual = {"values": (number,) * len(seeds), "counts": (10,) * len(seeds)}
-    return Cell(**{"status": "value", "value": number, "seeds": seeds, **usual, **more})
+    return Cell(**{"status": "value", "value": number, "seeds": seeds, **usual, **fields})
 
 
 def test_three_seeds_by_hand():
-    found = cell(seed_rows(40.0, 48.0, 50.0, n=100)[::-1])
-    assert found.value == pytest.approx(46.0)
-    assert found.sd == pytest.approx(math.sqrt((36 + 4 + 16) / 2))
-    half = 4.303 * found.sd / math.sqrt(3)  # 97.5 % of Student's t with two degrees of freedom
-    assert found.low == pytest.approx(
+    seeds_cell = cell(seed_rows(40.0, 48.0, 50.0, n=100)[::-1])
+    assert seeds_cell.value == pytest.approx(46.0)
+    assert seeds_cell.sd == pytest.approx(math.sqrt((36 + 4 + 16) / 2))
+    half = 4.303 * seeds_cell.sd / math.sqrt(3)  # 97.5 % of Student's t with two degrees of freedom
+    assert seeds_cell.low == pytest.approx(
         46 - half, abs=2e-3
     )  # the printed quantile has three decimals
-    assert found.high == pytest.approx(46 + half, abs=2e-3)
-    assert found.interval == "t over seeds" and found.values == (40.0, 48.0, 50.0)
-    assert found.measured == "n = 100, seeds 0, 1, 2"
+    assert seeds_cell.high == pytest.approx(46 + half, abs=2e-3)
+    assert seeds_cell.interval == "t over seeds" and seeds_cell.values == (40.0, 48.0, 50.0)
+    assert seeds_cell.measured == "n = 100, seeds 0, 1, 2"
 
 
 def test_a_share_does_not_leave_its_range():
-    found = cell(seed_rows(99.0, 100.0))
-    assert found.high == 100.0 and found.low is not None and found.low < 99.0
+    share = cell(seed_rows(99.0, 100.0))
+    assert share.high == 100.0 and share.low is not None and share.low < 99.0
     loss = cell(seed_rows(0.1, 0.9, metric="loss", unit="nats"))
     assert loss.low is not None and loss.low < 0
 
@@ -48,25 +48,25 @@ def test_a_share_does_not_leave_its_range():
 def test_one_seed_has_its_own_interval_or_wilsons():
     rate = wilson(0.75, 4)
     for metric in ("success_rate", "success_rate.Pick"):
-        found = cell(seed_rows(75.0, n=4, metric=metric))
-        assert (found.low, found.high) == (100 * rate.low, 100 * rate.high)
-        assert found.interval == "Wilson" and found.sd is None
-    found = cell(seed_rows(75.0, n=4, low=70.0, high=80.0))
-    assert (found.low, found.high, found.interval) == (70.0, 80.0, "over tasks")
+        rate_cell = cell(seed_rows(75.0, n=4, metric=metric))
+        assert (rate_cell.low, rate_cell.high) == (100 * rate.low, 100 * rate.high)
+        assert rate_cell.interval == "Wilson" and rate_cell.sd is None
+    rate_cell = cell(seed_rows(75.0, n=4, low=70.0, high=80.0))
+    assert (rate_cell.low, rate_cell.high, rate_cell.interval) == (70.0, 80.0, "over tasks")
 
 
 @pytest.mark.parametrize(
     "more", [{"metric": "delta_f1"}, {"unit": "s"}, {"n": None}, {"value": 120.0}]
 )
 def test_no_interval_where_none_is_known(more):
-    found = cell([row(**{"value": 50.0, "seed": 0, "n": 4, **more})])
-    assert (found.low, found.high, found.interval) == (None, None, "")
+    rate_cell = cell([row(**{"value": 50.0, "seed": 0, "n": 4, **more})])
+    assert (rate_cell.low, rate_cell.high, rate_cell.interval) == (None, None, "")
 
 
 def test_splits_are_pooled_by_their_tasks():
     rows = [row(value=50.0, n=30, seed=0, split="a"), row(value=90.0, n=10, seed=0, split="b")]
     assert cell(rows).value == pytest.approx(60.0) and cell(rows).counts == (40,)
-    assert cell([replace(one, n=None) for one in rows]).value == 70.0
+    assert cell([replace(seed_row, n=None) for seed_row in rows]).value == 70.0
     assert cell([*rows, row(value=61.0, n=40, seed=0)]).value == 61.0
     assert cell([rows[0], row(error="killed", job="j", seed=0, split="b")]).status == "failed"
     assert cell([row(value=1.0, seed=0), row(value=2.0, seed=0)]).value == 2.0  # the last counts
@@ -74,9 +74,9 @@ def test_splits_are_pooled_by_their_tasks():
 
 def test_failed_seeds_are_named():
     lost = row(seed=1, job="j", error="killed")
-    found = cell([row(value=40.0, seed=0), lost, row(value=60.0, seed=2)])
-    assert found.value == 50.0 and found.seeds == (0, 2)
-    assert found.reason == "2 of 3 seeds; the rest: killed" and lost in found.rows
+    partial_cell = cell([row(value=40.0, seed=0), lost, row(value=60.0, seed=2)])
+    assert partial_cell.value == 50.0 and partial_cell.seeds == (0, 2)
+    assert partial_cell.reason == "2 of 3 seeds; the rest: killed" and lost in partial_cell.rows
     assert (cell([lost]).status, cell([lost]).reason) == ("failed", "killed")
     assert cell([row(seed=1, error="left out")]).status == cell([]).status == "missing"
     assert cell([row(text="2e-5", seed=None)]).text == "2e-5"
@@ -87,10 +87,14 @@ def test_average_by_hand():
         value(50.0, (0, 1), values=(40.0, 60.0), counts=(10, 10)),
         value(20.0, (0, 1), values=(10.0, 30.0), counts=(30, 30)),
     ]
-    found = average(parts)
-    assert found.value == 35.0 and found.values == (25.0, 45.0) and found.counts == (40, 40)
-    assert found.sd == pytest.approx(math.sqrt(200))
-    assert (found.low, found.high) == t_interval((25.0, 45.0))
+    mean_cell = average(parts)
+    assert (
+        mean_cell.value == 35.0
+        and mean_cell.values == (25.0, 45.0)
+        and mean_cell.counts == (40, 40)
+    )
+    assert mean_cell.sd == pytest.approx(math.sqrt(200))
+    assert (mean_cell.low, mean_cell.high) == t_interval((25.0, 45.0))
     assert average([value(50.0), Cell(status="failed")]).status == average([]).status == "missing"
     unlike = average([value(50.0, (0, 1)), value(20.0, (0,))])
     assert unlike.value == 35.0 and unlike.sd is None and "different seeds" in unlike.reason
@@ -105,9 +109,9 @@ def test_best():
 
 
 def test_blocks_rows_and_the_best():
-    found = measured_table(TABLE, table_rows())
-    assert found is not None and [block.name for block in found.blocks] == ["tiny-S", "tiny-M"]
-    small, medium = found.blocks
+    table = measured_table(TABLE, table_rows())
+    assert table is not None and [block.name for block in table.blocks] == ["tiny-S", "tiny-M"]
+    small, medium = table.blocks
     assert [line.name for line in small.rows] == ["ReAct", "RAP", "CoMap"]
     react, rap, comap = (line.entries[1:] for line in small.rows)
     assert [entry.mean for entry in react] == ["50.0", "31.0", "21.0", "34.0"]
@@ -115,15 +119,15 @@ def test_blocks_rows_and_the_best():
     assert all(entry.best for entry in comap) and not any(entry.best for entry in (*react, *rap))
     (average_,) = (line.entries[4].cell for line in medium.rows if line.name == "CoMap")
     assert average_ is not None and average_.value == pytest.approx((85 + 71.25 + 30) / 3)
-    assert "Prompted (the scale tiny has no model in the slot api-1)" in found.notes[-1]
-    assert "Only there (cited only)" in found.notes[-1]
+    assert "Prompted (the scale tiny has no model in the slot api-1)" in table.notes[-1]
+    assert "Only there (cited only)" in table.notes[-1]
 
 
 def test_an_error_is_about_its_split_alone_if_it_names_one():
-    about = {"backbone": "b", "seed": 0, "job": "j", "env": AW, "error": "killed"}
-    for more, failed in (({}, 2), ({"split": "valid_seen"}, 1)):
-        found = measured_table(TABLE, [row(**about, **more)])
-        entries = found.blocks[0].rows[0].entries[1:]
+    fields = {"backbone": "b", "seed": 0, "job": "j", "env": AW, "error": "killed"}
+    for split_field, failed in (({}, 2), ({"split": "valid_seen"}, 1)):
+        table = measured_table(TABLE, [row(**fields, **split_field)])
+        entries = table.blocks[0].rows[0].entries[1:]
         assert [entry.status for entry in entries] == ["failed"] * failed + ["missing"] * (
             4 - failed
         )
@@ -132,19 +136,19 @@ def test_an_error_is_about_its_split_alone_if_it_names_one():
 def test_footnotes_say_how_a_cell_differs_from_most():
     rows = table_rows()
     rows += [row(method="RAP", backbone="tiny-M", env=WS, split="test", value=5.0, seed=7, n=3)]
-    found = measured_table(TABLE, rows)
-    assert {text for _, text in found.footnotes} == {
+    table = measured_table(TABLE, rows)
+    assert {text for _, text in table.footnotes} == {
         "failed: EngineError: out of memory after 3 tasks",
         "seed 0",
         "n = 3; seed 7",
     }
-    assert found.counts == ("140", "134", "200", "474")
-    assert any("Seeds 0, 1, 2" in note for note in found.notes)
+    assert table.counts == ("140", "134", "200", "474")
+    assert any("Seeds 0, 1, 2" in note for note in table.notes)
 
 
 def test_cited_values_have_tables_of_their_own():
-    found, others = cited_tables(TABLE, cited(TABLE.id))
-    (block,) = found.blocks
+    cited_table, others = cited_tables(TABLE, cited(TABLE.id))
+    (block,) = cited_table.blocks
     assert block.name == "Qwen3-4B"
     assert {line.name: [entry.text for entry in line.entries[1:]] for line in block.rows} == {
         "ReAct": ["11.11", "–", "–"],
@@ -159,48 +163,55 @@ def test_cited_values_have_tables_of_their_own():
 
 
 def test_blocks_are_paired_in_order_and_by_name():
-    about = {"metric": "success_rate", "unit": "%", "env": AW, "split": "valid_seen"}
+    fields = {"metric": "success_rate", "unit": "%", "env": AW, "split": "valid_seen"}
     names = {"API": ["Prompted"], "4B": ["ReAct"], "8B": ["ReAct", "CoMap"]}
     rows = tuple(
-        CitedRow(method=method, backbone=backbone, value=1.0, **about)
+        CitedRow(method=method, backbone=backbone, value=1.0, **fields)
         for backbone, methods in names.items()
         for method in methods
     )
     printed, _ = cited_tables(TABLE, replace(cited(TABLE.id), rows=rows))
 
     def paired(ours):
-        found = pairs(measured_table(TABLE, ours), printed)
-        return [(a.name if a else None, b.name if b else None) for a, b in found]
+        block_pairs = pairs(measured_table(TABLE, ours), printed)
+        return [(a.name if a else None, b.name if b else None) for a, b in block_pairs]
 
-    both = table_rows()
-    assert paired(both) == [("tiny-S", "4B"), ("tiny-M", "8B"), (None, "API")]
-    small = [one for one in both if one.backbone == "tiny-S"]
+    all_rows = table_rows()
+    assert paired(all_rows) == [("tiny-S", "4B"), ("tiny-M", "8B"), (None, "API")]
+    small = [result_row for result_row in all_rows if result_row.backbone == "tiny-S"]
     assert paired(small) == [("tiny-S", "4B"), (None, "API"), (None, "8B")]
-    assert paired([replace(one, backbone="4B") for one in small])[0] == ("4B", "4B")
+    assert paired([replace(result_row, backbone="4B") for result_row in small])[0] == ("4B", "4B")
 
 
 def test_curves_over_seeds():
-    nll, success = panels(CURVES, [one for one in figure_rows() if one.experiment == CURVES.id])
+    nll, success = panels(
+        CURVES, [figure_row for figure_row in figure_rows() if figure_row.experiment == CURVES.id]
+    )
     assert (nll.kind, nll.axis, success.column.label) == ("line", "update", "success")
     sft, wmsd = nll.curves
     assert (sft.name, wmsd.name) == ("SFT", "WMSD")
     assert [x for x, _ in sft.points] == [0.0, 10.0, 20.0]
-    assert [one.value for _, one in sft.points] == pytest.approx([3.05, 2.55, 2.05])
+    assert [point_cell.value for _, point_cell in sft.points] == pytest.approx([3.05, 2.55, 2.05])
     assert sft.points[0][1].sd == pytest.approx(0.0707, abs=1e-4)
 
 
 def test_bars_of_methods():
-    (panel,) = panels(BARS, [one for one in figure_rows() if one.experiment == BARS.id])
+    (panel,) = panels(
+        BARS, [figure_row for figure_row in figure_rows() if figure_row.experiment == BARS.id]
+    )
     assert panel.kind == "bar" and panel.labels == ("CoMap", "Frozen WM")
-    assert [(one.name, len(one.points)) for one in panel.curves] == [("tiny-S", 2), ("tiny-M", 1)]
+    assert [(curve.name, len(curve.points)) for curve in panel.curves] == [
+        ("tiny-S", 2),
+        ("tiny-M", 1),
+    ]
     ((x, lost),) = panel.curves[1].lost
     assert (x, lost.status) == (1.0, "failed")
 
 
 def test_sizes_of_models_are_an_axis_and_no_curves():
     figure = replace(CURVES, axis=Axis(label="parameters", over="parameters", log=True))
-    about = {"experiment": CURVES.id, "method": "SFT", "env": AW, "value": 1.0, "seed": 0}
-    rows = [row(**about, x=x, backbone=name) for name, x in (("a", 1e5), ("b", 1e6))]
+    fields = {"experiment": CURVES.id, "method": "SFT", "env": AW, "value": 1.0, "seed": 0}
+    rows = [row(**fields, x=x, backbone=name) for name, x in (("a", 1e5), ("b", 1e6))]
     panel = panels(figure, rows)[-1]
     assert panel.log and [len(curve.points) for curve in panel.curves] == [2]
     assert not panels(figure, [replace(rows[0], x=0.0), *rows])[-1].log
@@ -208,30 +219,32 @@ def test_sizes_of_models_are_an_axis_and_no_curves():
 
 def test_a_figure_draws_a_column_of_averages_alone():
     parts = [Column(label=env, metric="success_rate", env=env) for env in (AW, WS)]
-    other = Column(label="other", metric="delta_f1", env=AW, group="elsewhere")
+    other_column = Column(label="other", metric="delta_f1", env=AW, group="elsewhere")
     means = [Column(label=name, average=True) for name in ("success", "Delta-F1")]
     axis = Axis(label="parameters", over="parameters")
-    columns = (*parts, means[0], other, means[1])
+    columns = (*parts, means[0], other_column, means[1])
     figure = replace(CURVES, columns=columns, axis=axis)
-    about = {"experiment": CURVES.id, "method": "SFT", "seed": 0, "n": 10}
+    fields = {"experiment": CURVES.id, "method": "SFT", "seed": 0, "n": 10}
     rows = [
-        row(**about, env=AW, x=1e5, value=20.0),
-        row(**about, env=WS, x=1e5, value=40.0),
-        row(**about, env=AW, x=1e6, value=90.0),
-        row(**about, env=WS, x=1e6, error="not run yet"),
+        row(**fields, env=AW, x=1e5, value=20.0),
+        row(**fields, env=WS, x=1e5, value=40.0),
+        row(**fields, env=AW, x=1e6, value=90.0),
+        row(**fields, env=WS, x=1e6, error="not run yet"),
     ]
     (panel,) = panels(figure, rows)
     ((curve),) = panel.curves
     assert panel.column.label == "success"
-    assert [(x, one.value, one.counts) for x, one in curve.points] == [(1e5, 30.0, (20,))]
-    assert [(x, one.reason) for x, one in curve.lost] == [(1e6, "not run yet")]
+    assert [(x, point_cell.value, point_cell.counts) for x, point_cell in curve.points] == [
+        (1e5, 30.0, (20,))
+    ]
+    assert [(x, point_cell.reason) for x, point_cell in curve.lost] == [(1e6, "not run yet")]
 
 
 def test_settings_on_an_axis_make_curves_by_series():
     methods = tuple(Method(name=f"a = {x}", recipe="r", series="a", x=x) for x in (0.75, 0.25))
     figure = replace(CURVES, methods=methods, axis=Axis(label="setting", over="setting"))
-    about = {"experiment": CURVES.id, "env": AW, "value": 1.0, "seed": 0}
-    (curve,) = panels(figure, [row(**about, method=one.name) for one in methods])[-1].curves
+    fields = {"experiment": CURVES.id, "env": AW, "value": 1.0, "seed": 0}
+    (curve,) = panels(figure, [row(**fields, method=method.name) for method in methods])[-1].curves
     assert curve.name == "a" and [x for x, _ in curve.points] == [0.25, 0.75]
 
 
@@ -246,30 +259,38 @@ def test_differences_are_paired_by_seed():
 
 
 def test_tables_on_generated_tasks_are_called_so():
-    rows = [replace(one, tasks="generated tasks") for one in table_rows()]
-    found = measured_table(TABLE, rows)
-    assert found.title == "Measured here, on generated tasks"
-    mixed = [replace(one, tasks=None) if one.env == WS else one for one in rows]
-    found = measured_table(TABLE, mixed)
-    assert found.title == "Measured here"
-    assert any(f"{AW} (generated tasks)" in note for note in found.notes)
+    rows = [replace(result_row, tasks="generated tasks") for result_row in table_rows()]
+    table = measured_table(TABLE, rows)
+    assert table.title == "Measured here, on generated tasks"
+    mixed = [
+        replace(result_row, tasks=None) if result_row.env == WS else result_row
+        for result_row in rows
+    ]
+    table = measured_table(TABLE, mixed)
+    assert table.title == "Measured here"
+    assert any(f"{AW} (generated tasks)" in note for note in table.notes)
     assert measured_table(TABLE, table_rows()).title == "Measured here"
-    figure = [replace(one, tasks="generated tasks") for one in figure_rows()]
+    figure = [replace(result_row, tasks="generated tasks") for result_row in figure_rows()]
     for experiment in (CURVES, BARS):
-        for panel in panels(experiment, [one for one in figure if one.experiment == experiment.id]):
+        for panel in panels(
+            experiment,
+            [result_row for result_row in figure if result_row.experiment == experiment.id],
+        ):
             assert panel_table(panel).title.endswith("on generated tasks")
 
 
 def test_a_cell_for_which_an_oracle_was_asked_has_a_footnote():
     rows = [
-        replace(one, caution="the oracle, it is") if one.method == "CoMap" else one
-        for one in table_rows()
+        replace(result_row, caution="the oracle, it is")
+        if result_row.method == "CoMap"
+        else result_row
+        for result_row in table_rows()
     ]
-    found = measured_table(TABLE, rows)
-    marked = {
+    table = measured_table(TABLE, rows)
+    marks = {
         line.name: [entry.marks for entry in line.entries[1:4]]
-        for line in found.blocks[0].rows
+        for line in table.blocks[0].rows
         if line.name != "RAP"
     }
-    assert all(marked["CoMap"]) and not any(marked["ReAct"])
-    assert "the oracle, it is" in dict(found.footnotes).values()
+    assert all(marks["CoMap"]) and not any(marks["ReAct"])
+    assert "the oracle, it is" in dict(table.footnotes).values()

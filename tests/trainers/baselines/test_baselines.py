@@ -69,7 +69,7 @@ LEFT = {
 }
 
 
-def training(method, model, out, settings=None, **told):
+def training(method, model, out, settings=None, **options):
     shared = {
         "epochs": 1,
         "evaluation_tasks": 1,
@@ -77,7 +77,7 @@ def training(method, model, out, settings=None, **told):
     }
     config = baseline_preset(method, "tiny", **shared, **FEW[method], **(settings or {}))
     roles = opened(config, model, config.roles())
-    return run_class(method)(config, roles, make_env, demos_of(3), out, **told)
+    return run_class(method)(config, roles, make_env, demos_of(3), out, **options)
 
 
 @pytest.mark.parametrize("method", STAGES)
@@ -133,18 +133,18 @@ def test_wkm_with_a_knowledge_model(player, tmp_path):
         "state_tokens": 12,
         "sampler": "policy",
     }
-    found = training("wkm", player, tmp_path / "run", settings).run()["stages"]
-    assert list(found) == [
+    stages = training("wkm", player, tmp_path / "run", settings).run()["stages"]
+    assert list(stages) == [
         *("rollouts", "task-knowledge", "state-knowledge", "knowledge-model", "agent-model"),
         "evaluation",
     ]
-    steps = sum(len(shown.steps) for shown in demos_of(3))
+    steps = sum(len(episode.steps) for episode in demos_of(3))
     base = list(KnowledgeBase.load(tmp_path / "run" / KNOWLEDGE))
-    told = sum(entry.knowledge != "" for entry in base)
-    assert len(base) == steps and told > steps / 2
-    learned = found["knowledge-model"]["samples"]
-    assert learned["state_knowledge"] == told and 0 < learned["task_knowledge"] <= 3
-    assert found["agent-model"]["samples"] == {"expert_action": steps}
+    stated_count = sum(entry.knowledge != "" for entry in base)
+    assert len(base) == steps and stated_count > steps / 2
+    learned = stages["knowledge-model"]["samples"]
+    assert learned["state_knowledge"] == stated_count and 0 < learned["task_knowledge"] <= 3
+    assert stages["agent-model"]["samples"] == {"expert_action": steps}
     assert {path.name for path in (tmp_path / "run" / "models").iterdir()} == {"agent", "knowledge"}
 
 
@@ -157,8 +157,8 @@ def test_demonstrations_of_another_split_are_refused(player, tmp_path):
 
 def test_itp_by_hand():
     assert td_targets([1.0, 2.0, 3.0], [10.0, 20.0, 30.0], 0.5) == [11.0, 17.0, 3.0]
-    found = [observation_at(["a", "b", "c"], 1, k) for k in range(1, 4)]
-    assert found == ["b", "c", "c"]
+    observations = [observation_at(["a", "b", "c"], 1, k) for k in range(1, 4)]
+    assert observations == ["b", "c", "c"]
 
 
 @pytest.fixture
@@ -173,8 +173,10 @@ def chances(roles, row):
         model, start = roles.module("agent"), len(row.prompt)
         logs = model(input_ids=torch.tensor([row.prompt + row.answer])).logits[0].log_softmax(-1)
         read = model(input_ids=torch.tensor([row.control or (1,)]), output_hidden_states=True)
-    each = [float(logs[start + at - 1, token]) for at, token in enumerate(row.answer)]
-    return each, read.hidden_states[-1][0, -1]
+    logprobs = [
+        float(logs[start + position - 1, token]) for position, token in enumerate(row.answer)
+    ]
+    return logprobs, read.hidden_states[-1][0, -1]
 
 
 def layer(roles, outputs):
@@ -191,14 +193,14 @@ ROWS = [
 def test_the_supervised_loss_of_itp_by_hand(roles, tmp_path):
     """The mean over rows of ``weight nll + 0.5 CE(K)``."""
     head = layer(roles, 3)
-    told = learning.settings(roles, tmp_path, [], role="agent", accumulate=1)
-    told |= {"epochs": [ROWS], "plan": [Update(0, ((0, 1),))]}
-    trainer = DepthTrainer(**told, depth_weight=0.5, head=head)
+    trainer_options = learning.settings(roles, tmp_path, [], role="agent", accumulate=1)
+    trainer_options |= {"epochs": [ROWS], "plan": [Update(0, ((0, 1),))]}
+    trainer = DepthTrainer(**trainer_options, depth_weight=0.5, head=head)
     (first, state), (second, _) = (chances(roles, row) for row in ROWS)
     depth = -float(head(state).log_softmax(-1)[1].detach())
     expected = -sum(first) / 2 - 0.5 * sum(second[1:]) / 2 + 0.5 * depth
-    found = trainer.training_step(trainer.model, {})
-    assert float(found) == pytest.approx(expected / 2, abs=1e-9)
+    loss = trainer.training_step(trainer.model, {})
+    assert float(loss) == pytest.approx(expected / 2, abs=1e-9)
     trainer.close()
 
 
@@ -207,9 +209,9 @@ def test_the_online_loss_of_itp_by_hand(roles, tmp_path):
     head = torch.nn.ModuleDict({"depth": layer(roles, 3), "value": layer(roles, 1)})
     worth = {"target": 0.7, "advantage": -0.4, "depth": 2, "control": (9, 7, 8)}
     rows = [replace(ROWS[0], **worth), replace(ROWS[1], scored=(True,) * 3, **worth)]
-    told = learning.settings(roles, tmp_path, [], role="agent", accumulate=1)
+    trainer_options = learning.settings(roles, tmp_path, [], role="agent", accumulate=1)
     played = Played(tuple(rows), 1, 0.5, 1, 0)
-    parts = {key: value for key, value in told.items() if key not in ("epochs", "plan")}
+    parts = {key: value for key, value in trainer_options.items() if key not in ("epochs", "plan")}
     trainer = OnlineTrainer(
         **parts, play=lambda update: played, updates=1, parts=1, entropy_weight=0.01, head=head
     )
@@ -220,6 +222,6 @@ def test_the_online_loss_of_itp_by_hand(roles, tmp_path):
         value = float(head["value"](state).detach())
         expected += 0.4 * (sum(tokens) + float(logs[2])) + (0.7 - value) ** 2 / 2
         expected += 0.01 * float((logs.exp() * logs).sum())
-    found = trainer.training_step(trainer.model, {})
-    assert float(found) == pytest.approx(expected / 2, abs=1e-9)
+    loss = trainer.training_step(trainer.model, {})
+    assert float(loss) == pytest.approx(expected / 2, abs=1e-9)
     trainer.close()

@@ -77,10 +77,12 @@ def test_each_filter_removes_what_it_names_and_tells_how_much():
         GOOD,
     ]
     filters = ("unparsed", "login", "unfinished", "idle", "duplicate")
-    found = select(played, lambda one: one.task != "refused", filters, set())
-    assert [(one.episode.task, one.steps) for one in found.kept] == [("a", (0, 2))]
-    told = found.describe()
-    assert told["removed"] == {
+    selection = select(played, lambda trajectory: trajectory.task != "refused", filters, set())
+    assert [(selected.episode.task, selected.steps) for selected in selection.kept] == [
+        ("a", (0, 2))
+    ]
+    report = selection.describe()
+    assert report["removed"] == {
         "rejected": 1,
         "unparsed": 1,
         "login": 1,
@@ -88,12 +90,14 @@ def test_each_filter_removes_what_it_names_and_tells_how_much():
         "idle": 1,
         "duplicate": 1,
     }
-    assert (told["accepted"], told["acceptance"], told["duplicates"]) == (6, 6 / 7, 1)
+    assert (report["accepted"], report["acceptance"], report["duplicates"]) == (6, 6 / 7, 1)
 
 
 def test_without_filters_all_accepted_episodes_are_kept_whole():
-    found = select([GOOD, GOOD], lambda one: True, (), set())
-    assert [one.steps for one in found.kept] == [(0, 1, 2)] * 2 and found.duplicates == 1
+    selection = select([GOOD, GOOD], lambda trajectory: True, (), set())
+    assert [selected.steps for selected in selection.kept] == [
+        (0, 1, 2)
+    ] * 2 and selection.duplicates == 1
 
 
 def test_caps_hold_for_each_start_and_each_action():
@@ -116,21 +120,21 @@ def test_the_last_imagined_step_is_asked_for_what_the_task_needs():
 
 
 def test_delta_f1_by_depth_counts_changes_since_the_real_state():
-    shown = demos_of(1)
+    demos = demos_of(1)
     reads = make_env("train").get_wrapper_attr("canonicalizer")
-    steps = len(shown[0].steps)
-    nothing = score_depths(NullWorldModel(), shown, reads, 100, 0, last=2)
-    assert [*nothing] == ["1", ">=2"] and nothing["1"].n == steps
+    steps = len(demos[0].steps)
+    null_scores = score_depths(NullWorldModel(), demos, reads, 100, 0, last=2)
+    assert [*null_scores] == ["1", ">=2"] and null_scores["1"].n == steps
 
     class Knowing:
         source = "knowing"
 
         def predict(self, queries):
-            steps = shown[0].steps
+            steps = demos[0].steps
             return [Prediction(steps[len(query.history) - 1].observation) for query in queries]
 
-    known = score_depths(Knowing(), shown, reads, 100, 0, last=2)
-    assert known["1"].delta_f1 == known[">=2"].delta_f1 == 100
+    exact_scores = score_depths(Knowing(), demos, reads, 100, 0, last=2)
+    assert exact_scores["1"].delta_f1 == exact_scores[">=2"].delta_f1 == 100
 
 
 class Recorded:
@@ -140,11 +144,11 @@ class Recorded:
         config = baseline_preset("webevolver", "tiny", **{**FEW, **settings})
         roles = opened(config, player, config.roles())
         demos = demos_of(3) if config.shows_expert else ()
-        told = {"report_to": TRACKER}
-        self.run = WebEvolverRun(config, roles, make_env, demos, out, **told)
+        options = {"report_to": TRACKER}
+        self.run = WebEvolverRun(config, roles, make_env, demos, out, **options)
         self.learned, self.before = {}, {}
         lm = Answers(self.run.head.size)
-        monkeypatch.setattr(roles, "language_model", lambda **told: lm)
+        monkeypatch.setattr(roles, "language_model", lambda **arguments: lm)
         monkeypatch.setattr(self.run, "fit", self.fit)
 
     def weights(self, role):
@@ -159,10 +163,12 @@ class Recorded:
 
 
 def test_a_round_learns_anew_from_real_and_imagined_episodes(player, tmp_path, monkeypatch):
-    made = Recorded(player, tmp_path, monkeypatch, start="expert", filters=None, imagined_share=0.3)
-    run = made.run
+    record = Recorded(
+        player, tmp_path, monkeypatch, start="expert", filters=None, imagined_share=0.3
+    )
+    run = record.run
     monkeypatch.setattr(
-        run, "_judge_of", lambda stage, episodes: lambda one: stage.name.endswith("imagine")
+        run, "_judge_of", lambda stage, episodes: lambda trajectory: stage.name.endswith("imagine")
     )
     summary = run.run()
     rounds = {line["round"]: line for line in summary["rounds"]}
@@ -171,7 +177,7 @@ def test_a_round_learns_anew_from_real_and_imagined_episodes(player, tmp_path, m
     assert rounds[2]["play"]["removed"] == {"rejected": 2}
     assert set(rounds[2]["delta_f1_by_depth"]) <= {"1", "2", "3", ">=4"}
     if TRACKER != "none":
-        curves = curves_of(made.run.out)
+        curves = curves_of(record.run.out)
         ((_, depth),) = curves["evaluation/delta_f1_by_depth/1/delta_f1"][-1:]
         assert depth == pytest.approx(rounds[2]["delta_f1_by_depth"]["1"]["delta_f1"])
         assert [value for _, value in curves["imagine/acceptance"]] == [1.0]
@@ -179,27 +185,33 @@ def test_a_round_learns_anew_from_real_and_imagined_episodes(player, tmp_path, m
     learned = summary["stages"]["round-2-policy"]["episodes_learned"]
     assert learned == {"demonstrated": 3, "real": 0, "imagined": 1}  # at most 0.3 of all four
     for part in ("policy", "world-model"):  # a round begins with what the demonstrations made
-        first, *later = (made.before[f"round-{number}-{part}"] for number in range(3))
+        first, *later = (record.before[f"round-{number}-{part}"] for number in range(3))
         assert first < later[0] == later[1]
     imagined = run.episodes("round-2-imagine")
-    assert all(step.imagined for one in imagined for step in one.steps)
-    assert {len(one.steps) for one in imagined} <= {1, 2}
-    seen = [len(made.learned[f"round-{number}-world-model"]) for number in range(3)]
-    assert seen[0] < seen[1] < seen[2]
+    assert all(step.imagined for trajectory in imagined for step in trajectory.steps)
+    assert {len(trajectory.steps) for trajectory in imagined} <= {1, 2}
+    sample_counts = [len(record.learned[f"round-{number}-world-model"]) for number in range(3)]
+    assert sample_counts[0] < sample_counts[1] < sample_counts[2]
 
 
 def test_the_policy_learns_to_score_how_episodes_ended(player, tmp_path, monkeypatch):
-    made = Recorded(player, tmp_path, monkeypatch, start="expert", depth=2, learn_critic=True)
-    monkeypatch.setattr(made.run, "_judge_of", lambda stage, episodes: lambda one: False)
-    made.run.run()
-    assert "critic" not in {sample.kind for sample in made.learned["round-0-policy"]}
-    rows = [one for one in made.learned["round-2-policy"] if one.kind == "critic"]
-    played = [one for number in (1, 2) for one in made.run.episodes(f"round-{number}-play")]
-    failed = sum(len(one.steps) for one in played)
-    ends = [0.9**left for one in made.run.demos for left in range(len(one.steps))[::-1]]
+    record = Recorded(player, tmp_path, monkeypatch, start="expert", depth=2, learn_critic=True)
+    monkeypatch.setattr(record.run, "_judge_of", lambda stage, episodes: lambda trajectory: False)
+    record.run.run()
+    assert "critic" not in {sample.kind for sample in record.learned["round-0-policy"]}
+    rows = [sample for sample in record.learned["round-2-policy"] if sample.kind == "critic"]
+    played = [
+        trajectory
+        for number in (1, 2)
+        for trajectory in record.run.episodes(f"round-{number}-play")
+    ]
+    failed = sum(len(trajectory.steps) for trajectory in played)
+    ends = [
+        0.9**steps_left for demo in record.run.demos for steps_left in range(len(demo.steps))[::-1]
+    ]
     scores = [*(f"Score: {end:.1f}" for end in ends), *["Score: 0.0"] * failed]
     assert [row.reply[0][0] for row in rows] == scores
-    texts = [one.messages[-1].content for one in rows]
+    texts = [sample.messages[-1].content for sample in rows]
     assert any("(nothing is simulated)" in text for text in texts)
     assert any("Step 2: " in text for text in texts)
 
@@ -207,46 +219,50 @@ def test_the_policy_learns_to_score_how_episodes_ended(player, tmp_path, monkeyp
 def test_a_training_that_was_stopped_goes_on_from_the_same_beginning(player, tmp_path, monkeypatch):
     whole = Recorded(player, tmp_path / "whole", monkeypatch, start="expert")
     whole.run.run()
-    stopped = Recorded(player, tmp_path / "stopped", monkeypatch, start="expert")
-    monkeypatch.setattr(stopped.run, "imagine_round", lambda stage, number: 1 / 0)
+    stopped_run = Recorded(player, tmp_path / "stopped", monkeypatch, start="expert")
+    monkeypatch.setattr(stopped_run.run, "imagine_round", lambda stage, number: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        stopped.run.run()
-    again = Recorded(player, tmp_path / "stopped", monkeypatch, start="expert")
-    again.run.run()
-    assert set(again.learned) == {"round-2-policy"}
+        stopped_run.run.run()
+    resumed_run = Recorded(player, tmp_path / "stopped", monkeypatch, start="expert")
+    resumed_run.run.run()
+    assert set(resumed_run.learned) == {"round-2-policy"}
     for part in ("before", "learned"):
-        assert getattr(again, part)["round-2-policy"] == getattr(whole, part)["round-2-policy"]
+        assert (
+            getattr(resumed_run, part)["round-2-policy"] == getattr(whole, part)["round-2-policy"]
+        )
     assert files_of(tmp_path / "stopped") == files_of(tmp_path / "whole")
 
 
 def test_only_imagined_episodes_are_learned_where_that_is_asked_for(player, tmp_path, monkeypatch):
     settings = {"learn_from": "imagined", "imagined_from": 1, "rounds": 1, "filters": None}
-    made = Recorded(player, tmp_path, monkeypatch, start="expert", **settings)
+    record = Recorded(player, tmp_path, monkeypatch, start="expert", **settings)
     monkeypatch.setattr(
-        made.run, "_judge_of", lambda stage, episodes: lambda one: one.steps[0].imagined
+        record.run,
+        "_judge_of",
+        lambda stage, episodes: lambda trajectory: trajectory.steps[0].imagined,
     )
-    made.run.run()
-    assert {sample.kind for sample in made.learned["round-0-policy"]} == {"warmup"}
-    assert {sample.kind for sample in made.learned["round-1-policy"]} == {"imagined"}
+    record.run.run()
+    assert {sample.kind for sample in record.learned["round-0-policy"]} == {"warmup"}
+    assert {sample.kind for sample in record.learned["round-1-policy"]} == {"imagined"}
 
 
 def test_a_model_without_demonstrations_or_a_world_model(player, tmp_path, monkeypatch):
-    made = Recorded(player, tmp_path, monkeypatch, start="play", imagined_from=None, rounds=1)
-    found = made.run.run()
-    assert made.run.roles.names == ("agent",)
-    assert list(found["stages"]) == [
+    record = Recorded(player, tmp_path, monkeypatch, start="play", imagined_from=None, rounds=1)
+    summary = record.run.run()
+    assert record.run.roles.names == ("agent",)
+    assert list(summary["stages"]) == [
         "round-0-evaluation",
         *("round-1-play", "round-1-policy", "round-1-evaluation"),
     ]
     assert (
-        found["stages"]["round-1-policy"]["samples"] == {}
+        summary["stages"]["round-1-policy"]["samples"] == {}
     )  # it solves nothing, and stays as it was
-    assert found["results"]["valid_seen"]["episodes"] == 1
+    assert summary["results"]["valid_seen"]["episodes"] == 1
     assert {path.name for path in (tmp_path / "models").iterdir()} == {"agent"}
 
 
 def test_the_untrained_model_judges_and_explains(player, tmp_path, monkeypatch):
-    asked = []
+    lm_requests = []
     settings = {
         "judged_by": "base",
         "rationale": True,
@@ -254,34 +270,36 @@ def test_the_untrained_model_judges_and_explains(player, tmp_path, monkeypatch):
         "filters": ("login",),
     }
     settings |= {"imagined_from": 1, "rounds": 1}
-    made = Recorded(player, tmp_path, monkeypatch, start="play", **settings)
+    record = Recorded(player, tmp_path, monkeypatch, start="play", **settings)
 
-    def said(lm, requests):
-        asked.extend(requests)
+    def answer_by_purpose(lm, requests):
+        lm_requests.extend(requests)
         text = {"judge": "It is done: SUCCESS", "rationale": "Doors open."}
-        return [Completion(text[one.purpose]) for one in requests]
+        return [Completion(text[request.purpose]) for request in requests]
 
-    monkeypatch.setattr("comap.trainers.sft.answer", said)
-    found = made.run.run()
-    assert {one.adapter for one in asked} == {"base"}
-    assert found["rounds"][1]["play"]["acceptance"] == 1.0
-    assert found["stages"]["round-1-imagine"]["unsolved"] == 0  # all were accepted
-    world = made.learned["round-1-world-model"]
+    monkeypatch.setattr("comap.trainers.sft.answer", answer_by_purpose)
+    summary = record.run.run()
+    assert {request.adapter for request in lm_requests} == {"base"}
+    assert summary["rounds"][1]["play"]["acceptance"] == 1.0
+    assert summary["stages"]["round-1-imagine"]["unsolved"] == 0  # all were accepted
+    world = record.learned["round-1-world-model"]
     assert {sample.kind for sample in world} == {"transition", "start"}
     assert all(sample.text.startswith("Thought: ") for sample in world)
-    assert {sample.kind for sample in made.learned["round-1-policy"]} == {"real"}
-    question = next(one for one in asked if one.purpose == "judge").messages[-1].content
+    assert {sample.kind for sample in record.learned["round-1-policy"]} == {"real"}
+    question = (
+        next(request for request in lm_requests if request.purpose == "judge").messages[-1].content
+    )
     assert "LAST ACTION:" in question and "> " in question
 
 
 def test_a_verdict_that_says_both_or_nothing_accepts_nothing(player, tmp_path, monkeypatch):
-    made = Recorded(player, tmp_path, monkeypatch, start="play", judged_by="base")
+    record = Recorded(player, tmp_path, monkeypatch, start="play", judged_by="base")
     texts = {"a": "SUCCESS", "b": "NOT SUCCESS", "c": "NOT SUCCESS, or SUCCESS", "d": "Hm."}
     monkeypatch.setattr(
-        made.run, "ask_each", lambda *told: {one: [text] for one, text in texts.items()}
+        record.run, "ask_each", lambda *arguments: {task: [text] for task, text in texts.items()}
     )
-    accepted = made.run._judge_of(None, [])
-    assert [one for one in texts if accepted(replace(GOOD, task=one))] == ["a"]
+    accepted = record.run._judge_of(None, [])
+    assert [task for task in texts if accepted(replace(GOOD, task=task))] == ["a"]
 
 
 @pytest.mark.parametrize(

@@ -19,39 +19,42 @@ ENV = "comap/ALFWorld-v0"
 CANON = ALFWorldCanonicalizer()
 
 
-def told(text, added=(), removed=(), previous=""):
+def change_texts(text, added=(), removed=(), previous=""):
     delta = Delta(frozenset(added), frozenset(removed))
     return [text[start:end] for start, end in change_spans(text, delta, previous)]
 
 
 def test_names_and_states_by_hand():
-    assert told(
+    assert change_texts(
         "You arrive at shelf 1. On the shelf 1, you see a cd 2, and a pen 11.",
         [("at", "agent", "shelf 1"), ("seen", "shelf 1"), ("in", "pen 11", "shelf 1")],
         [("at", "agent", "pen 1")],
     ) == ["shelf 1", "shelf 1", "pen 11"]
-    assert told("You close the Safe 1.", [("closed", "safe 1")], [("open", "safe 1")]) == [
+    assert change_texts("You close the Safe 1.", [("closed", "safe 1")], [("open", "safe 1")]) == [
         "close",
         "Safe 1",
     ], "whatever the case; a state that ended has no word"
-    assert told(
+    assert change_texts(
         "The safe 1 is open. In it, you see nothing.", [("open", "safe 1"), ("seen", "safe 1")]
     ) == ["safe 1", "open", "nothing"]
-    assert told(
+    assert change_texts(
         "You pick up the pen 1 from the desk 1.",
         [("holding", "pen 1")],
         [("in", "pen 1", "desk 1")],
     ) == ["pick up", "pen 1", "desk 1"]
-    assert told("You heat the egg 1.", [("hot", "egg 1")], [("cool", "egg 1")]) == ["heat", "egg 1"]
-    assert told("A desk lamp 1.", [("in", "desk lamp 1", "desk")]) == ["desk lamp 1"]
+    assert change_texts("You heat the egg 1.", [("hot", "egg 1")], [("cool", "egg 1")]) == [
+        "heat",
+        "egg 1",
+    ]
+    assert change_texts("A desk lamp 1.", [("in", "desk lamp 1", "desk")]) == ["desk lamp 1"]
 
 
 @pytest.mark.parametrize("delta", [None, Delta(frozenset({("page", "results")}))])
 def test_else_the_new_words_are_the_change(delta):
     """Where facts are not known, or the text has none of their words."""
     text = "A page of 12 mugs, red."
-    found = change_spans(text, delta, "A page of 3 mugs.")
-    assert [text[start:end] for start, end in found] == ["12", ", red"]
+    spans = change_spans(text, delta, "A page of 3 mugs.")
+    assert [text[start:end] for start, end in spans] == ["12", ", red"]
     assert change_spans(text, delta, text) == []
     assert change_spans(text, delta, "") == [(0, len(text))]
     assert change_spans(text, Delta(), "You see a pen.") == [], "nothing changed"
@@ -136,40 +139,42 @@ def by_hand(model, number):
     return [lm.tokenizer.decode([token]).strip() for token in tokens], values
 
 
-def chosen(model, number, places, told):
-    """The values of the tokens at some places, which together read as `told`."""
+def token_values(model, number, places, expected_text):
+    """The values of the tokens at some places, which together read as `expected_text`."""
     words, values = by_hand(model, number)
-    assert " ".join(words[place] for place in places) == told
+    assert " ".join(words[place] for place in places) == expected_text
     return [values[place] for place in places]
 
 
 def test_the_likelihood_is_that_of_the_change_tokens(model):
-    found = change_token_nll(
+    likelihood = change_token_nll(
         model, transitions()[:3], CANON, tokenizer=tokenizer_of(model), batch=2
     )
     # A digit is a token of its own: You open the safe 1. In it, you see a pen 1.
-    wanted = chosen(model, 0, [1, 3, 4, 12, 13], "open safe 1 pen 1")
-    wanted += chosen(model, 2, [1, 2, 4, 5, 8, 9], "pick up pen 1 safe 1")
-    every = [value for number in range(3) for value in by_hand(model, number)[1]]
-    assert found.tokens == 11 and found.transitions == 2 and found.failed == 0
-    assert found.nll == pytest.approx(-sum(wanted) / 11, abs=1e-5)
-    assert found.tokens_all == len(every)
-    assert found.nll_all == pytest.approx(-sum(every) / len(every), abs=1e-5)
-    assert found.nll != found.nll_all
+    expected_logprobs = token_values(model, 0, [1, 3, 4, 12, 13], "open safe 1 pen 1")
+    expected_logprobs += token_values(model, 2, [1, 2, 4, 5, 8, 9], "pick up pen 1 safe 1")
+    all_logprobs = [value for number in range(3) for value in by_hand(model, number)[1]]
+    assert likelihood.tokens == 11 and likelihood.transitions == 2 and likelihood.failed == 0
+    assert likelihood.nll == pytest.approx(-sum(expected_logprobs) / 11, abs=1e-5)
+    assert likelihood.tokens_all == len(all_logprobs)
+    assert likelihood.nll_all == pytest.approx(-sum(all_logprobs) / len(all_logprobs), abs=1e-5)
+    assert likelihood.nll != likelihood.nll_all
 
 
 def test_control_tokens_and_unknown_facts(model):
     """What is written like a control token is broken up; unread text is compared word by word."""
     query, text = transitions()[3]
-    found = change_token_nll(model, [Transition(query, text)], CANON, tokenizer=tokenizer_of(model))
+    likelihood = change_token_nll(
+        model, [Transition(query, text)], CANON, tokenizer=tokenizer_of(model)
+    )
     words, _ = by_hand(model, 3)
-    assert found.tokens_all == len(words)
-    assert 0 < found.tokens < len(words), "the previous observation has the period too"
-    assert found.failed == 0
+    assert likelihood.tokens_all == len(words)
+    assert 0 < likelihood.tokens < len(words), "the previous observation has the period too"
+    assert likelihood.failed == 0
 
 
 def test_the_truth_is_in_no_prompt(model):
-    asked = []
+    score_requests = []
 
     class Full:
         """Remembers what it is asked, and has no room for it."""
@@ -178,14 +183,14 @@ def test_the_truth_is_in_no_prompt(model):
         count_tokens = staticmethod(model.lm.count_tokens)
 
         def score(self, requests):
-            asked.extend(requests)
+            score_requests.extend(requests)
             return [LanguageModelError("full") for _ in requests]
 
     full = Full()
     wm = LanguageWorldModel(full, prompts="brief", adapter="wm", max_length=256, max_new_tokens=64)
-    found = change_token_nll(wm, transitions()[:3], CANON, tokenizer=tokenizer_of(model))
-    assert (found.nll, found.tokens_all, found.failed) == (None, 0, 3)
-    for request, (query, text) in zip(asked, transitions(), strict=False):
+    likelihood = change_token_nll(wm, transitions()[:3], CANON, tokenizer=tokenizer_of(model))
+    assert (likelihood.nll, likelihood.tokens_all, likelihood.failed) == (None, 0, 3)
+    for request, (query, text) in zip(score_requests, transitions(), strict=False):
         assert request.adapter == "wm" and request.completions == (text,) and not request.ended
         assert request.messages == wm.prompt(query)
         assert not any(text in message.content for message in request.messages)
@@ -193,8 +198,8 @@ def test_the_truth_is_in_no_prompt(model):
 
 def test_empty_observations_and_sets(model):
     query, _ = transitions()[0]
-    for some in ([], [Transition(query, "")]):
-        found = change_token_nll(model, some, CANON, tokenizer=tokenizer_of(model))
-        assert (found.nll, found.tokens_all, found.failed) == (None, 0, 0)
+    for sample in ([], [Transition(query, "")]):
+        likelihood = change_token_nll(model, sample, CANON, tokenizer=tokenizer_of(model))
+        assert (likelihood.nll, likelihood.tokens_all, likelihood.failed) == (None, 0, 0)
     odd = Transition(query, "a \ud800 pen 1")
     assert change_token_nll(model, [odd], CANON, tokenizer=tokenizer_of(model)).tokens_all

@@ -40,8 +40,8 @@ class Ended:
     def __init__(self, model, out, **settings):
         self.model, self.out = model, out
         self.config, self.events = small(**settings), list[Any]()
-        told = {"report_to": TRACKER}
-        self.training = training(self.config, model, out, self.events.append, **told)
+        options = {"report_to": TRACKER}
+        self.training = training(self.config, model, out, self.events.append, **options)
         self.summary = self.training.run()
 
     def result(self, name):
@@ -63,14 +63,14 @@ def plain(player, tmp_path_factory):
     return Ended(player, tmp_path_factory.mktemp("plain") / "run", **PLAIN)
 
 
-def same(one, other):
-    assert one.keys() == other.keys()
-    return all(bool((one[name] == other[name]).all()) for name in one)
+def same(first, second):
+    assert first.keys() == second.keys()
+    return all(bool((first[name] == second[name]).all()) for name in first)
 
 
 def test_stages_and_results(plain):
-    begun = [event["stage"] for event in plain.events if event["event"] == "stage"]
-    assert begun == STAGES == list(plain.summary["stages"])
+    event_stages = [event["stage"] for event in plain.events if event["event"] == "stage"]
+    assert event_stages == STAGES == list(plain.summary["stages"])
     assert read_json(plain.out / "summary.json") == plain.summary
     labels = plain.result("reflection-suffixes")
     assert labels["labels"] + sum(labels["counts"].values()) == 4  # 2 states of 2 tasks
@@ -82,10 +82,12 @@ def test_stages_and_results(plain):
     assert world["rows"] == sum(world["samples"].values()) and world["updates"] == 1
     assert {"nll", "distillation"} <= set(world["log"][0]) and "nll" in policy["log"][0]
     first, last = (plain.result(f"round-{number}-evaluation") for number in (0, 1))
-    for found in (first, last):
-        assert found["splits"]["valid_seen"]["episodes"] == 1
-        assert found["gates"]["context_sources"] == {}, "no gate of the world state: no teacher"
-    prints = [found["world_model"]["frozen"]["fingerprint"] for found in (first, last)]
+    for evaluation in (first, last):
+        assert evaluation["splits"]["valid_seen"]["episodes"] == 1
+        assert evaluation["gates"]["context_sources"] == {}, (
+            "no gate of the world state: no teacher"
+        )
+    prints = [evaluation["world_model"]["frozen"]["fingerprint"] for evaluation in (first, last)]
     assert prints[0] == prints[1]
 
 
@@ -104,14 +106,14 @@ def test_a_tracker_gets_success_gates_and_world_model(plain):
         "rollouts/success",
     ):
         stage, *path = name.split("/")
-        wanted = []
+        expected = []
         for whole, step in stages.items():
             if whole.endswith(f"-{stage}") and whole != "warmup-rollouts":
                 value = plain.result(whole)
                 for part in path:
                     value = value[part]
-                wanted.append((step, pytest.approx(value)))
-        assert wanted and curves[name] == wanted, name
+                expected.append((step, pytest.approx(value)))
+        assert expected and curves[name] == expected, name
     losses = [step for step, _ in curves["world-model/nll"]]
     assert losses == [stages["round-1-world-model"]]
 
@@ -125,11 +127,11 @@ def test_saved_models_play_as_in_the_last_evaluation(plain, tmp_path):
     agent = CoMapAgent(plain.training.evaluated_agent(), models / "head.safetensors")
     place = plain.training.folders["round-1-evaluation"].path / "valid_seen-0" / "rank-0-of-1"
     played = place / "trajectories.jsonl"
-    wanted = played.read_bytes()
+    recorded_bytes = played.read_bytes()
     run = Run(
         make_env=partial(make_env, "valid_seen"),
         agent=agent,
-        tasks=[json.loads(line)["task"] for line in wanted.splitlines()],
+        tasks=[json.loads(line)["task"] for line in recorded_bytes.splitlines()],
         lm=lm,
         world_model=plain.training.world_model(lm),
         config={"split": "valid_seen"},
@@ -154,12 +156,14 @@ def test_a_training_that_has_ended_is_known(plain):
 
 @pytest.mark.parametrize("buffer", ["last", "all"])
 def test_rounds_and_buffers(player, tmp_path, monkeypatch, buffer):
-    few = {"frozen_transitions": 0, "diagnosed": 0, "rounds": 2, "reflection_init": False}
-    config = small(**few, buffer=buffer, evaluation_tasks=1, final_tasks=2)
-    found = Recorded(config, player, tmp_path, monkeypatch)
-    played = {k: found.played(f"round-{k}-rollouts") for k in (1, 2)}
+    settings = {"frozen_transitions": 0, "diagnosed": 0, "rounds": 2, "reflection_init": False}
+    config = small(**settings, buffer=buffer, evaluation_tasks=1, final_tasks=2)
+    recorded_run = Recorded(config, player, tmp_path, monkeypatch)
+    played = {k: recorded_run.played(f"round-{k}-rollouts") for k in (1, 2)}
     for k in (1, 2):
-        rows = [s for s in found.samples(f"round-{k}-world-model") if s.kind == "world_model"]
+        rows = [
+            s for s in recorded_run.samples(f"round-{k}-world-model") if s.kind == "world_model"
+        ]
         rounds = range(1, k + 1) if buffer == "all" else (k,)
         assert [row.task for row in rows] == [
             t.task for r in rounds for t in played[r] for _ in t.steps
@@ -169,8 +173,8 @@ def test_rounds_and_buffers(player, tmp_path, monkeypatch, buffer):
 def test_stages_that_are_left_out(player, tmp_path):
     warmed = training(small(), player, tmp_path, warmed_up=True)
     assert [name for name, _ in warmed.stages()] == STAGES[3:]
-    none = training(small(rounds=0), player, tmp_path)
-    assert [name for name, _ in none.stages()] == STAGES[:8]
+    no_rounds = training(small(rounds=0), player, tmp_path)
+    assert [name for name, _ in no_rounds.stages()] == STAGES[:8]
 
 
 def test_several_models_at_one_server_are_refused_at_the_start(player, tmp_path):

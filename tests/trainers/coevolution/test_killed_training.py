@@ -67,9 +67,12 @@ def check_killed(place, kills):
     """The training with kills has written what the one in one go has."""
     assert kills == list(BOUNDARIES)
     assert trainings.results_of(place / "killed") == trainings.results_of(place / "whole")
-    files, wanted = trainings.files_of(place / "killed"), trainings.files_of(place / "whole")
-    assert sorted(files) == sorted(wanted)
-    assert [name for name in wanted if files[name] != wanted[name]] == []
+    files, expected_files = (
+        trainings.files_of(place / "killed"),
+        trainings.files_of(place / "whole"),
+    )
+    assert sorted(files) == sorted(expected_files)
+    assert [name for name in expected_files if files[name] != expected_files[name]] == []
     assert not list((place / "killed").rglob("checkpoint*"))
 
 

@@ -61,9 +61,9 @@ def noise(*shape, seed=0, dtype=None):
     ],
 )
 def test_values_worked_by_hand(way, expected):
-    found = divergence(logs(STUDENT) + 7.0, logs(TEACHER) - 3.0, Distillation(**way))
-    assert found.shape == (1,)
-    assert float(found[0]) == pytest.approx(expected, rel=1e-12)
+    divergences = divergence(logs(STUDENT) + 7.0, logs(TEACHER) - 3.0, Distillation(**way))
+    assert divergences.shape == (1,)
+    assert float(divergences[0]) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -73,11 +73,11 @@ def test_equal_is_zero_and_nothing_is_negative(way):
     equal = divergence(student, student.clone(), Distillation(**way))
     assert float(equal.abs().max()) <= (1e-7 if way.get("divergence") == "jsd" else 0)
     near = student + 1e-4 * teacher
-    for found in (
+    for divergences in (
         divergence(student, teacher, Distillation(**way)),
         divergence(student, near, Distillation(**way)),
     ):
-        assert bool((found >= -1e-7).all())
+        assert bool((divergences >= -1e-7).all())
     assert float(divergence(student, teacher, Distillation(**way)).median()) > 1e-2
 
 
@@ -87,12 +87,12 @@ def test_tokens_that_are_ruled_out_give_numbers(way):
     student[:, 0] = teacher[:, 0] = -math.inf
     student[1, 1] = teacher[2, 2] = -math.inf
     student.requires_grad_(True)
-    found = divergence(student, teacher, Distillation(**way))
-    found.sum().backward()
-    assert bool(found.isfinite().all()) and bool((found >= 0).all())
+    divergences = divergence(student, teacher, Distillation(**way))
+    divergences.sum().backward()
+    assert bool(divergences.isfinite().all()) and bool((divergences >= 0).all())
     assert bool(student.grad.isfinite().all())
-    both = divergence(student[:1, 1:], teacher[:1, 1:], Distillation(**way))
-    assert torch.allclose(found[:1], both, atol=1e-6)
+    allowed_only = divergence(student[:1, 1:], teacher[:1, 1:], Distillation(**way))
+    assert torch.allclose(divergences[:1], allowed_only, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -100,9 +100,9 @@ def test_a_tail_of_nothing_is_no_trouble(dtype):
     student = torch.tensor([[90.0, 0.0, -1.0, 0.5]], dtype=getattr(torch, dtype))
     teacher = torch.tensor([[80.0, 0.0, 3.0, 0.5]], dtype=getattr(torch, dtype))
     student.requires_grad_(True)
-    found = divergence(student, teacher, Distillation(topk=1))
-    found.sum().backward()
-    assert abs(float(found.detach())) < 1e-6
+    divergences = divergence(student, teacher, Distillation(topk=1))
+    divergences.sum().backward()
+    assert abs(float(divergences.detach())) < 1e-6
     assert bool(student.grad.isfinite().all())
 
 
@@ -120,9 +120,9 @@ def test_gradients_are_right_and_none_reaches_the_teacher(way):
 
 def test_half_precision_is_computed_in_single():
     student, teacher = noise(3, 5).bfloat16(), noise(3, 5, seed=1).bfloat16()
-    found = divergence(student, teacher)
-    assert found.dtype == torch.float32
-    assert torch.allclose(found.double(), divergence(student.double(), teacher.double()))
+    divergences = divergence(student, teacher)
+    assert divergences.dtype == torch.float32
+    assert torch.allclose(divergences.double(), divergence(student.double(), teacher.double()))
     assert divergence(student, teacher.double()).dtype == torch.float64
 
 
@@ -139,21 +139,21 @@ class Head(torch.nn.Module):
         self.weight = torch.nn.Parameter(noise(tokens, width, seed=seed))
         self.rows: list[int] = []
         self.alive: list[int] = []
-        self._made: list[Any] = []
+        self._references: list[Any] = []
 
     def forward(self, hidden):
         logits = hidden @ self.weight.T
         self.rows.append(len(logits))
-        self.alive.append(1 + sum(made() is not None for made in self._made))
-        self._made.append(weakref.ref(logits))
+        self.alive.append(1 + sum(reference() is not None for reference in self._references))
+        self._references.append(weakref.ref(logits))
         return logits
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_chunks_give_value_and_gradients_of_the_whole(way):
     weights = noise(10, seed=5).abs()
-    found = []
-    for chunk, kept in ((None, 0), (10, 0), (4, 0), (4, 8), (4, 10), (1, 3)):
+    results = []
+    for chunk, logit_count in ((None, 0), (10, 0), (4, 0), (4, 8), (4, 10), (1, 3)):
         student, teacher = noise(10, 3).requires_grad_(True), noise(10, 5, seed=1)
         heads = Head(3, 7, seed=2), Head(5, 7, seed=3)
         teacher.requires_grad_(True)
@@ -163,21 +163,25 @@ def test_chunks_give_value_and_gradients_of_the_whole(way):
             ).sum()
         else:
             compare = partial(divergence, config=Distillation(**way))
-            told = chunked_divergences(student, teacher, *heads, compare, chunk, kept=kept)
-            loss = (weights * told).sum()
+            divergences = chunked_divergences(
+                student, teacher, *heads, compare, chunk, kept=logit_count
+            )
+            loss = (weights * divergences).sum()
         loss.backward()
         assert teacher.grad is None and heads[1].weight.grad is None
-        found.append((loss.detach(), student.grad, heads[0].weight.grad))
-    for other in found[1:]:
-        for one, two in zip(found[0], other, strict=True):
-            assert torch.allclose(one, two, rtol=1e-12, atol=1e-12)
+        results.append((loss.detach(), student.grad, heads[0].weight.grad))
+    for result in results[1:]:
+        for whole_value, chunk_value in zip(results[0], result, strict=True):
+            assert torch.allclose(whole_value, chunk_value, rtol=1e-12, atol=1e-12)
 
 
 def test_no_more_than_a_chunk_of_logits_is_in_memory():
     student = noise(103, 3).requires_grad_(True)
     heads = Head(3, 7, seed=2), Head(5, 7, seed=3)
-    found = chunked_divergences(student, noise(103, 5, seed=1), *heads, divergence, 10, kept=25)
-    loss = found.sum()
+    divergences = chunked_divergences(
+        student, noise(103, 5, seed=1), *heads, divergence, 10, kept=25
+    )
+    loss = divergences.sum()
     for head in heads:
         assert head.rows == [10] * 10 + [3]
     loss.backward()
@@ -188,16 +192,16 @@ def test_no_more_than_a_chunk_of_logits_is_in_memory():
 
 def test_nll_in_chunks_is_cross_entropy():
     targets = torch.tensor([0, 6, 3, 3, 2])
-    found = []
-    for chunk, kept in ((None, 0), (5, 0), (2, 0), (1, 0), (2, 4), (2, None)):
+    results = []
+    for chunk, logit_count in ((None, 0), (5, 0), (2, 0), (1, 0), (2, 4), (2, None)):
         hidden, head = noise(5, 3).requires_grad_(True), Head(3, 7, seed=2)
         if chunk is None:
             nll = torch.nn.functional.cross_entropy(head(hidden), targets, reduction="none")
         else:
-            nll = chunked_nll(hidden, head, targets, chunk=chunk, kept=kept)
+            nll = chunked_nll(hidden, head, targets, chunk=chunk, kept=logit_count)
         (nll * torch.arange(1.0, 6.0)).sum().backward()
         assert chunk is None or (max(head.rows) <= chunk and max(head.alive) == 1)
-        found.append((nll.detach(), hidden.grad, head.weight.grad))
-    for other in found[1:]:
-        for one, two in zip(found[0], other, strict=True):
-            assert torch.allclose(one, two, rtol=1e-12, atol=1e-12)
+        results.append((nll.detach(), hidden.grad, head.weight.grad))
+    for result in results[1:]:
+        for whole_value, chunk_value in zip(results[0], result, strict=True):
+            assert torch.allclose(whole_value, chunk_value, rtol=1e-12, atol=1e-12)

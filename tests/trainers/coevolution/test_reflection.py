@@ -59,14 +59,14 @@ def drafted(expert, drafts):
 def test_branches_are_played_to_their_end(expert):
     """A wasted step is one too many where the expert just makes it."""
     length, last = len(expert.steps), len(expert.steps) - 1
-    shown = drafted(expert, {last: "look", 0: expert.steps[0].action, 1: None})
-    branches = branches_of([shown])
+    drafted_episode = drafted(expert, {last: "look", 0: expert.steps[0].action, 1: None})
+    branches = branches_of([drafted_episode])
     assert [branch.action for branch in branches] == ["look", expert.steps[last].action]
     outcomes = dict(
         suffix_outcomes(lambda: make_env(length), ExpertAgent(), branches, concurrency=2)
     )
     assert [outcomes[branch].success for branch in branches] == [False, True]
-    labels, left_out = label_states([shown], outcomes, context="env")
+    labels, left_out = label_states([drafted_episode], outcomes, context="env")
     assert left_out == {"unparsed": 1, "failed": 0}
     assert [(label.kind, label.y) for label in labels] == [
         ("expert_draft", 0),
@@ -74,7 +74,7 @@ def test_branches_are_played_to_their_end(expert):
     ]
     assert labels[1].target == expert.steps[last].action
     assert labels[1].future == outcomes[branches[0]].observation
-    samples = label_samples(labels, [shown], TINY)
+    samples = label_samples(labels, [drafted_episode], TINY)
     assert [sample.label for sample in samples] == [0.0, 1.0]
 
 
@@ -110,22 +110,24 @@ def test_the_policys_own_states_are_labeled_with_an_experts_word(expert):
 
 
 def test_a_prefix_that_ends_the_episode_is_a_failure(expert):
-    shown = drafted(expert, {3: "look"})
-    outcomes = dict(suffix_outcomes(lambda: make_env(2), ExpertAgent(), branches_of([shown])))
-    assert all("ended at action 2" in str(one.error) for one in outcomes.values())
-    assert label_states([shown], outcomes)[1] == {"unparsed": 0, "failed": 1}
+    drafted_episode = drafted(expert, {3: "look"})
+    outcomes = dict(
+        suffix_outcomes(lambda: make_env(2), ExpertAgent(), branches_of([drafted_episode]))
+    )
+    assert all("ended at action 2" in str(outcome.error) for outcome in outcomes.values())
+    assert label_states([drafted_episode], outcomes)[1] == {"unparsed": 0, "failed": 1}
 
 
 def test_labels_by_hand(expert):
-    shown = drafted(expert, {2: "look"})
-    draft, other = branches_of([shown])
+    drafted_episode = drafted(expert, {2: "look"})
+    draft, expert_branch = branches_of([drafted_episode])
 
-    def y(one, two, delta=None):
+    def y(draft_outcome, expert_outcome, delta=None):
         outcomes = {
             branch: Outcome(success, ret, 1, "Seen.", None)
-            for branch, (success, ret) in ((draft, one), (other, two))
+            for branch, (success, ret) in ((draft, draft_outcome), (expert_branch, expert_outcome))
         }
-        return label_states([shown], outcomes, delta=delta)[0][0].y
+        return label_states([drafted_episode], outcomes, delta=delta)[0][0].y
 
     assert y((False, 0.0), (True, 1.0)) == 1 and y((True, 1.0), (True, 1.0)) == 0
     assert y((True, 1.0), (False, 0.0)) == 0
@@ -134,15 +136,15 @@ def test_labels_by_hand(expert):
 
 
 def test_balance_and_steps(expert):
-    shown = drafted(expert, dict.fromkeys(range(6), "look"))
+    drafted_episode = drafted(expert, dict.fromkeys(range(6), "look"))
     outcomes = {
         branch: Outcome(branch.action != "look" and not branch.prefix, 0.0, 1, "", None)
-        for branch in branches_of([shown])
+        for branch in branches_of([drafted_episode])
     }
-    labels, _ = label_states([shown], outcomes)
+    labels, _ = label_states([drafted_episode], outcomes)
     kinds = [label.kind for label in labels]
-    kept = [kinds[index] for index in balanced(kinds, 2.0, seed=0)]
-    assert sorted(kept) == ["keep_draft"] * 2 + ["revise_positive"] and len(kinds) > 3
+    balanced_kinds = [kinds[index] for index in balanced(kinds, 2.0, seed=0)]
+    assert sorted(balanced_kinds) == ["keep_draft"] * 2 + ["revise_positive"] and len(kinds) > 3
     plans = {"a": ["x"] * 9, "b": ["x"] * 2}
     assert {task: len(steps) for task, steps in choose_steps(plans, 4).items()} == {"a": 4, "b": 2}
     assert choose_steps(plans, None)["a"] == frozenset(range(9))
@@ -180,17 +182,20 @@ def decided(expert, **changed):
 
 
 def test_decisions_become_samples(expert):
-    def made(**changed):
+    def labels_of(**changed):
         config = preset("tiny", p_source="head", require_success_for_hq=True)
-        shown = decided(expert, **changed)
-        return [(one.kind, one.label) for one in rollout_samples([shown], config)]
+        decided_episode = decided(expert, **changed)
+        return [(row.kind, row.label) for row in rollout_samples([decided_episode], config)]
 
-    assert made() == [("hq_reflect", 1.0)]
-    assert made(gate=False) == [("keep_draft", 0.0)]
-    assert made(ref_action="two\nlines") == [], "no reply can name it"
-    assert made(ref_action="look") == [("keep_draft", 0.0)], "nothing changed"
+    assert labels_of() == [("hq_reflect", 1.0)]
+    assert labels_of(gate=False) == [("keep_draft", 0.0)]
+    assert labels_of(ref_action="two\nlines") == [], "no reply can name it"
+    assert labels_of(ref_action="look") == [("keep_draft", 0.0)], "nothing changed"
     assert (
-        made(ref_action=None) == made(path="draft_only_fallback") == made(draft_parsed=False) == []
+        labels_of(ref_action=None)
+        == labels_of(path="draft_only_fallback")
+        == labels_of(draft_parsed=False)
+        == []
     )
     (sample,) = rollout_samples([decided(expert)], preset("tiny", p_source="head"))
     (unlabeled,) = rollout_samples([decided(expert)], preset("tiny", p_source="head", beta=0.0))
@@ -204,11 +209,11 @@ def test_anchors_and_weights(expert):
     assert all(sample.scored == sample.text for sample in whole)
     steps = len(expert.steps)
     for number in (0, 3, steps, steps + 2):
-        drawn = anchor_samples([expert], TINY.agent, number, seed=1)
-        assert len(drawn) == number and {one.kind for one in drawn} <= {"anchor"}
-        assert drawn == anchor_samples([expert], TINY.agent, number, seed=1)
-    one, other = whole[:1], whole[1:4]
-    assert [s.weight for s in balance_weights(one, other)] == pytest.approx(
+        anchors = anchor_samples([expert], TINY.agent, number, seed=1)
+        assert len(anchors) == number and {sample.kind for sample in anchors} <= {"anchor"}
+        assert anchors == anchor_samples([expert], TINY.agent, number, seed=1)
+    first_group, second_group = whole[:1], whole[1:4]
+    assert [s.weight for s in balance_weights(first_group, second_group)] == pytest.approx(
         [4, 4 / 3, 4 / 3, 4 / 3]
     )
     kinds = ["keep_draft"] * 5 + ["revise_positive"]
@@ -221,9 +226,11 @@ def test_anchors_and_weights(expert):
 def test_the_question_asks_for_the_lines_that_are_learned(source, expert):
     config = CoMapConfig(p_source=source)
     draft = Draft("Action: look", "look", True, "free")
-    seen = next(iter(views_of(expert)))[0]
-    question = CoMapAgent(config).question(seen, {}, draft, "A desk.")[-1].content
-    number, asked = question.rpartition("answer in exactly ")[2].split(" lines:\n")
+    view = next(iter(views_of(expert)))[0]
+    question = CoMapAgent(config).question(view, {}, draft, "A desk.")[-1].content
+    number, listed_lines = question.rpartition("answer in exactly ")[2].split(" lines:\n")
     reply = "".join(text for text, _ in reflect_reply(config, True, "look", "Why not."))
-    labels = [[line.partition(":")[0] for line in text.splitlines()] for text in (asked, reply)]
+    labels = [
+        [line.partition(":")[0] for line in text.splitlines()] for text in (listed_lines, reply)
+    ]
     assert labels[0] == labels[1] and number == {3: "three", 4: "four"}[len(labels[1])]

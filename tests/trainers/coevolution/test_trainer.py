@@ -48,16 +48,16 @@ def stir(roles, *names, seed=0):
                 weight += 0.05 * torch.randn(weight.shape, generator=generator).to(weight.dtype)
 
 
-def trainer_of(roles, out, rows, role="wm", **told):
-    given = settings(roles, out, world_samples(), role=role, accumulate=1)
-    given |= {
+def trainer_of(roles, out, rows, role="wm", **overrides):
+    defaults = settings(roles, out, world_samples(), role=role, accumulate=1)
+    defaults |= {
         "epochs": [rows],
         "plan": plan_updates(
             [[len(row) for row in rows]], Optimization(batch_rows=len(rows), accumulate=1)
         ),
     }
     objective = POLICY if role == "agent" else WM
-    return CoMapTrainer(**{"objective": objective, **given, **told})
+    return CoMapTrainer(**{"objective": objective, **defaults, **overrides})
 
 
 def teacher_of(continuations=None, **config):
@@ -72,12 +72,12 @@ def logs_of(roles, role, tokens):
 
 def nll(roles, role, row):
     logs, start = logs_of(roles, role, row.prompt + row.answer), len(row.prompt) - 1
-    each = [
+    losses = [
         -float(logs[start + place, token])
         for place, (token, flag) in enumerate(zip(row.answer, row.scored, strict=True))
         if flag
     ]
-    return sum(each) / len(each)
+    return sum(losses) / len(losses)
 
 
 def kl(roles, row, tokens):
@@ -114,18 +114,18 @@ def distilled(**fields):
 def test_likelihood_and_distillation_are_those_worked_by_hand(model, tmp_path, kind):
     roles, rows = opened(model, kind), distilled()
     stir(roles, "wm", "wm_ema")
-    said = [(31, 32, 5), (), (33,)]
-    for continuations in (None, said):
+    sampled_texts = [(31, 32, 5), (), (33,)]
+    for continuations in (None, sampled_texts):
         trainer = trainer_of(
             roles,
             tmp_path,
             rows,
             teacher=teacher_of(
-                continuations=None if continuations is None else lambda epoch: said,
+                continuations=None if continuations is None else lambda epoch: sampled_texts,
                 chunk=2,
             ),
         )
-        on = [row.answer for row in rows] if continuations is None else said
+        on = [row.answer for row in rows] if continuations is None else sampled_texts
         expected = nll(roles, "wm", rows[0]) + ETA * kl(roles, rows[0], on[0])
         expected += 0.5 * nll(roles, "wm", rows[1])
         expected += 2.0 * ETA * kl(roles, rows[2], on[2])
@@ -192,8 +192,8 @@ def test_distillation_is_zero_exactly_where_teacher_and_student_are_one(model, t
     roles.copy("wm", "wm_ema")
     row = Example((9, 11, 8), (20, 21, 5), (False,) * 3, teacher=(9, 11, 8))
 
-    def found(row, **told):
-        teacher = teacher_of(**told)
+    def loss_and_gradient(row, **teacher_options):
+        teacher = teacher_of(**teacher_options)
         trainer = trainer_of(roles, tmp_path, [row], teacher=teacher)
         loss = loss_of(trainer)
         grad = sum(float(w.grad.abs().sum()) for w in roles.parameters("wm").values())
@@ -201,11 +201,11 @@ def test_distillation_is_zero_exactly_where_teacher_and_student_are_one(model, t
         return loss, grad
 
     for kind_of in ("forward_kl", "reverse_kl", "jsd"):
-        loss, grad = found(row, divergence=kind_of)
+        loss, grad = loss_and_gradient(row, divergence=kind_of)
         assert abs(loss) < 1e-12 and grad < 1e-6
-        assert found(replace(row, teacher=(9, 40, 41, 8)), divergence=kind_of)[0] > 1e-6
+        assert loss_and_gradient(replace(row, teacher=(9, 40, 41, 8)), divergence=kind_of)[0] > 1e-6
     stir(roles, "wm_ema", seed=1)
-    assert found(row)[0] > 1e-6
+    assert loss_and_gradient(row)[0] > 1e-6
 
 
 @KINDS
@@ -228,19 +228,19 @@ def test_no_gradient_reaches_the_teacher_or_any_other_role(model, tmp_path, kind
 def test_the_teacher_is_exactly_the_moving_average_of_the_student(model, tmp_path, kind):
     roles = opened(model, kind)
     expected = list(roles.state("wm_ema").values())
-    seen = []
+    weight_sums = []
 
     class Watched(CoMapTrainer):
         def after_update(self):
             ema_update(expected, list(self.role_weights.values()), 0.9)
-            seen.append(float(next(iter(self.role_weights.values())).detach().sum()))
+            weight_sums.append(float(next(iter(self.role_weights.values())).detach().sum()))
             super().after_update()
 
-    told = settings(roles, tmp_path, world_samples())
-    Watched(objective=WM, teacher=teacher_of(mu=0.9), **told).fit()
-    assert len(set(seen)) == 4
-    for one, other in zip(expected, roles.state("wm_ema").values(), strict=True):
-        assert torch.equal(one, other)
+    trainer_settings = settings(roles, tmp_path, world_samples())
+    Watched(objective=WM, teacher=teacher_of(mu=0.9), **trainer_settings).fit()
+    assert len(set(weight_sums)) == 4
+    for expected_weight, weight in zip(expected, roles.state("wm_ema").values(), strict=True):
+        assert torch.equal(expected_weight, weight)
 
 
 def test_the_teacher_has_no_dropout_and_the_student_has(model, tmp_path):
@@ -252,8 +252,8 @@ def test_the_teacher_has_no_dropout_and_the_student_has(model, tmp_path):
     for row in distilled():
         places.add(row, row.answer)
     targets = Targets.of(places, "cpu")
-    one, other = (trainer._teacher_output(places, targets).hidden for _ in range(2))
-    assert torch.equal(one, other) and not one.requires_grad
+    first_pass, second_pass = (trainer._teacher_output(places, targets).hidden for _ in range(2))
+    assert torch.equal(first_pass, second_pass) and not first_pass.requires_grad
     assert trainer.model.training, "the student's dropout is on again"
     losses = {loss_of(trainer) for _ in range(3)}
     assert len(losses) == 3
@@ -262,26 +262,26 @@ def test_the_teacher_has_no_dropout_and_the_student_has(model, tmp_path):
 
 def test_a_text_is_asked_for_once_an_epoch_even_where_a_process_has_no_row(model, tmp_path):
     roles = opened(model, "lora")
-    asked = []
+    epochs = []
 
     def continuations(epoch):
-        asked.append(epoch)
+        epochs.append(epoch)
         return [(20, 5)] * 5
 
-    told = settings(roles, tmp_path, world_samples(), epochs=3)
+    trainer_settings = settings(roles, tmp_path, world_samples(), epochs=3)
     teacher = teacher_of(continuations=continuations)
-    trainer = CoMapTrainer(objective=WM, teacher=teacher, **told)
+    trainer = CoMapTrainer(objective=WM, teacher=teacher, **trainer_settings)
     empty = {"batch": MicroBatch(0, ())}
     trainer.compute_loss(trainer.model, empty, num_items_in_batch=1).backward()
-    assert asked == [0]
+    assert epochs == [0]
     trainer.fit()
-    assert asked == [0, 1, 2]
+    assert epochs == [0, 1, 2]
 
 
 def test_rows_that_need_more_than_was_given_are_refused(model, tmp_path):
     roles = opened(model, "lora")
     row = Example((9, 8), (5,), (True,))
-    for more, message in (
+    for extra_fields, message in (
         (
             {"teacher": (9, 8)},
             "expected a teacher for rows that are distilled",
@@ -292,7 +292,7 @@ def test_rows_that_need_more_than_was_given_are_refused(model, tmp_path):
         ),
     ):
         with pytest.raises(OptionError, match=message):
-            trainer_of(roles, tmp_path, [replace(row, **more)])
+            trainer_of(roles, tmp_path, [replace(row, **extra_fields)])
 
 
 def test_the_head_learns_with_its_own_rate(model, tmp_path):
@@ -309,21 +309,23 @@ def test_the_head_learns_with_its_own_rate(model, tmp_path):
 
 
 @KINDS
-@pytest.mark.parametrize("what", ["evolve", "policy"])
-def test_an_update_has_the_gradient_of_its_rows_by_themselves(model, tmp_path, kind, what, double):
+@pytest.mark.parametrize("training_name", ["evolve", "policy"])
+def test_an_update_has_the_gradient_of_its_rows_by_themselves(
+    model, tmp_path, kind, training_name, double
+):
     """Cut in two and three micro-batches, or row by row, as the losses are added up."""
-    found = []
+    results = []
     for tokens in (1, 60, 10_000):
         roles = opened(model, kind)
         stir(roles, "wm", "wm_ema", "agent")
-        trainer = make(what, roles, tmp_path, rows=5, accumulate=1, tokens=tokens)
+        trainer = make(training_name, roles, tmp_path, rows=5, accumulate=1, tokens=tokens)
         if trainer.head is not None:
             trainer.head.double()
         batches = trainer.micro_batches(trainer.plan[0])
-        found.append((len(batches), *gradient_of(trainer)))
+        results.append((len(batches), *gradient_of(trainer)))
         trainer.close()
-    (passes, loss, gradient), *others = found
-    assert passes == 5 and sorted(other[0] for other in others)[0] == 1
+    (passes, loss, gradient), *others = results
+    assert passes == 5 and sorted(result[0] for result in others)[0] == 1
     for _, other_loss, other_gradient in others:
         assert other_loss == pytest.approx(loss, rel=1e-9)
         difference = (gradient - other_gradient).abs().max()
@@ -341,27 +343,29 @@ def test_a_shared_prompt_changes_no_loss_and_no_gradient(model):
     roles = Roles.open(model, kind="full", roles=("wm",), dtype="float64", device="cpu")
     reader = roles.base("wm")
     roles.train_only("wm")
-    found = []
+    results = []
     for shared, dense in ((True, False), (True, True), (False, False)):
         places = TokenPositions(False, shared)
         for row, tail in zip(rows, tails, strict=True):
             places.add(row, tail)
         assert len(places.sequences) == (3 if shared else 5)
-        told = branched(places.sequences, places.branches, reader).tensors
+        inputs = branched(places.sequences, places.branches, reader).tensors
         if dense:  # as on a GPU
-            width = told["input_ids"].shape[1]
-            told["attention_mask"] = branch_mask(places.branches, width, "cpu")
+            width = inputs["input_ids"].shape[1]
+            inputs["attention_mask"] = branch_mask(places.branches, width, "cpu")
         reader.zero_grad()
-        hidden = reader.base_model(**told, use_cache=False).last_hidden_state
+        hidden = reader.base_model(**inputs, use_cache=False).last_hidden_state
         predicted = [*places.answers, *places.distilled]
-        seen = hidden[
+        read_states = hidden[
             [place.sequence_index for place in predicted],
             [place.position for place in predicted],
         ]
-        (seen**3).sum().backward()
+        (read_states**3).sum().backward()
         grads = torch.cat([weight.grad.reshape(-1) for weight in reader.parameters()])
-        found.append((seen.detach(), grads.clone()))
-    for others in found[1:]:
-        for one, other in zip(found[0], others, strict=True):
-            difference = float((one - other).abs().max())
-            assert difference < 1e-5 * float(one.abs().max()), "norms are single precision"
+        results.append((read_states.detach(), grads.clone()))
+    for others in results[1:]:
+        for expected_part, part in zip(results[0], others, strict=True):
+            difference = float((expected_part - part).abs().max())
+            assert difference < 1e-5 * float(expected_part.abs().max()), (
+                "norms are single precision"
+            )

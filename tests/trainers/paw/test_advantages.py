@@ -67,8 +67,10 @@ def test_grpo_worked_by_hand_over_rows_and_over_trajectories():
     returns, groups, trajectories = [10.0, 10.0, 10.0, 0.0], [7, 7, 7, 7], [1, 1, 1, 2]
     rows = grpo_advantages(returns, groups)
     assert rows.tolist() == pytest.approx([0.5, 0.5, 0.5, -1.5], rel=1e-6)  # mean 7.5, std 5
-    both = grpo_advantages(returns, groups, trajectories=trajectories, over="trajectories")
-    assert both.tolist() == pytest.approx([math.sqrt(0.5)] * 3 + [-math.sqrt(0.5)], rel=1e-6)
+    by_trajectory = grpo_advantages(returns, groups, trajectories=trajectories, over="trajectories")
+    assert by_trajectory.tolist() == pytest.approx(
+        [math.sqrt(0.5)] * 3 + [-math.sqrt(0.5)], rel=1e-6
+    )
     over = {"trajectories": [0, 0, 1, 2], "over": "trajectories"}
     rloo = rloo_advantages([6.0, 6.0, 0.0, 3.0], [0] * 4, **over)
     assert rloo.tolist() == pytest.approx([4.5, 4.5, -4.5, 0.0])
@@ -77,12 +79,14 @@ def test_grpo_worked_by_hand_over_rows_and_over_trajectories():
 def test_a_penalty_outweighs_nothing_where_trajectories_tie():
     """Upstream divides by epsilon there, so that one of these rows has the advantage 5,000."""
     returns, trajectories = [0.0, -0.01, -0.01, 0.0], [0, 0, 1, 1]
-    found = grpo_advantages(returns, [0] * 4, trajectories=trajectories, over="trajectories")
-    within = math.sqrt(4 * 0.005**2 / 2)
-    assert found.tolist() == pytest.approx([0.005 / within * s for s in (1, -1, -1, 1)], rel=1e-3)
-    won = [10.0, 9.9, 0.0, 0.0]  # where one wins, penalties do not matter for the deviation
-    found = grpo_advantages(won, [0] * 4, trajectories=trajectories, over="trajectories")
-    assert found[0] == pytest.approx((10 - 4.975) / (9.95 / math.sqrt(2)), rel=1e-4)
+    advantages = grpo_advantages(returns, [0] * 4, trajectories=trajectories, over="trajectories")
+    deviation = math.sqrt(4 * 0.005**2 / 2)
+    assert advantages.tolist() == pytest.approx(
+        [0.005 / deviation * s for s in (1, -1, -1, 1)], rel=1e-3
+    )
+    wins = [10.0, 9.9, 0.0, 0.0]  # where one wins, penalties do not matter for the deviation
+    advantages = grpo_advantages(wins, [0] * 4, trajectories=trajectories, over="trajectories")
+    assert advantages[0] == pytest.approx((10 - 4.975) / (9.95 / math.sqrt(2)), rel=1e-4)
 
 
 @given(RETURNS)
@@ -90,11 +94,11 @@ def test_grpo_and_rloo_are_what_their_formulas_say(rows):
     groups, _, returns = ([row[index] for row in rows] for index in range(3))
     grpo, rloo = grpo_advantages(returns, groups), rloo_advantages(returns, groups)
     for index, (group, value) in enumerate(zip(groups, returns, strict=True)):
-        own = [other for other, g in zip(returns, groups, strict=True) if g == group]
-        mean = statistics.fmean(own) if len(own) > 1 else 0.0
-        deviation = statistics.stdev(own) if len(own) > 1 else 1.0
+        peers = [peer_return for peer_return, g in zip(returns, groups, strict=True) if g == group]
+        mean = statistics.fmean(peers) if len(peers) > 1 else 0.0
+        deviation = statistics.stdev(peers) if len(peers) > 1 else 1.0
         assert grpo[index] == pytest.approx((value - mean) / (deviation + EPSILON), abs=1e-6)
-        others = (math.fsum(own) - value) / (len(own) - 1) if len(own) > 1 else 0.0
+        others = (math.fsum(peers) - value) / (len(peers) - 1) if len(peers) > 1 else 0.0
         assert rloo[index] == pytest.approx(value - others, abs=1e-9)
 
 
@@ -103,9 +107,9 @@ def test_the_order_of_rows_changes_no_bit(rows, seed, over):
     groups, trajectories, returns = (np.array([row[index] for row in rows]) for index in range(3))
     order = shuffled(len(rows), seed)
     for make in (grpo_advantages, rloo_advantages):
-        found = make(returns, groups, trajectories=trajectories, over=over)
-        again = make(returns[order], groups[order], trajectories=trajectories[order], over=over)
-        assert np.array_equal(found[order], again)
+        advantages = make(returns, groups, trajectories=trajectories, over=over)
+        reordered = make(returns[order], groups[order], trajectories=trajectories[order], over=over)
+        assert np.array_equal(advantages[order], reordered)
     steps = played(seed)
     order = shuffled(len(steps), seed)
     assert np.array_equal(
@@ -142,8 +146,8 @@ def test_gigpo_of_two_episodes_worked_by_hand():
     ]
     half = math.sqrt(0.5)
     episode, single = parts_of(rows)  # over rows: mean 5, deviation 5 sqrt(4 / 3)
-    other = math.sqrt(0.75)
-    assert episode.tolist() == pytest.approx([other, other, -other, -other], abs=1e-6)
+    by_rows = math.sqrt(0.75)
+    assert episode.tolist() == pytest.approx([by_rows, by_rows, -by_rows, -by_rows], abs=1e-6)
     episode, single = parts_of(rows, over="trajectories")  # mean 5, deviation 5 sqrt(2)
     assert episode.tolist() == pytest.approx([half, half, -half, -half], abs=1e-6)
     # step returns 9.5, 10, 0, 0: the start is shared, the other states stand alone
@@ -155,16 +159,20 @@ def test_gigpo_of_two_episodes_worked_by_hand():
 @pytest.mark.parametrize("seed", range(4))
 def test_gigpo_is_what_its_formulas_say(seed, mode, over):
     rows = played(seed)
-    found = gigpo_advantages(rows, omega=0.7, gamma=0.9, mode=mode, penalty=0.1, over=over)
-    own, discounted = row_returns(rows, 0.1), step_returns(rows, 0.9, 0.1)
+    advantages = gigpo_advantages(rows, omega=0.7, gamma=0.9, mode=mode, penalty=0.1, over=over)
+    penalized_returns, discounted = row_returns(rows, 0.1), step_returns(rows, 0.9, 0.1)
     for index, row in enumerate(rows):
         peers = sorted({r.trajectory for r in rows if r.group == row.group})
         returns = [
-            statistics.fmean(v for v, r in zip(own, rows, strict=True) if r.trajectory == number)
+            statistics.fmean(
+                v for v, r in zip(penalized_returns, rows, strict=True) if r.trajectory == number
+            )
             for number in peers
         ]
         if over == "rows":
-            returns = [v for v, r in zip(own, rows, strict=True) if r.group == row.group]
+            returns = [
+                v for v, r in zip(penalized_returns, rows, strict=True) if r.group == row.group
+            ]
         alike = [
             value
             for value, r in zip(discounted, rows, strict=True)
@@ -174,24 +182,24 @@ def test_gigpo_is_what_its_formulas_say(seed, mode, over):
         if mode == "mean_std_norm":
             scale = statistics.stdev(returns) + EPSILON
             scale_step = (statistics.stdev(alike) if len(alike) > 1 else 1.0) + EPSILON
-        episode = (own[index] - statistics.fmean(returns)) / scale
+        episode = (penalized_returns[index] - statistics.fmean(returns)) / scale
         single = (discounted[index] - statistics.fmean(alike)) / scale_step
-        assert found[index] == pytest.approx(episode + 0.7 * single, abs=1e-6)
+        assert advantages[index] == pytest.approx(episode + 0.7 * single, abs=1e-6)
 
 
 def greedy(rows, least):
     """Similarity grouping as it is defined, without a shortcut."""
     opened = []
-    found = []
+    numbers = []
     for row in rows:
         for number, (group, text) in enumerate(opened):
             if group == row.group and SequenceMatcher(None, row.anchor, text).ratio() >= least:
-                found.append(number)
+                numbers.append(number)
                 break
         else:
-            found.append(len(opened))
+            numbers.append(len(opened))
             opened.append((row.group, row.anchor))
-    return found
+    return numbers
 
 
 def test_anchors_are_told_apart_by_group_and_exact_text():
@@ -218,8 +226,8 @@ def test_a_text_joins_the_first_group_that_is_alike_not_the_most_alike():
     st.lists(st.tuples(st.integers(0, 1), st.text("abc ", max_size=10)), max_size=14),
     st.sampled_from([0.3, 0.6, 0.8, 0.9, 1.0]),
 )
-def test_similar_anchors_are_grouped_greedily(seen, least):
-    rows = [step(group, anchor=text) for group, text in seen]
+def test_similar_anchors_are_grouped_greedily(anchors, least):
+    rows = [step(group, anchor=text) for group, text in anchors]
     assert anchor_groups(rows, least).tolist() == greedy(rows, least)
 
 
@@ -240,22 +248,22 @@ def test_gae_is_the_sum_of_discounted_differences(gamma, lam):
         v = [float(values[row, index]) for index in indexs] + [0.0]
         delta = [r[i] + gamma * v[i + 1] - v[i] for i in range(len(indexs))]
         for i, index in enumerate(indexs):
-            wanted = sum((gamma * lam) ** (k - i) * delta[k] for k in range(i, len(indexs)))
-            assert float(advantages[row, index]) == pytest.approx(wanted, abs=1e-12)
-            assert float(returns[row, index]) == pytest.approx(wanted + v[i], abs=1e-12)
-    for found in (advantages, returns):
-        assert (found[~mask] == 0).all()
+            expected = sum((gamma * lam) ** (k - i) * delta[k] for k in range(i, len(indexs)))
+            assert float(advantages[row, index]) == pytest.approx(expected, abs=1e-12)
+            assert float(returns[row, index]) == pytest.approx(expected + v[i], abs=1e-12)
+    for estimates in (advantages, returns):
+        assert (estimates[~mask] == 0).all()
 
 
 def test_whitened_advantages_have_mean_zero_and_variance_one():
     generator = torch.Generator().manual_seed(0)
     advantages = 3 + 5 * torch.randn(6, 9, generator=generator, dtype=torch.float64)
     mask = torch.rand(6, 9, generator=generator) < 0.6
-    found = whiten(advantages.masked_fill(~mask, math.nan), mask)
-    kept = advantages[mask]
-    wanted = (kept - kept.mean()) / (kept.var(unbiased=True) + 1e-8).sqrt()
-    assert torch.allclose(found[mask], wanted, rtol=1e-12, atol=1e-12)
-    assert (found[~mask] == 0).all()
+    whitened = whiten(advantages.masked_fill(~mask, math.nan), mask)
+    masked = advantages[mask]
+    expected = (masked - masked.mean()) / (masked.var(unbiased=True) + 1e-8).sqrt()
+    assert torch.allclose(whitened[mask], expected, rtol=1e-12, atol=1e-12)
+    assert (whitened[~mask] == 0).all()
 
 
 def test_whitening_over_ranks_is_that_of_all_tokens():
@@ -266,6 +274,8 @@ def test_whitening_over_ranks_is_that_of_all_tokens():
     whole, sums = whiten(advantages, mask), []
     whiten(advantages, mask, lambda value: sums.append(value.clone()) or value)
     for part in (slice(0, 2), slice(2, 4)):
-        known = iter(sums)  # what the ranks' sums add up to
-        found = whiten(advantages[part], mask[part], lambda value, known=known: next(known))
-        assert torch.allclose(found, whole[part], rtol=1e-12, atol=0)
+        shared_sums = iter(sums)  # what the ranks' sums add up to
+        whitened = whiten(
+            advantages[part], mask[part], lambda value, shared_sums=shared_sums: next(shared_sums)
+        )
+        assert torch.allclose(whitened, whole[part], rtol=1e-12, atol=0)

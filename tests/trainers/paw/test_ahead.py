@@ -32,8 +32,8 @@ class Stage:
         """All of an update that concerns rollouts, but for its training; returns their age."""
         self.rollouts.pause(number)
         self.events.append(f"send {number}")
-        found, age = self.rollouts.take(number)
-        assert found == f"rollouts {number}"
+        taken_rollouts, age = self.rollouts.take(number)
+        assert taken_rollouts == f"rollouts {number}"
         self.events.append(f"train {number}")
         return age
 
@@ -104,19 +104,19 @@ def test_a_fault_in_the_thread_is_raised_where_rollouts_are_wanted():
 
 
 def test_closing_drops_what_is_played():
-    begun = threading.Event()
+    started = threading.Event()
 
     def play(update):
         if update == 0:
             return update
-        begun.set()
+        started.set()
         while True:
             rollouts.check()
 
     rollouts = RolloutsAhead(play, ahead=1, end=3)
     with closing(rollouts):
         rollouts.take(0)
-        assert begun.wait(WAIT)
+        assert started.wait(WAIT)
     assert not rollouts._thread.is_alive()
     with pytest.raises(Stopped):
         rollouts.check()

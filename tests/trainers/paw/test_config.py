@@ -21,8 +21,8 @@ from comap.trainers.paw.config import (
     preset,
 )
 
-CONFIGS = [PaWTraining(), *(one for one in vars(PaWTraining()).values() if is_dataclass(one))]
-OWN = [(type(one), part.name) for one in CONFIGS for part in fields(one)]
+CONFIGS = [PaWTraining(), *(part for part in vars(PaWTraining()).values() if is_dataclass(part))]
+OWN = [(type(config), part.name) for config in CONFIGS for part in fields(config)]
 OWN = [(kind, name) for kind, name in OWN if kind.__module__ == PaWTraining.__module__]
 OUT_OF_RANGE = {
     name: values
@@ -58,7 +58,7 @@ def wrong_values(kind, name):
     kinds = kinds_of(kind, name)
     if type(None) not in kinds:
         yield None
-    inner = next(one for one in kinds if one is not type(None))
+    inner = next(value_kind for value_kind in kinds if value_kind is not type(None))
     wrong = {bool: (1, "yes"), int: (1.5, "3", True), float: ("0.5", True, float("nan"))}
     yield from wrong.get(inner, ("none of them", 3) if get_origin(inner) is Literal else ("", 3))
     yield from OUT_OF_RANGE.get(name, ())
@@ -69,7 +69,9 @@ def test_every_number_has_a_range():
     assert numbers == set(OUT_OF_RANGE)
 
 
-@pytest.mark.parametrize(("kind", "name"), OWN, ids=lambda one: getattr(one, "__name__", one))
+@pytest.mark.parametrize(
+    ("kind", "name"), OWN, ids=lambda parameter: getattr(parameter, "__name__", parameter)
+)
 def test_what_a_setting_cannot_be_is_refused_by_name(kind, name):
     for value in wrong_values(kind, name):
         with pytest.raises(OptionError, match=rf"{name} (must be .*, not|cannot be) "):
@@ -77,7 +79,7 @@ def test_what_a_setting_cannot_be_is_refused_by_name(kind, name):
 
 
 @pytest.mark.parametrize(
-    ("settings", "named"),
+    ("settings", "message"),
     [
         (
             {"micro_batch_rows": 65, "mini_batch_rows": 64},
@@ -92,8 +94,8 @@ def test_what_a_setting_cannot_be_is_refused_by_name(kind, name):
         ({"prompts": "brief", "entropy_span": "action_tag"}, "prompts='standard'"),
     ],
 )
-def test_settings_that_do_not_go_together(settings, named):
-    with pytest.raises(OptionError, match=named):
+def test_settings_that_do_not_go_together(settings, message):
+    with pytest.raises(OptionError, match=message):
         preset("alfworld", **settings)
 
 
@@ -156,7 +158,7 @@ def test_hyperparameters_of_the_paper():
     }
     presets = [preset(name) for name in ("alfworld", "webshop", "search")]
     for name, values in columns.items():
-        assert tuple(reduce(getattr, name.split("."), one) for one in presets) == values, name
+        assert tuple(reduce(getattr, name.split("."), config) for config in presets) == values, name
 
 
 def test_baselines_of_search():
@@ -174,9 +176,11 @@ def test_baselines_of_search():
             "simulated",
             "f1",
         )
-        for one in (r1, zero):  # an episode is one reply: no penalty for a step's form
-            assert one.invalid_penalty == 0 and one.advantages.advantage_over == "trajectories"
-            assert one.success_reward == 1.0
+        for config in (r1, zero):  # an episode is one reply: no penalty for a step's form
+            assert (
+                config.invalid_penalty == 0 and config.advantages.advantage_over == "trajectories"
+            )
+            assert config.success_reward == 1.0
     r1, zero = preset("search_r1"), preset("zerosearch")
     assert (r1.groups, r1.members, r1.max_episode_steps) == (512, 5, 4)
     assert (r1.optimization.warmup_ratio, r1.agent.observation_tokens) == (0.285, 500)
@@ -189,22 +193,26 @@ def test_baselines_of_search():
 def test_ppo_plays_each_task_once():
     config = preset("alfworld", algorithm="ppo")
     assert (config.groups, config.members) == (128, 1)
-    kept = preset("alfworld", algorithm="ppo", groups=16)
-    assert (kept.groups, kept.members) == (16, 8)
+    with_groups = preset("alfworld", algorithm="ppo", groups=16)
+    assert (with_groups.groups, with_groups.members) == (16, 8)
     assert preset("tiny", algorithm="ppo").groups == 16
 
 
 def test_titles_of_the_tables():
-    def named(algorithm="grpo", paw=True, **loss):
+    def title(algorithm="grpo", paw=True, **loss):
         return PaWTraining(algorithm=algorithm, paw=paw, loss=WorldModelLoss(**loss)).title
 
-    assert [named(paw=False), named()] == ["GRPO", "GRPO+PaW"]  # Table 4
-    assert [named(adaptive=False), named(wm_loss="ce")] == ["w/o Ada. Coef.", "w/ CE"]
-    assert [named(one) for one in ("rloo", "gigpo", "ppo")] == ["RLOO+PaW", "GiGPO+PaW", "PPO+PaW"]
-    assert named("gigpo", paw=False, adaptive=False) == "GiGPO"
-    assert named("gigpo", adaptive=False) == "GiGPO+PaW w/o Ada. Coef."
-    assert named(adaptive=False, wm_loss="mae") == "w/o Ada. Coef., w/ MAE"
-    assert named(alpha=0.25) == "α = 0.25" and named(alpha=1) == "α = 1"  # Figure 6
-    assert named(rho=0.4, selection="bottom") == "Lowest-entropy Selection, ρ = 0.4"
-    assert named(entropy_mode="full") == "entropy mode = full"
+    assert [title(paw=False), title()] == ["GRPO", "GRPO+PaW"]  # Table 4
+    assert [title(adaptive=False), title(wm_loss="ce")] == ["w/o Ada. Coef.", "w/ CE"]
+    assert [title(name) for name in ("rloo", "gigpo", "ppo")] == [
+        "RLOO+PaW",
+        "GiGPO+PaW",
+        "PPO+PaW",
+    ]
+    assert title("gigpo", paw=False, adaptive=False) == "GiGPO"
+    assert title("gigpo", adaptive=False) == "GiGPO+PaW w/o Ada. Coef."
+    assert title(adaptive=False, wm_loss="mae") == "w/o Ada. Coef., w/ MAE"
+    assert title(alpha=0.25) == "α = 0.25" and title(alpha=1) == "α = 1"  # Figure 6
+    assert title(rho=0.4, selection="bottom") == "Lowest-entropy Selection, ρ = 0.4"
+    assert title(entropy_mode="full") == "entropy mode = full"
     assert preset("webshop").title == preset("search").title == "GRPO+PaW"

@@ -21,7 +21,7 @@ from comap.lm.tiny import Row, encode_rows, tokenizer_of
 from comap.trainers.paw.rollouts import Group, roll_out
 from comap.trainers.paw.rows import Serializer, TurnTokenizer
 from kits.handwritten_templates import TEMPLATES
-from kits.handwritten_templates import made as made_tokenizer
+from kits.handwritten_templates import template_tokenizer as made_tokenizer
 from kits.paw import model_folder, watched_generation
 
 torch = pytest.importorskip("torch")
@@ -71,17 +71,20 @@ def test_a_conversation_that_goes_on_reads_as_the_template_writes_it(name, syste
     turn = (Message("assistant", REPLY), Message("user", TEXT))
     talk = (*system, Message("user", "You see a shelf 1."), *turn, *turn)
     response = (*chat.tokens([REPLY])[0], chat.end)
-    asked = [Generate(talk), Generate(talk, reply_ids=(response,) * 2), Generate(talk[:-2])]
-    asked.append(Generate(talk[:-2], reply_ids=(response,)))
-    whole, later, _, before = chat.prompts(asked)
+    requests = [Generate(talk), Generate(talk, reply_ids=(response,) * 2), Generate(talk[:-2])]
+    requests.append(Generate(talk[:-2], reply_ids=(response,)))
+    whole, later, _, before = chat.prompts(requests)
     texts = [tokenizer.decode(tokens) for tokens in (later, whole)]
     if name == "chatml":  # takes the beginning of a reply away later; what was read stays
         texts = [text.replace("<think>\n\n</think>\n\n", "") for text in texts]
     if name == "mistral":  # a model writes the space before its reply itself
         texts = [text.replace(f" {REPLY}", REPLY) for text in texts]
     assert texts[0] == texts[1]
-    said = [*response, *(token for part in chat.following(response, TEXT, 500) for token in part)]
-    assert later == [*before, *said, *chat.turns.opening]
+    continued = [
+        *response,
+        *(token for part in chat.following(response, TEXT, 500) for token in part),
+    ]
+    assert later == [*before, *continued, *chat.turns.opening]
 
 
 PIECES = sorted({piece for _, special, *_ in TEMPLATES.values() for piece in special})
@@ -92,17 +95,20 @@ HOSTILE = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(HOSTILE, st.sampled_from(NAMES), st.booleans(), st.integers(1, 40))
-def test_no_observation_writes_a_control_token(said, name, ended, longest):
-    chat, text = turns(name), "".join(said)
-    response = [5, chat.end] if ended else [5]
-    found, plain = chat.following(response, text, longest), chat.following(response, "x", longest)
+def test_no_observation_writes_a_control_token(pieces, name, is_ended, longest):
+    chat, text = turns(name), "".join(pieces)
+    response = [5, chat.end] if is_ended else [5]
+    following, plain = (
+        chat.following(response, text, longest),
+        chat.following(response, "x", longest),
+    )
     control = set(chat._control.values()) - {made_tokenizer(name).unk_token_id}
-    assert not control & set(found.observation)
-    assert len(found.observation) <= longest
-    if found.observation:
-        assert (found.header, found.footer) == (plain.header, plain.footer)
+    assert not control & set(following.observation)
+    assert len(following.observation) <= longest
+    if following.observation:
+        assert (following.header, following.footer) == (plain.header, plain.footer)
     else:
-        assert found == ((), (), ()) and not text.strip()
+        assert following == ((), (), ()) and not text.strip()
 
 
 def test_a_template_that_does_not_show_the_talk_is_refused():
@@ -115,8 +121,8 @@ def test_a_template_that_does_not_show_the_talk_is_refused():
 
 
 def make(**options):
-    given = {"split": "train", "source": "generated", "topk": 1, **options}
-    return gym.make("comap/SearchQA-v0", **given)
+    env_options = {"split": "train", "source": "generated", "topk": 1, **options}
+    return gym.make("comap/SearchQA-v0", **env_options)
 
 
 @pytest.fixture(scope="module")
@@ -151,10 +157,10 @@ def test_each_prompt_is_the_row_before_it_and_what_follows(lm, rows):
 def test_the_mark_of_a_cut_observation_is_not_scored(name):
     response = [5, turns(name).end]
     whole = turns(name).following(response, TEXT + CUT, 500)
-    marked = turns(name).following(response, TEXT + CUT, 500, CUT)
-    assert made_tokenizer(name).decode(marked.observation) == TEXT
-    assert marked.header == whole.header, "what is read stays the same"
-    read = [(*found.observation, *found.footer) for found in (marked, whole)]
+    unmarked = turns(name).following(response, TEXT + CUT, 500, CUT)
+    assert made_tokenizer(name).decode(unmarked.observation) == TEXT
+    assert unmarked.header == whole.header, "what is read stays the same"
+    read = [(*following.observation, *following.footer) for following in (unmarked, whole)]
     assert read[0] == read[1]
 
 
@@ -162,15 +168,17 @@ def test_rows_of_cut_observations_score_the_environment_s_text_alone(lm):
     task = make().unwrapped.tasks.ids[0]
     agent = create_agent("paw", **{**SIZES, "observation_tokens": 24})
     options = {"lm": lm, "seed": 2}
-    found = roll_out(make, agent, [Group(0, task, 2)], Serializer(lm.tokenizer), **options).rows
-    cut = [row for row in found if "[...]" in lm.tokenizer.decode(row.footer_ids)]
+    episode_rows = roll_out(
+        make, agent, [Group(0, task, 2)], Serializer(lm.tokenizer), **options
+    ).rows
+    cut = [row for row in episode_rows if "[...]" in lm.tokenizer.decode(row.footer_ids)]
     assert len(cut) >= 2, "of this size some searches are cut"
-    for row in found:
+    for row in episode_rows:
         assert "[...]" not in lm.tokenizer.decode(row.observation_ids)
         action, observation = row.parts(observed=True)
         assert len(observation) == len(row.observation_ids) and len(action) == len(row.response_ids)
     opening = ChatTokenizer(lm.tokenizer).turns.opening
-    for before, row in pairwise(found):
+    for before, row in pairwise(episode_rows):
         tail = (*before.header_ids, *before.observation_ids, *before.footer_ids, *opening)
         assert row.t == 0 or row.prompt_ids == (*before.prompt_ids, *before.response_ids, *tail)
 
@@ -178,10 +186,12 @@ def test_rows_of_cut_observations_score_the_environment_s_text_alone(lm):
 def test_prompts_are_those_of_generation(lm):
     task = make().unwrapped.tasks.ids[1]
     options = {"lm": lm, "seed": 3, "concurrency": 2}
-    with watched_generation() as seen:
+    with watched_generation() as generations:
         agent, serializer = create_agent("paw", **SIZES), Serializer(lm.tokenizer)
-        found = roll_out(make, agent, [Group(0, task, 2)], serializer, **options).rows
-    assert {(row.prompt_ids, row.response_ids) for row in found} == set(seen) and len(found) == 8
+        episode_rows = roll_out(make, agent, [Group(0, task, 2)], serializer, **options).rows
+    assert {(row.prompt_ids, row.response_ids) for row in episode_rows} == set(generations) and len(
+        episode_rows
+    ) == 8
 
 
 def test_requests_in_other_tokens_are_other_requests(lm):
@@ -199,8 +209,8 @@ def test_requests_in_other_tokens_are_other_requests(lm):
 def test_a_conversation_takes_turns(roles):
     chat = ChatTokenizer(tokenizer_of(["It is dark."] * 2, 320))
     talk = tuple(Message(role, "It") for role in roles.split())
-    (found,) = chat.prompts([Generate(talk, reply_ids=((5,),))])
-    assert isinstance(found, LanguageModelError) and "expected 1 replies" in str(found)
+    (reply,) = chat.prompts([Generate(talk, reply_ids=((5,),))])
+    assert isinstance(reply, LanguageModelError) and "expected 1 replies" in str(reply)
 
 
 def test_what_is_taught_goes_on_in_the_same_tokens():

@@ -38,7 +38,7 @@ def logs_of(*rows, dtype=torch.float64):
     return torch.tensor(rows, dtype=dtype).log()
 
 
-def drawn(rows, tokens, seed=0):
+def random_logps(rows, tokens, seed=0):
     """Log-probabilities and a mask, of which the last row has no token."""
     generator = torch.Generator().manual_seed(seed)
     p = torch.rand(rows, tokens, generator=generator, dtype=torch.float64)
@@ -49,35 +49,35 @@ def drawn(rows, tokens, seed=0):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_cmae_worked_by_hand(dtype):
-    found = observation_losses(logs_of([0.1, 0.3, 0.2], dtype=dtype), torch.ones(1, 3))
-    assert float(found.rows[0]) == pytest.approx((0.9 + 0 + 0.8) / 3, rel=1e-6)
-    assert (found.clipped.tolist(), found.tokens.tolist()) == ([1], [3])
-    assert float(found.probability[0]) == pytest.approx(0.6, rel=1e-6)
+    losses = observation_losses(logs_of([0.1, 0.3, 0.2], dtype=dtype), torch.ones(1, 3))
+    assert float(losses.rows[0]) == pytest.approx((0.9 + 0 + 0.8) / 3, rel=1e-6)
+    assert (losses.clipped.tolist(), losses.tokens.tolist()) == ([1], [3])
+    assert float(losses.probability[0]) == pytest.approx(0.6, rel=1e-6)
 
 
 @pytest.mark.parametrize("rho", [0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_probability_of_exactly_rho_is_learned(rho, dtype):
-    found = observation_losses(logs_of([rho, rho], dtype=dtype), torch.ones(1, 2), rho=rho)
-    assert found.clipped.tolist() == [0]
-    assert float(found.rows[0]) == pytest.approx(1 - rho, abs=1e-6)
+    losses = observation_losses(logs_of([rho, rho], dtype=dtype), torch.ones(1, 2), rho=rho)
+    assert losses.clipped.tolist() == [0]
+    assert float(losses.rows[0]) == pytest.approx(1 - rho, abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rho", [0.2, 0.6, 1.0])
 def test_each_loss_is_what_its_formula_says(kind, rho):
-    logps, mask = drawn(6, 8)
-    found = observation_losses(logps, mask, kind=kind, rho=rho)
+    logps, mask = random_logps(6, 8)
+    losses = observation_losses(logps, mask, kind=kind, rho=rho)
     for row in range(6):
         p = [math.exp(v) for v, m in zip(logps[row].tolist(), mask[row], strict=True) if m]
         terms = [1 - q if "mae" in kind else -math.log(q) for q in p]
         if kind.startswith("c") and kind != "ce":
             terms = [term for term, q in zip(terms, p, strict=True) if q <= rho]
-        wanted = math.fsum(terms) / len(p) if p else 0.0
-        assert float(found.rows[row]) == pytest.approx(wanted, rel=1e-12, abs=1e-15)
-        assert int(found.clipped[row]) == sum(q > rho for q in p)
-        assert float(found.probability[row]) == pytest.approx(math.fsum(p), rel=1e-12)
-        assert int(found.tokens[row]) == len(p)
+        expected = math.fsum(terms) / len(p) if p else 0.0
+        assert float(losses.rows[row]) == pytest.approx(expected, rel=1e-12, abs=1e-15)
+        assert int(losses.clipped[row]) == sum(q > rho for q in p)
+        assert float(losses.probability[row]) == pytest.approx(math.fsum(p), rel=1e-12)
+        assert int(losses.tokens[row]) == len(p)
 
 
 def gradients(kind, rho=0.2):
@@ -95,26 +95,26 @@ def gradients(kind, rho=0.2):
 @pytest.mark.parametrize("kind", ["cmae", "mae"])
 def test_gradient_of_the_targets_logit_is_minus_p_times_one_minus_p(kind):
     _, targets, gradient, p = gradients(kind)
-    told = 0
+    learned_count = 0
     for place in range(6):
         left_out = place == 5 or (kind == "cmae" and p[place] > 0.2)
-        told += not left_out
-        wanted = 0.0 if left_out else -float(p[place] * (1 - p[place])) / 5
-        assert float(gradient[place, targets[place]]) == pytest.approx(wanted, abs=1e-15)
+        learned_count += not left_out
+        expected = 0.0 if left_out else -float(p[place] * (1 - p[place])) / 5
+        assert float(gradient[place, targets[place]]) == pytest.approx(expected, abs=1e-15)
         assert left_out == bool((gradient[place] == 0).all())
-    assert told > 0 and (kind == "mae" or told < 5)
+    assert learned_count > 0 and (kind == "mae" or learned_count < 5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_outside_of_the_mask_is_looked_at(kind):
-    logps, mask = drawn(4, 5)
+    logps, mask = random_logps(4, 5)
     clean = observation_losses(logps, mask, kind=kind)
     spoilt = logps.masked_fill(~mask, math.nan).requires_grad_()
-    found = observation_losses(spoilt, mask, kind=kind)
-    assert torch.equal(found.rows, clean.rows)
-    found.rows.sum().backward()
+    losses = observation_losses(spoilt, mask, kind=kind)
+    assert torch.equal(losses.rows, clean.rows)
+    losses.rows.sum().backward()
     assert (spoilt.grad[~mask] == 0).all() and spoilt.grad.isfinite().all()
-    assert float(found.rows[-1].detach()) == 0.0 and int(found.tokens[-1]) == 0
+    assert float(losses.rows[-1].detach()) == 0.0 and int(losses.tokens[-1]) == 0
 
 
 @given(
@@ -124,20 +124,22 @@ def test_nothing_outside_of_the_mask_is_looked_at(kind):
 )
 def test_lambda_is_one_less_the_share_of_the_greatest_return(played, r_max, enabled):
     returns, groups = [r for r, _ in played], [g for _, g in played]
-    found = adaptive_coefficients(returns, groups, r_max, enabled=enabled, count=5)
-    assert found.shape == (5,) and ((found >= 0) & (found <= 1)).all()
+    coefficients = adaptive_coefficients(returns, groups, r_max, enabled=enabled, count=5)
+    assert coefficients.shape == (5,) and ((coefficients >= 0) & (coefficients <= 1)).all()
     for group in range(5):
-        own = [r for r, g in played if g == group]
-        wanted = min(max(1 - math.fsum(own) / len(own) / r_max, 0.0), 1.0) if own else 0.0
-        assert found[group] == pytest.approx(wanted if enabled else float(bool(own)), abs=1e-12)
+        peers = [r for r, g in played if g == group]
+        expected = min(max(1 - math.fsum(peers) / len(peers) / r_max, 0.0), 1.0) if peers else 0.0
+        assert coefficients[group] == pytest.approx(
+            expected if enabled else float(bool(peers)), abs=1e-12
+        )
 
 
 def test_weights_worked_by_hand():
     selected = np.array([True, True, False, True, False])
-    found = row_weights(selected, [0, 0, 0, 1, 2], [0.5, 1.0, 0.25])
-    assert found.tolist() == pytest.approx([0.5 / 6, 0.5 / 6, 0.0, 1 / 3, 0.0])
+    weights = row_weights(selected, [0, 0, 0, 1, 2], [0.5, 1.0, 0.25])
+    assert weights.tolist() == pytest.approx([0.5 / 6, 0.5 / 6, 0.0, 1 / 3, 0.0])
     twice = row_weights(selected, [0, 0, 0, 1, 2], [0.5, 1.0, 0.25], wm_coef=2.0)
-    assert np.array_equal(twice, 2 * found)
+    assert np.array_equal(twice, 2 * weights)
     assert not row_weights(selected & False, [0, 0, 0, 1, 2], [0.5, 1.0, 0.25]).any()
     assert row_weights([], [], []).shape == (0,)
 
@@ -145,9 +147,9 @@ def test_weights_worked_by_hand():
 def picked(entropies, share, eligible=None, **options):
     """Return the places of the selected rows."""
     pool = [True] * len(entropies) if eligible is None else eligible
-    found = select_rows(np.array(entropies, float), np.array(pool, bool), share, **options)
-    assert found.dtype == np.bool_ and found.shape == (len(entropies),)
-    return np.flatnonzero(found).tolist()
+    selected = select_rows(np.array(entropies, float), np.array(pool, bool), share, **options)
+    assert selected.dtype == np.bool_ and selected.shape == (len(entropies),)
+    return np.flatnonzero(selected).tolist()
 
 
 def test_all_definitions_on_one_distribution():
@@ -156,34 +158,34 @@ def test_all_definitions_on_one_distribution():
     logps = p.log().gather(-1, sampled.unsqueeze(-1)).squeeze(-1)
     entropies = -(p * p.log()).sum(-1)
     mask = torch.ones(1, 2, dtype=torch.bool)
-    wanted = {
+    expected = {
         "sampled_plogp": -(0.25 * math.log(0.25) + 0.8 * math.log(0.8)) / 2,
         "neg_logp": -(math.log(0.25) + math.log(0.8)) / 2,
         "full": (1.5 * math.log(2) - (0.8 * math.log(0.8) + 0.2 * math.log(0.1))) / 2,
     }
-    for mode, value in wanted.items():
-        found = row_entropies(mode, logps, entropies, mask)
-        assert float(found[0]) == pytest.approx(value, rel=1e-12), mode
+    for mode, value in expected.items():
+        computed = row_entropies(mode, logps, entropies, mask)
+        assert float(computed[0]) == pytest.approx(value, rel=1e-12), mode
 
 
 @pytest.mark.parametrize("mode", ["sampled_plogp", "neg_logp", "full"])
 def test_only_tokens_of_the_mask_count_and_a_row_without_any_is_last(mode):
     numbers = torch.tensor([[-0.5, math.nan, -1.5], [math.inf, -math.inf, math.nan]])
     mask = torch.tensor([[1, 0, 1], [0, 0, 0]])
-    found = row_entropies(mode, numbers, -numbers, mask)
+    entropies = row_entropies(mode, numbers, -numbers, mask)
     terms = [0.5, 1.5]
     if mode == "sampled_plogp":
         terms = [term * math.exp(-term) for term in terms]
-    assert float(found[0]) == pytest.approx(statistics.fmean(terms), rel=1e-6)
-    assert float(found[1]) == -math.inf
+    assert float(entropies[0]) == pytest.approx(statistics.fmean(terms), rel=1e-6)
+    assert float(entropies[1]) == -math.inf
 
 
 def test_an_impossible_token_has_no_entropy_by_the_papers_formula():
     logps = torch.tensor([[-math.inf, -1.0]])
-    ones = torch.ones(1, 2)
-    found = float(row_entropies("sampled_plogp", logps, None, ones))
-    assert found == pytest.approx(math.exp(-1) / 2, rel=1e-6)
-    assert float(row_entropies("neg_logp", logps, None, ones)) == math.inf
+    mask = torch.ones(1, 2)
+    entropy = float(row_entropies("sampled_plogp", logps, None, mask))
+    assert entropy == pytest.approx(math.exp(-1) / 2, rel=1e-6)
+    assert float(row_entropies("neg_logp", logps, None, mask)) == math.inf
 
 
 @pytest.mark.parametrize(
@@ -215,24 +217,24 @@ def test_top_rows_have_at_least_the_entropy_of_the_others(pool, share):
 
 
 def test_random_selection_depends_on_the_seed_and_not_on_entropies():
-    one = picked([0.0] * 40, 0.5, how="random", seed=3)
-    assert one == picked(list(range(40)), 0.5, how="random", seed=3)
-    assert len(one) == 20 and one != picked([0.0] * 40, 0.5, how="random", seed=4)
+    selection = picked([0.0] * 40, 0.5, how="random", seed=3)
+    assert selection == picked(list(range(40)), 0.5, how="random", seed=3)
+    assert len(selection) == 20 and selection != picked([0.0] * 40, 0.5, how="random", seed=4)
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=20))
 def test_rank_correlation_is_that_of_mean_ranks(pairs):
-    both = [[float(pair[place]) for pair in pairs] for place in range(2)]
-    found = rank_correlation(*both)
-    if any(len(set(values)) == 1 for values in both):
-        assert found is None
+    columns = [[float(pair[place]) for pair in pairs] for place in range(2)]
+    correlation = rank_correlation(*columns)
+    if any(len(set(values)) == 1 for values in columns):
+        assert correlation is None
         return
     ranks = [
         [sum(v < w for v in values) + (sum(v == w for v in values) + 1) / 2 for w in values]
-        for values in both
+        for values in columns
     ]
-    assert found == pytest.approx(statistics.correlation(*ranks), abs=1e-12)
-    assert rank_correlation(both[1], both[0]) == pytest.approx(found, abs=1e-15)
+    assert correlation == pytest.approx(statistics.correlation(*ranks), abs=1e-12)
+    assert rank_correlation(columns[1], columns[0]) == pytest.approx(correlation, abs=1e-15)
 
 
 TEXTS = ["<think> I look </think><action> go to desk 1 </action>", "<search> who <answer> Paris"]
@@ -263,8 +265,8 @@ def tokens_of(text):
 )
 def test_tokens_between_the_first_tags_count(text, inside):
     ids, texts = tokens_of(text)
-    kept = [token for token, on in zip(ids, action_tokens(texts), strict=True) if on]
-    assert chat().tokenizer.decode(kept) == inside
+    inside_ids = [token for token, on in zip(ids, action_tokens(texts), strict=True) if on]
+    assert chat().tokenizer.decode(inside_ids) == inside
 
 
 @pytest.mark.parametrize(

@@ -40,11 +40,11 @@ def opened(folder, **changed):
     return Policy(tiny(**changed), folder, device="cpu")
 
 
-def moved(model, only=""):
+def moved(model, name_part=""):
     """Change a model's weights as training might, and return them."""
     draw = torch.Generator().manual_seed(5)
     for name, weight in model.named_parameters():
-        if only in name:
+        if name_part in name:
             weight.data += 0.05 * torch.randn(weight.shape, generator=draw).to(weight.dtype)
     return weights_of(model)
 
@@ -53,19 +53,21 @@ def weights_of(model):
     return {name: weight.detach().clone() for name, weight in model.state_dict().items()}
 
 
-def same(one, two):
-    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+def same(first, second):
+    return first.keys() == second.keys() and all(
+        torch.equal(first[name], second[name]) for name in first
+    )
 
 
-def said(policy):
+def reply_of(policy):
     (reply,) = policy.language_model().generate(ASKED)
     assert not isinstance(reply, LanguageModelError)
-    return reply.token_ids, [round(one, 4) for one in reply.logprobs]  # single precision
+    return reply.token_ids, [round(logprob, 4) for logprob in reply.logprobs]  # single precision
 
 
 def test_a_saved_policy_is_opened_as_it_was(folder, tmp_path):
     policy = opened(folder)
-    before = said(policy)
+    before = reply_of(policy)
     weights, target = moved(policy.model), tmp_path / "agent"
     target.mkdir()
     (target / "old.txt").write_text("of an earlier session")
@@ -74,13 +76,13 @@ def test_a_saved_policy_is_opened_as_it_was(folder, tmp_path):
     policy.save(target)
     assert [path.name for path in tmp_path.iterdir()] == ["agent"]
     assert not {"old.txt", "half.txt"} & {path.name for path in target.iterdir()}
-    again = opened(target)
-    assert same(weights_of(again.model), weights) and again.ends == policy.ends
-    assert again.tokenizer.get_vocab() == policy.tokenizer.get_vocab()
-    assert said(again) == said(policy) != before
+    reopened = opened(target)
+    assert same(weights_of(reopened.model), weights) and reopened.ends == policy.ends
+    assert reopened.tokenizer.get_vocab() == policy.tokenizer.get_vocab()
+    assert reply_of(reopened) == reply_of(policy) != before
     loaded = opened(folder)
     loaded.load(target)
-    assert same(weights_of(loaded.model), weights) and said(loaded) == said(policy)
+    assert same(weights_of(loaded.model), weights) and reply_of(loaded) == reply_of(policy)
 
 
 def followed(folder):
@@ -90,7 +92,7 @@ def followed(folder):
     policy = opened(folder, weights="lora")
     torch.manual_seed(0)
     model = get_peft_model(policy.model, policy.adapters())
-    moved(model, only="lora_B")
+    moved(model, name_part="lora_B")
     accelerator = SimpleNamespace(unwrap_model=lambda model: model)
     policy.follow(SimpleNamespace(model=model, accelerator=accelerator))
     return policy
@@ -99,7 +101,7 @@ def followed(folder):
 def test_an_adapter_acts_is_saved_and_loaded(folder, tmp_path):
     policy = followed(folder)
     model = policy.model
-    tokens, logprobs = said(policy)
+    tokens, logprobs = reply_of(policy)
     (prompt,) = ChatTokenizer(policy.tokenizer).prompts(ASKED)
     ids = torch.tensor([[*prompt, *tokens]])
 
@@ -116,9 +118,12 @@ def test_an_adapter_acts_is_saved_and_loaded(folder, tmp_path):
     names = {path.name for path in (tmp_path / "agent").iterdir()}
     assert {"adapter_config.json", "adapter_model.safetensors", "tokenizer.json"} <= names
     assert "model.safetensors" not in names
-    again = opened(folder, weights="lora")
-    again.load(tmp_path / "agent")
-    assert same(weights_of(again.model), weights_of(model)) and said(again) == (tokens, logprobs)
+    loaded = opened(folder, weights="lora")
+    loaded.load(tmp_path / "agent")
+    assert same(weights_of(loaded.model), weights_of(model)) and reply_of(loaded) == (
+        tokens,
+        logprobs,
+    )
 
 
 def half(path):
@@ -146,7 +151,7 @@ def test_a_damaged_checkpoint_is_told(kind, damage, folder, tmp_path):
 
 def test_weights_have_the_precision_of_the_settings(folder):
     """What is trained is kept in single precision at least."""
-    for weights, precision, wanted in (
+    for weights, precision, dtype_name in (
         ("full", "auto", "float32"),
         ("full", "float64", "float64"),
         ("full", "bfloat16", "float32"),
@@ -154,14 +159,16 @@ def test_weights_have_the_precision_of_the_settings(folder):
         ("lora", "bfloat16", "bfloat16"),
     ):
         policy = opened(folder, weights=weights, precision=precision)
-        assert {weight.dtype for weight in policy.model.parameters()} == {getattr(torch, wanted)}
+        assert {weight.dtype for weight in policy.model.parameters()} == {
+            getattr(torch, dtype_name)
+        }
 
 
 def refused(model, make_env, out, **changed):
-    with pytest.raises(OptionError) as told:
+    with pytest.raises(OptionError) as refusal:
         warmed_up(preset("tiny", **changed), model, make_env, out, lambda event: None)
-    assert not list(out.iterdir()) and len(str(told.value).splitlines()) == 1
-    return str(told.value)
+    assert not list(out.iterdir()) and len(str(refusal.value).splitlines()) == 1
+    return str(refusal.value)
 
 
 def test_a_warm_up_that_cannot_be_is_refused(folder, tmp_path):
@@ -174,23 +181,27 @@ def test_a_warm_up_that_cannot_be_is_refused(folder, tmp_path):
 
 def test_a_model_is_warmed_up_once(folder, tmp_path):
     config = preset("tiny", warmup_tokens=2000, demonstrations=2)
-    told = []
+    events = []
     (tmp_path / "model.part").mkdir()
     (tmp_path / "model.part" / "half.txt").write_text("written when it was killed")
-    found = warmed_up(config, folder, GENERATED, tmp_path, told.append)
-    assert found == tmp_path / "model" and not (tmp_path / "model.part").exists()
-    assert not (found / "half.txt").exists()
-    shown = [event for event in told if event["event"] == "demonstration"]
-    learned = [event for event in told if event["event"] == "warmup"]
-    assert [(one["done"], one["of"]) for one in shown] == [(1, 2), (2, 2)]
+    warm_folder = warmed_up(config, folder, GENERATED, tmp_path, events.append)
+    assert warm_folder == tmp_path / "model" and not (tmp_path / "model.part").exists()
+    assert not (warm_folder / "half.txt").exists()
+    demonstrated = [event for event in events if event["event"] == "demonstration"]
+    learned = [event for event in events if event["event"] == "warmup"]
+    assert [(event["done"], event["of"]) for event in demonstrated] == [(1, 2), (2, 2)]
     assert learned[-1]["done"] >= learned[-1]["of"] == 2000
-    first = opened(Path(found))
+    first = opened(Path(warm_folder))
     assert not same(weights_of(first.model), weights_of(opened(folder).model))
-    told.clear()
-    assert warmed_up(config, folder, GENERATED, tmp_path, told.append) == found and not told
-    shutil.rmtree(found)
-    warmed_up(config, folder, GENERATED, tmp_path, told.append)
-    assert same(weights_of(opened(Path(found)).model), weights_of(first.model)), "the same again"
+    events.clear()
+    assert (
+        warmed_up(config, folder, GENERATED, tmp_path, events.append) == warm_folder and not events
+    )
+    shutil.rmtree(warm_folder)
+    warmed_up(config, folder, GENERATED, tmp_path, events.append)
+    assert same(weights_of(opened(Path(warm_folder)).model), weights_of(first.model)), (
+        "the same again"
+    )
 
 
 def test_every_process_is_there_where_a_model_is_built(folder, tmp_path, monkeypatch):
@@ -200,24 +211,28 @@ def test_every_process_is_there_where_a_model_is_built(folder, tmp_path, monkeyp
     monkeypatch.setattr(warmup, "wait", lambda: calls.append("wait"))
     monkeypatch.setattr(warmup, "tiny_for_training", lambda *_, **__: calls.append("build"))
     config = preset("tiny", warmup_tokens=500, demonstrations=1)
-    found = warmed_up(config, None, GENERATED, tmp_path, lambda event: calls.append("event"))
-    assert found == tmp_path / "model" and calls == ["build", "wait"]
+    warmed_folder = warmed_up(
+        config, None, GENERATED, tmp_path, lambda event: calls.append("event")
+    )
+    assert warmed_folder == tmp_path / "model" and calls == ["build", "wait"]
 
 
 def test_demonstrations_may_come_from_a_file(folder, tmp_path, monkeypatch):
-    told = []
-    given = (preset("tiny", warmup_tokens=500), folder, GENERATED, tmp_path, told.append)
+    all_events = []
+    arguments = (preset("tiny", warmup_tokens=500), folder, GENERATED, tmp_path, all_events.append)
     path = tmp_path / "demos.jsonl"
     with pytest.raises(DataNotFound, match=r"demos\.jsonl"):
-        warmed_up(*given, demos=path)
+        warmed_up(*arguments, demos=path)
     path.write_text('{"game": "train/kind/trial/game.tw-pddl", "steps": [{"command": "look"}]}\n')
     with pytest.raises(DataNotFound, match="found none of its"):
-        warmed_up(*given, demos=path)
+        warmed_up(*arguments, demos=path)
     env = GENERATED.demonstrating()("train")
-    shown = expert_demonstrations(env, env.get_wrapper_attr("tasks").ids[:3])
-    plans = [(one.task, tuple(step.action for step in one.steps)) for one in shown]
+    demonstrations = expert_demonstrations(env, env.get_wrapper_attr("tasks").ids[:3])
+    plans = [
+        (episode.task, tuple(step.action for step in episode.steps)) for episode in demonstrations
+    ]
     plans[1] = (plans[1][0], ("look",))  # does not succeed: left out
     monkeypatch.setattr("comap.trainers.setup.read_demonstrations", lambda file: iter(plans))
-    warmed_up(*given, demos=path)
-    events = [event for event in told if event["event"] == "demonstration"]
-    assert [(one["done"], one["won"]) for one in events] == [(1, 1), (2, 1), (3, 2)]
+    warmed_up(*arguments, demos=path)
+    events = [event for event in all_events if event["event"] == "demonstration"]
+    assert [(event["done"], event["won"]) for event in events] == [(1, 1), (2, 1), (3, 2)]

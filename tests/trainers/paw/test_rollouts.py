@@ -91,14 +91,16 @@ def model(folder):
 
 @EACH_AGENT
 def test_rows_have_the_tokens_of_generation(model, kind):
-    with watched_generation() as seen:
+    with watched_generation() as generations:
         played = rolled(model, kind, seed=1)
     assert len(played.rows) == 18 and not played.dropped
     for row in played.rows:
-        logprobs = seen[row.prompt_ids, row.response_ids]
+        logprobs = generations[row.prompt_ids, row.response_ids]
         assert row.sampled_logprobs == pytest.approx(logprobs, abs=1e-6)
-        ended = row.response_ids[-1] == model.tokenizer.eos_token_id
-        assert model.tokenizer.decode(row.header_ids) == ("" if ended else "<|end|>") + "<|user|>"
+        has_ended = row.response_ids[-1] == model.tokenizer.eos_token_id
+        assert (
+            model.tokenizer.decode(row.header_ids) == ("" if has_ended else "<|end|>") + "<|user|>"
+        )
     assert len({row.response_ids[-1] == model.tokenizer.eos_token_id for row in played.rows}) == 2
     begins = [model.tokenizer.decode(row.prompt_ids).endswith("Action:") for row in played.rows]
     assert set(begins) == {kind == "given"}
@@ -113,13 +115,15 @@ def test_members_begin_alike_and_are_sampled_apart(model):
             assert model.tokenizer.decode(row.observation_ids) == after.anchor
     assert all(row.observation_ids for row in rows), "the last observation too"
     for group, episodes in zip(GROUPS, played, strict=True):
-        starts = [one.steps[0].calls[0] for one in episodes]
+        starts = [episode.steps[0].calls[0] for episode in episodes]
         assert len({(start.messages, start.prefix) for start in starts}) == 1
         assert len({start.token_ids for start in starts}) > 1
         first = [row for row in rows if row.group == group.number and row.t == 0]
         assert [row.trajectory % 3 for row in first] == [0, 1, 2]
         assert len({row.anchor for row in first}) == 1
-        asked_once = [len(one.steps[0].calls) == 1 for one in episodes]  # no reminder of the form
+        asked_once = [
+            len(episode.steps[0].calls) == 1 for episode in episodes
+        ]  # no reminder of the form
         prompts = {row.prompt_ids for row, once in zip(first, asked_once, strict=True) if once}
         assert len(prompts) <= 1
     assert len({row.anchor for row in rows if row.t == 0}) == 2
@@ -141,14 +145,16 @@ def test_rows_are_the_same_in_every_process(folder, model):
 def test_admissible_actions_are_noted_and_predicted(model):
     serializer = Serializer(model.tokenizer, include_admissible=True)
     agent = create_agent("react", **AGENTS["given"])
-    told = {"lm": model, "seed": 3, "include_admissible": True}
-    ((played, *_), *_) = play_groups(make_home, agent, GROUPS, **told)
+    play_options = {"lm": model, "seed": 3, "include_admissible": True}
+    ((played, *_), *_) = play_groups(make_home, agent, GROUPS, **play_options)
     plain = rolled(model, "given", seed=3).rows
-    rows = roll_out(make_home, agent, GROUPS, serializer, **told).rows
+    rows = roll_out(make_home, agent, GROUPS, serializer, **play_options).rows
     assert [row.response_ids for row in rows] == [row.response_ids for row in plain]
     listed = "\n".join(["", "Admissible actions:", *played.steps[1].notes[ADMISSIBLE]])
-    said = model.tokenizer.decode(rows[0].observation_ids)
-    assert "look" in played.steps[1].notes[ADMISSIBLE] and said == f"{rows[1].anchor}{listed}"
+    observation = model.tokenizer.decode(rows[0].observation_ids)
+    assert (
+        "look" in played.steps[1].notes[ADMISSIBLE] and observation == f"{rows[1].anchor}{listed}"
+    )
     assert rows[2].observation_ids == plain[2].observation_ids
     with pytest.raises(OptionError, match="include_admissible=True"):
         roll_out(make_home, agent, GROUPS, serializer, lm=model)
@@ -195,10 +201,10 @@ class Careless(ToyEnv):
         return split, goal, outcome._replace(observation=f"Day {Careless.count}.")
 
 
-def toy_rows(groups, env=ToyEnv, agent=None, **told):
+def toy_rows(groups, env=ToyEnv, agent=None, **options):
     serializer = Serializer(tokenizer_of(["You open the amber box."] * 2, 320))
     make = lambda: env(max_episode_steps=3)  # noqa: E731
-    return roll_out(make, agent or Knowing(), groups, serializer, lm=HashedModel(), **told)
+    return roll_out(make, agent or Knowing(), groups, serializer, lm=HashedModel(), **options)
 
 
 def test_returns_lengths_and_validity_are_those_of_the_episodes():
@@ -227,8 +233,10 @@ def test_a_group_is_reset_with_one_seed_and_samples_with_others():
     }
     assert len(set(agent.seeds)) == 8 and all(agent.seeds) and len(first) == 2
     assert len(Drawing.resets) == 8 and len(set(Drawing.resets)) == 2
-    other = toy_rows(groups, Drawing, seed=1, update=1).rows
-    assert not first & {row.anchor for row in other if row.t == 0}, "another update draws anew"
+    next_update = toy_rows(groups, Drawing, seed=1, update=1).rows
+    assert not first & {row.anchor for row in next_update if row.t == 0}, (
+        "another update draws anew"
+    )
 
 
 def test_an_environment_that_does_not_keep_to_its_seed_is_found_out():
@@ -249,9 +257,9 @@ class Failing(Knowing):
 
 def test_what_a_fault_ended_is_dropped_and_told():
     groups = [Group(0, "toy/1", 4), Group(1, "toy/none", 4)]
-    done = []
-    played = toy_rows(groups, agent=Failing(), on_done=done.append)
-    assert sorted(one.task for one in done) == ["toy/1"] * 4 + ["toy/none"] * 4
+    finished = []
+    played = toy_rows(groups, agent=Failing(), on_done=finished.append)
+    assert sorted(episode.task for episode in finished) == ["toy/1"] * 4 + ["toy/none"] * 4
     assert {row.trajectory for row in played.rows} == {0, 3}
     assert played.dropped[1].startswith("ValueError: no idea (test_rollouts.py, line ")
     assert played.dropped[2] == "no step was taken"
@@ -264,14 +272,14 @@ def test_what_a_fault_ended_is_dropped_and_told():
 def test_groups_walk_through_all_tasks(size, data, seed):
     tasks = [f"t{number}" for number in range(size)]
     groups = data.draw(st.integers(1, size))
-    drawn = [groups_of(tasks, groups, 2, seed, update) for update in range(2 * size)]
-    walk = [group.task for update in drawn for group in update]
-    for update in drawn:
+    updates = [groups_of(tasks, groups, 2, seed, update) for update in range(2 * size)]
+    walk = [group.task for update in updates for group in update]
+    for update in updates:
         assert len({group.task for group in update}) == groups
         assert [group.number for group in update] == list(range(groups))
     for epoch in range(len(walk) // size):
         assert sorted(walk[epoch * size : (epoch + 1) * size]) == sorted(tasks)
-    assert drawn[-1] == groups_of(tasks, groups, 2, seed, 2 * size - 1)
+    assert updates[-1] == groups_of(tasks, groups, 2, seed, 2 * size - 1)
     with pytest.raises(OptionError, match=f"the number of training tasks, {size}, not {size + 1}"):
         groups_of(tasks, size + 1, 2, seed, 0)
 
@@ -281,29 +289,42 @@ def test_statistics_are_those_of_episodes_and_rows():
         ids = {"prompt_ids": (1, 2), "response_ids": (3,)}
         return PaWRow(group=0, trajectory=trajectory, t=t, **ids, **fields)
 
-    won = {"episode_return": 10.0, "success": True, "observation_ids": (4, 5, 6)}
-    rows = [row(0, t, **won) for t in range(3)] + [row(1, 0, valid=False)]
+    winning_fields = {"episode_return": 10.0, "success": True, "observation_ids": (4, 5, 6)}
+    rows = [row(0, t, **winning_fields) for t in range(3)] + [row(1, 0, valid=False)]
     stats = Rollouts(rows, {7: "", 8: ""}, 1.5).sums()
-    found = rollout_metrics([stats])
-    assert (found["episodes"], found["dropped"], found["rows"], found["steps"]) == (2, 2, 4, 2)
-    assert (found["success"], found["return"], found["invalid"]) == (0.5, 5.0, 0.25)
-    assert [found[f"{part}_tokens"] for part in ("prompt", "response", "observation")] == [8, 4, 9]
-    both = rollout_metrics([stats, Rollouts(rows[3:], {}, 2.0).sums()])
-    assert both["success"] == pytest.approx(1 / 3) and both["seconds_rollout"] == 2.0
+    metrics = rollout_metrics([stats])
+    assert (metrics["episodes"], metrics["dropped"], metrics["rows"], metrics["steps"]) == (
+        2,
+        2,
+        4,
+        2,
+    )
+    assert (metrics["success"], metrics["return"], metrics["invalid"]) == (0.5, 5.0, 0.25)
+    assert [metrics[f"{part}_tokens"] for part in ("prompt", "response", "observation")] == [
+        8,
+        4,
+        9,
+    ]
+    combined = rollout_metrics([stats, Rollouts(rows[3:], {}, 2.0).sums()])
+    assert combined["success"] == pytest.approx(1 / 3) and combined["seconds_rollout"] == 2.0
     assert set(rollout_metrics([Rollouts([], {}, 0.0).sums()]).values()) == {0}
 
 
 def test_a_placebo_learns_other_steps_observations():
-    own = {"group": 0, "trajectory": 0, "prompt_ids": (1,), "response_ids": (2,)}
-    rows = [PaWRow(**own, t=t, observation_ids=(10 + t,) if t % 3 else ()) for t in range(12)]
-    found = shuffled(rows, seed=1, update=4)
-    assert [replace(row, observation_ids=()) for row in found] == [
+    shared_fields = {"group": 0, "trajectory": 0, "prompt_ids": (1,), "response_ids": (2,)}
+    rows = [
+        PaWRow(**shared_fields, t=t, observation_ids=(10 + t,) if t % 3 else ()) for t in range(12)
+    ]
+    shuffled_rows = shuffled(rows, seed=1, update=4)
+    assert [replace(row, observation_ids=()) for row in shuffled_rows] == [
         replace(row, observation_ids=()) for row in rows
     ]
-    assert sorted(row.observation_ids for row in found) == sorted(r.observation_ids for r in rows)
-    moved = [one != other for one, other in zip(found, rows, strict=True)]
+    assert sorted(row.observation_ids for row in shuffled_rows) == sorted(
+        r.observation_ids for r in rows
+    )
+    moved = [shuffled_row != row for shuffled_row, row in zip(shuffled_rows, rows, strict=True)]
     assert sum(moved) > 4 and not any(moved[::3])
-    assert shuffled(rows, 1, 4) == found != shuffled(rows, 1, 5)
+    assert shuffled(rows, 1, 4) == shuffled_rows != shuffled(rows, 1, 5)
 
 
 if __name__ == "__main__":

@@ -52,13 +52,13 @@ END = tokens("<|end|>")
 
 def call_for(t, **changes):
     messages = (("system", "Act."), ("user", f"Step {t}."))
-    said = f" go to shelf {t}"
-    ids = (*tokens(said), *END)
-    call = Call("generate", "draft", said, 9, len(ids), messages, "Action:", ids)
+    reply = f" go to shelf {t}"
+    ids = (*tokens(reply), *END)
+    call = Call("generate", "draft", reply, 9, len(ids), messages, "Action:", ids)
     return replace(call, **{"logprobs": (-0.5,) * len(ids), "finish": "stop", **changes})
 
 
-def episode(*texts, won=False, env_id=ENV, **changes):
+def episode(*texts, is_success=False, env_id=ENV, **changes):
     steps = tuple(
         Step(
             t,
@@ -70,14 +70,14 @@ def episode(*texts, won=False, env_id=ENV, **changes):
             False,
             State(),
             Delta(),
-            success=won and t == len(texts),
+            success=is_success and t == len(texts),
             calls=(call_for(t),),
             notes={"draft_parsed": True},
         )
         for t, text in enumerate(texts, 1)
     )
-    made = Trajectory(env_id, "task 1", "train", "goal", "react", "A room.", State(), steps)
-    return replace(made, **changes)
+    trajectory = Trajectory(env_id, "task 1", "train", "goal", "react", "A room.", State(), steps)
+    return replace(trajectory, **changes)
 
 
 def changed(trajectory, t, **changes):
@@ -86,9 +86,9 @@ def changed(trajectory, t, **changes):
     return replace(trajectory, steps=tuple(steps))
 
 
-def rows_of(trajectory, options=None, **told):
+def rows_of(trajectory, options=None, **fields):
     serializer = Serializer(tokenizer(), **(options or {}))
-    return serializer.rows_of(trajectory, **{"group": 2, "number": 17, **told})
+    return serializer.rows_of(trajectory, **{"group": 2, "number": 17, **fields})
 
 
 def text_of(ids):
@@ -96,7 +96,7 @@ def text_of(ids):
 
 
 def test_a_row_is_a_step_in_tokens():
-    first, second, third = rows_of(episode(*TEXTS, won=True))
+    first, second, third = rows_of(episode(*TEXTS, is_success=True))
     assert (
         text_of(second.prompt_ids)
         == "<|system|>Act.<|end|><|user|>Step 2.<|end|><|assistant|>Action:"
@@ -120,17 +120,21 @@ def test_a_reply_is_never_tokenized_again(ids):
     assert text_of(row.header_ids) == "<|end|><|user|>", "it was cut, so the header ends it"
 
 
-@pytest.mark.parametrize(("won", "reward", "total"), [(True, 10.0, 10.0), (False, 10.0, 0.0)])
-def test_only_the_last_step_of_success_is_rewarded(won, reward, total):
-    rows = rows_of(episode(*TEXTS, won=won), success_reward=reward)
+@pytest.mark.parametrize(
+    ("is_success", "reward", "total"), [(True, 10.0, 10.0), (False, 10.0, 0.0)]
+)
+def test_only_the_last_step_of_success_is_rewarded(is_success, reward, total):
+    rows = rows_of(episode(*TEXTS, is_success=is_success), success_reward=reward)
     assert [row.reward for row in rows] == [0.0, 0.0, total]  # the environment said 0.25 each time
     assert {row.episode_return for row in rows} == {total}
-    assert {(row.success, row.episode_length) for row in rows} == {(won, 3)}
+    assert {(row.success, row.episode_length) for row in rows} == {(is_success, 3)}
 
 
 def test_rewards_may_be_the_environments_own():
     rewards = reward_function(preset("alfworld", reward="env", success_reward=10.0))
-    assert [row.reward for row in rows_of(episode(*TEXTS, won=True), reward=rewards)] == [0.25] * 3
+    assert [row.reward for row in rows_of(episode(*TEXTS, is_success=True), reward=rewards)] == [
+        0.25
+    ] * 3
     by_f1 = reward_function(preset("search", reward="f1", success_reward=2.0))
     assert by_f1(episode(*TEXTS)) == [0.5] * 3
     by_name = reward_function(preset("alfworld", reward="math:sqrt"))
@@ -166,7 +170,7 @@ def test_the_reply_is_the_last_draft():
 
 
 def test_what_a_fault_ended_has_no_rows():
-    failed = episode(*TEXTS, won=True, error="LanguageModelError: no")
+    failed = episode(*TEXTS, is_success=True, error="LanguageModelError: no")
     asleep = changed(episode(*TEXTS), 1, calls=(call_for(2, kind="imagine"),))
     for wrong, why in (
         (failed, "LanguageModelError: no"),
@@ -178,7 +182,7 @@ def test_what_a_fault_ended_has_no_rows():
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "said"),
+    ("changes", "error", "phrase"),
     [
         ({"messages": None}, OptionError, "none of the prompts .*step 2.*keep='tokens'"),
         ({"token_ids": None, "logprobs": None}, OptionError, "none of the tokens .*step 2"),
@@ -186,8 +190,8 @@ def test_what_a_fault_ended_has_no_rows():
         ({"messages": (("tool", "x"),)}, LanguageModelError, "found 'tool'"),
     ],
 )
-def test_what_cannot_be_a_row_says_why(changes, error, said):
-    with pytest.raises(error, match=said):
+def test_what_cannot_be_a_row_says_why(changes, error, phrase):
+    with pytest.raises(error, match=phrase):
         rows_of(changed(episode(*TEXTS), 1, calls=(call_for(2, **changes),)))
 
 
@@ -222,28 +226,30 @@ def said_by(env_id, text, terminated=True):
 
 @pytest.mark.parametrize("number", ["1.0", "0.6666666666666666", "0", "1e-05"])
 def test_the_last_page_of_a_shop_does_not_tell_the_score(number):
-    told = "'Thank you!' [SEP] 'Your score (min 0.0, max 1.0)' [SEP] 'Reward Details' [SEP] 'None'"
-    assert said_by(SHOP, DONE.format(number)) == told
+    expected = (
+        "'Thank you!' [SEP] 'Your score (min 0.0, max 1.0)' [SEP] 'Reward Details' [SEP] 'None'"
+    )
+    assert said_by(SHOP, DONE.format(number)) == expected
     quoted = " [SEP] ".join(f"'{part}'" for part in DONE.format(number).split(" [SEP] "))
-    assert said_by(SHOP, quoted) == told
+    assert said_by(SHOP, quoted) == expected
     lines = DONE.format(number).replace(" [SEP] ", "\n")
     assert said_by(SHOP, lines) == lines.replace(f"\n{number}", "")
 
 
 def test_a_page_of_a_shop_is_quoted_without_the_instruction():
-    shown = "'Back to Search' [SEP] 'B01ABCDEFG' [SEP] 'Your score: 7'"
-    assert said_by(SHOP, PAGE, terminated=False) == shown
-    assert said_by(SHOP, f"WebShop [SEP] {PAGE}", terminated=False) == shown
-    assert said_by(SHOP, shown, terminated=False) == shown, "it is not quoted twice"
+    quoted = "'Back to Search' [SEP] 'B01ABCDEFG' [SEP] 'Your score: 7'"
+    assert said_by(SHOP, PAGE, terminated=False) == quoted
+    assert said_by(SHOP, f"WebShop [SEP] {PAGE}", terminated=False) == quoted
+    assert said_by(SHOP, quoted, terminated=False) == quoted, "it is not quoted twice"
     assert said_by(SHOP, "Instruction: [SEP] Find", terminated=False) == ""
     assert said_by(SHOP, "Nothing here.", terminated=False) == "Nothing here."
 
 
 def test_nothing_follows_an_answer():
-    found = '<information>Doc 1: "T" text</information>'
-    rows = rows_of(episode(found, "Correct!", won=True, env_id=SEARCH))
-    assert text_of(rows[0].observation_ids) == found and rows[1].observation_ids == ()
-    cut = changed(episode(found, found, env_id=SEARCH), 1, terminated=False, truncated=True)
+    results = '<information>Doc 1: "T" text</information>'
+    rows = rows_of(episode(results, "Correct!", is_success=True, env_id=SEARCH))
+    assert text_of(rows[0].observation_ids) == results and rows[1].observation_ids == ()
+    cut = changed(episode(results, results, env_id=SEARCH), 1, terminated=False, truncated=True)
     assert rows_of(cut)[1].observation_ids == rows[0].observation_ids, "the last turn was a search"
 
 
@@ -271,8 +277,8 @@ def test_a_mini_batch_has_the_same_rows_however_many_processes_share_them(
     assert sorted(chain(*alone)) == list(range(len(groups)))
     sizes = {len(batch) for batch in alone}
     assert max(sizes) - min(sizes) <= 1
-    wanted = 1 if size is None else -(-len(groups) // size)
-    assert len(alone) == wanted and (size is None or max(sizes) <= size)
+    batch_count = 1 if size is None else -(-len(groups) // size)
+    assert len(alone) == batch_count and (size is None or max(sizes) <= size)
 
 
 IDS = st.lists(st.integers(1, 99), max_size=6).map(tuple)
@@ -295,8 +301,8 @@ def drawn_row(draw):
 
 @given(st.lists(st.tuples(drawn_row(), st.booleans()), min_size=1, max_size=5), st.booleans())
 def test_masks_mark_responses_and_observations_and_nothing_else(given_rows, shared):
-    rows, shown = [row for row, _ in given_rows], [shows for _, shows in given_rows]
-    batch = micro_batch([rows], shown, MODEL, shared=shared)
+    rows, visibility = [row for row, _ in given_rows], [shows for _, shows in given_rows]
+    batch = micro_batch([rows], visibility, MODEL, shared=shared)
     forest = batch["forest"]
     assert len(forest.inputs["input_ids"]) == (1 if shared else len(rows))
     places_before, tokens, places = forest.scored
@@ -310,8 +316,8 @@ def test_masks_mark_responses_and_observations_and_nothing_else(given_rows, shar
         responses = batch["completion_mask"][number].nonzero()[:, 0].tolist()
         assert tuple(by_column[column] for column in responses) == row.response_ids
         observed = batch["observation_mask"][number].nonzero()[:, 0].tolist()
-        wanted = row.observation_ids if shows else ()
-        assert tuple(by_column[column] for column in observed) == wanted
+        expected_ids = row.observation_ids if shows else ()
+        assert tuple(by_column[column] for column in observed) == expected_ids
         assert sorted(by_column) == sorted(responses + observed), "nothing else is scored"
         befores = [*row.prompt_ids[-1:], *row.response_ids][: len(row.response_ids)]
         of_response = of_row & (torch.arange(len(places)) < forest.with_entropy)
@@ -323,10 +329,10 @@ def test_masks_mark_responses_and_observations_and_nothing_else(given_rows, shar
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_no_rows_are_one_row_that_carries_no_loss(shared):
-    found = micro_batch([], [], MODEL, shared=shared)
-    assert found["forest"].scored.shape == (3, 0) and found["forest"].shape == (1, 1)
-    assert found["forest"].inputs["input_ids"].shape == (1, 1), "it can be read"
-    assert found["completion_mask"].tolist() == found["observation_mask"].tolist() == [[0]]
+    batch = micro_batch([], [], MODEL, shared=shared)
+    assert batch["forest"].scored.shape == (3, 0) and batch["forest"].shape == (1, 1)
+    assert batch["forest"].inputs["input_ids"].shape == (1, 1), "it can be read"
+    assert batch["completion_mask"].tolist() == batch["observation_mask"].tolist() == [[0]]
 
 
 def test_a_token_is_marked_if_a_character_of_it_is():

@@ -43,11 +43,11 @@ class BesideTheModel(HFLanguageModel):
     """Weights of its own, as an engine has them; an answer may have to wait."""
 
     may_answer = threading.Event()
-    asked = threading.Event()
+    was_asked = threading.Event()
     fault: Exception | None = None
 
     def _answer(self, requests):
-        type(self).asked.set()
+        type(self).was_asked.set()
         assert type(self).may_answer.wait(WAIT)
         if type(self).fault is not None:
             raise type(self).fault
@@ -60,7 +60,7 @@ def engine(monkeypatch):
     events = []
     choice = EngineChoice("vllm", "this test says so")
     sampler = Sampler(choice=choice)
-    BesideTheModel.may_answer, BesideTheModel.asked = threading.Event(), threading.Event()
+    BesideTheModel.may_answer, BesideTheModel.was_asked = threading.Event(), threading.Event()
     BesideTheModel.fault = None
 
     def send(policy):
@@ -72,9 +72,9 @@ def engine(monkeypatch):
 
     def played(self, update):
         events.append(f"play {update}")
-        found = play(self, update)
+        rollouts = play(self, update)
         events.append(f"played {update}")
-        return found
+        return rollouts
 
     monkeypatch.setattr(training, "_chosen_sampler", lambda *_: sampler)
     monkeypatch.setattr(Policy, "_in_engine", send)
@@ -93,7 +93,7 @@ def test_rollouts_and_training_overlap(engine, model, tmp_path, monkeypatch):
     def trained(self, update):
         engine.append(f"train {update.number}")
         if update.number == 1:
-            assert BesideTheModel.asked.wait(WAIT), "rollouts of the next update have begun"
+            assert BesideTheModel.was_asked.wait(WAIT), "rollouts of the next update have begun"
             engine.append("asked meanwhile")
         BesideTheModel.may_answer.set()
         return learn(self, update)
@@ -103,7 +103,7 @@ def test_rollouts_and_training_overlap(engine, model, tmp_path, monkeypatch):
     def paused(self, update):
         pause(self, update)
         if update == 1:
-            BesideTheModel.asked.clear()
+            BesideTheModel.was_asked.clear()
             BesideTheModel.may_answer.clear()
 
     monkeypatch.setattr(training.RolloutsAhead, "pause", paused)
@@ -115,8 +115,8 @@ def test_rollouts_and_training_overlap(engine, model, tmp_path, monkeypatch):
     assert order("play 1") < order("train 1") and "asked meanwhile" in engine
     assert order("train 1") < order("played 2"), "it could not be answered before"
     for update in (1, 2):
-        sent = [place for place, event in enumerate(engine) if event == "send"][update]
-        assert order(f"played {update}") < sent < order(f"train {update}")
+        send_place = [place for place, event in enumerate(engine) if event == "send"][update]
+        assert order(f"played {update}") < send_place < order(f"train {update}")
     assert [(line["row_age"], line["row_age_max"]) for line in lines(tmp_path)] == [
         (0.0, 0.0),
         (1.0, 1.0),

@@ -29,8 +29,8 @@ NO_THOUGHT = {"enable_thinking": False}
 
 
 def make(**options):
-    given = {"split": "train", "source": "generated", "topk": 1, **options}
-    return gym.make("comap/SearchQA-v0", **given)
+    env_options = {"split": "train", "source": "generated", "topk": 1, **options}
+    return gym.make("comap/SearchQA-v0", **env_options)
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +47,9 @@ def lm(folder):
 
 def prompts_of(agent, lm):
     """Return the texts of the prompts of an episode, as the model read them."""
-    with watched_generation() as seen:
+    with watched_generation() as generations:
         run_episode(make(), agent, seed=0, lm=lm)
-    return [lm.tokenizer.decode(prompt) for prompt, _ in seen]
+    return [lm.tokenizer.decode(prompt) for prompt, _ in generations]
 
 
 def test_paw_lets_qwen3_think_and_others_do_not(lm):
@@ -73,20 +73,20 @@ def test_rows_have_the_prompts_of_generation(folder, context, thinking, template
     agent = create_agent("paw", context=context, thinking=thinking, **SHORT)
     serializer = Serializer(lm.tokenizer, thinking=thinking, template=template)
     task = make().unwrapped.tasks.ids[0]
-    with watched_generation() as seen:
-        found = roll_out(make, agent, [Group(0, task, 2)], serializer, lm=lm, seed=3).rows
-    assert {(row.prompt_ids, row.response_ids) for row in found} == set(seen)
+    with watched_generation() as generations:
+        rows = roll_out(make, agent, [Group(0, task, 2)], serializer, lm=lm, seed=3).rows
+    assert {(row.prompt_ids, row.response_ids) for row in rows} == set(generations)
     end = OPEN if thinking and not template else CLOSED
-    assert all(ends_with(lm.tokenizer.decode(row.prompt_ids), end) for row in found)
+    assert all(ends_with(lm.tokenizer.decode(row.prompt_ids), end) for row in rows)
 
 
 def test_demonstrations_are_learned_behind_the_prompts_of_acting(folder):
-    shown = list(expert_demonstrations(make(), make().unwrapped.tasks.ids[:1]))
+    demonstrations = list(expert_demonstrations(make(), make().unwrapped.tasks.ids[:1]))
     tokenizer = load_tokenizer(folder, None)
     for thinking, end in ((True, OPEN), (False, CLOSED)):
         config = paw_preset("search_r1").acting()
         config = replace(config, thinking=thinking)
-        (row, *_) = encode_rows(tokenizer, conversation_rows(shown, config, folder))
+        (row, *_) = encode_rows(tokenizer, conversation_rows(demonstrations, config, folder))
         first = tokenizer.decode(row.prompt)
         assert (OPEN + CLOSED in squeezed(first)) == (end == CLOSED)
 

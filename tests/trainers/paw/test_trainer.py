@@ -53,9 +53,9 @@ def flat(gradients):
     return torch.cat([gradients[name].double().flatten() for name in sorted(gradients)])
 
 
-def apart(one, two):
+def apart(first, second):
     """How far two gradients are apart, as a part of the first one's length."""
-    return float((flat(one) - flat(two)).norm() / flat(one).norm())
+    return float((flat(first) - flat(second)).norm() / flat(first).norm())
 
 
 def gradient(config, model, out, **options):
@@ -218,19 +218,21 @@ def test_rows_without_an_advantage_are_not_read(algorithm, model, tmp_path, monk
 
     def read(name, wins):
         options = {"rows": of_groups(wins), "dtype": torch.float64}
-        trainer, _, found = trained(changed(config, clip=1e9), model, tmp_path / name, **options)
+        trainer, _, grads = trained(changed(config, clip=1e9), model, tmp_path / name, **options)
         update = trainer._prepare(0)
         (batch,) = trainer._mini_batches(update)
-        return update, sorted(chain(*chain(*batch.micro))), found
+        return update, sorted(chain(*chain(*batch.micro))), grads
 
-    update, some, found = read("some", lambda row: row.group > 0)
-    assert some == [index for index, value in enumerate(update.advantages) if value]
-    assert {row.group for row in update.rows} - {update.rows[index].group for index in some} >= {0}
-    *_, nothing, zero = read("none", lambda row: False)
-    assert not nothing and not flat(zero).any()
+    update, read_rows, grads = read("some", lambda row: row.group > 0)
+    assert read_rows == [index for index, value in enumerate(update.advantages) if value]
+    assert {row.group for row in update.rows} - {
+        update.rows[index].group for index in read_rows
+    } >= {0}
+    *_, no_rows, zero = read("none", lambda row: False)
+    assert not no_rows and not flat(zero).any()
     monkeypatch.setattr(PaWTrainer, "_counts", lambda *_: True)
-    *_, everything, same = read("all", lambda row: row.group > 0)
-    assert len(everything) == len(update.rows) and apart(found, same) < 1e-12
+    *_, all_rows, same = read("all", lambda row: row.group > 0)
+    assert len(all_rows) == len(update.rows) and apart(grads, same) < 1e-12
 
 
 def test_a_sampled_quantity_has_its_mean_since_the_last_reading():
@@ -272,8 +274,8 @@ def test_mini_batches_are_steps_of_the_optimizer(model, tmp_path):
     trainer.state.global_step = 0
     trainer.training_step(trainer.model, None)
     assert len(steps) == len(batches) - 1 == 2  # the last is left to transformers' loop
-    found = {name: weight.grad for name, weight in trainer.model.named_parameters()}
-    assert apart(last, found) < 1e-4
+    accumulated = {name: weight.grad for name, weight in trainer.model.named_parameters()}
+    assert apart(last, accumulated) < 1e-4
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -291,11 +293,11 @@ def test_observations_behind_actions_leave_their_gradient_alone(algorithm, model
 def test_the_gradient_is_that_of_both_losses(algorithm, kind, model, tmp_path):
     """Against a forward pass of our own of each row by itself."""
     config = settings(algorithm=algorithm, save_updates=0, wm_loss=kind, rho=0.004)
-    _, _, both = trained(changed(config, clip=1e9), model, tmp_path / "both")
+    _, _, combined = trained(changed(config, clip=1e9), model, tmp_path / "both")
     plain = gradient(changed(config, wm_coef=0.0), model, tmp_path / "plain")
     expected = {name: plain[name] + part for name, part in by_hand(config, model, tmp_path).items()}
-    assert apart(both, plain) > 2e-5
-    assert apart(expected, both) < 5e-6
+    assert apart(combined, plain) > 2e-5
+    assert apart(expected, combined) < 5e-6
 
 
 def by_hand(config, model, tmp_path):
@@ -315,19 +317,22 @@ def by_hand(config, model, tmp_path):
         if config.loss.wm_loss == "ce":
             losses.append(-p.mean() if len(p) else None)
         else:
-            kept = (p.exp() <= config.loss.rho).detach()
-            losses.append(((1 - p.exp()) * kept).sum() / len(p) if len(p) else None)
+            learned_mask = (p.exp() <= config.loss.rho).detach()
+            losses.append(((1 - p.exp()) * learned_mask).sum() / len(p) if len(p) else None)
     pool = sorted(
-        (n for n, one in enumerate(losses) if one is not None), key=lambda n: -entropies[n]
+        (n for n, row_loss in enumerate(losses) if row_loss is not None),
+        key=lambda n: -entropies[n],
     )
-    chosen = set(pool[: -(-len(pool) * 3 // 4)])
+    selected = set(pool[: -(-len(pool) * 3 // 4)])
     assert config.loss.alpha == 0.75
     total = torch.zeros(())
     for group in range(GROUPS):
-        won = {row.trajectory: row.success for row in rows if row.group == group}
-        own = [losses[n] for n in chosen if rows[n].group == group]
-        if own:
-            total = total + (1 - sum(won.values()) / len(won)) * torch.stack(own).mean() / GROUPS
+        wins = {row.trajectory: row.success for row in rows if row.group == group}
+        peers = [losses[n] for n in selected if rows[n].group == group]
+        if peers:
+            total = (
+                total + (1 - sum(wins.values()) / len(wins)) * torch.stack(peers).mean() / GROUPS
+            )
     total.backward()
     return {name: weight.grad for name, weight in policy.named_parameters()}
 
@@ -355,7 +360,7 @@ def test_without_paw_the_loss_is_trls(algorithm, model, tmp_path):
     )
     trainer, _, _ = trained(config, model, tmp_path / "own", updates=1)
     policy = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-    chosen = config.optimization
+    optimization = config.optimization
     stock = GRPOTrainer(
         model=policy,
         reward_funcs=lambda completions, **_: [0.0] * len(completions),
@@ -363,8 +368,12 @@ def test_without_paw_the_loss_is_trls(algorithm, model, tmp_path):
             output_dir=str(tmp_path / "stock"),
             loss_type="dapo",
             use_bias_correction_kl=False,
-            **{"epsilon": chosen.clip_low, "epsilon_high": chosen.clip_high, "beta": chosen.kl},
-            **{"delta": chosen.dual_clip, "temperature": config.agent.temperature},
+            **{
+                "epsilon": optimization.clip_low,
+                "epsilon_high": optimization.clip_high,
+                "beta": optimization.kl,
+            },
+            **{"delta": optimization.dual_clip, "temperature": config.agent.temperature},
             **{
                 "per_device_train_batch_size": 2,
                 "num_generations": 2,
@@ -394,8 +403,8 @@ def test_without_paw_the_loss_is_trls(algorithm, model, tmp_path):
         for part in (ours, theirs):
             part.backward()
     gradients = [
-        {name: weight.grad for name, weight in one.named_parameters()}
-        for one in (trainer.model, policy)
+        {name: weight.grad for name, weight in trained_model.named_parameters()}
+        for trained_model in (trainer.model, policy)
     ]
     assert apart(*gradients) < 1e-5
 
@@ -411,7 +420,7 @@ def test_every_algorithm_makes_the_same_clipped_update_of_tokens(algorithm, mode
     batch = trainer._mini_batches(update)[0]
     for rows in batch.micro:
         trainer._compute_loss(trainer.model, trainer._tensors(update, batch, rows)).backward()
-    found = {name: weight.grad for name, weight in trainer.model.named_parameters()}
+    grads = {name: weight.grad for name, weight in trainer.model.named_parameters()}
 
     policy, first = (
         AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32) for _ in range(2)
@@ -423,10 +432,11 @@ def test_every_algorithm_makes_the_same_clipped_update_of_tokens(algorithm, mode
         ids = torch.tensor([[*row.prompt_ids, *row.response_ids]])
         spots = range(len(row.prompt_ids) - 1, ids.shape[1] - 1)
         lines = [
-            torch.log_softmax(one(input_ids=ids).logits[0, spots], -1) for one in (policy, first)
+            torch.log_softmax(network(input_ids=ids).logits[0, spots], -1)
+            for network in (policy, first)
         ]
-        said = [line[range(len(spots)), list(row.response_ids)] for line in lines]
-        for token, (now, before) in enumerate(zip(*said, strict=True)):
+        logprobs = [line[range(len(spots)), list(row.response_ids)] for line in lines]
+        for token, (now, before) in enumerate(zip(*logprobs, strict=True)):
             ratio = (now - update.old[index][token]).exp()
             clipped = ratio.clamp(0.8, 1.2)
             loss = torch.maximum(-gain * ratio, -gain * clipped)
@@ -440,8 +450,8 @@ def test_every_algorithm_makes_the_same_clipped_update_of_tokens(algorithm, mode
         tokens += len(spots)
     (total / tokens).backward()
     assert (True, True, True) in clips and len(clips) >= 4
-    wanted = {name: weight.grad for name, weight in policy.named_parameters()}
-    assert apart(wanted, found) < 1e-5
+    expected = {name: weight.grad for name, weight in policy.named_parameters()}
+    assert apart(expected, grads) < 1e-5
 
 
 def test_transformers_is_told_where_there_is_no_gpu(model, tmp_path, monkeypatch):
@@ -465,10 +475,10 @@ def test_what_is_relied_on_of_trl(model, tmp_path):
     assert {name: getattr(trainer.args, name) for name in relied_on} == relied_on
 
 
-def passes_of(config, model, out, **given):
+def passes_of(config, model, out, **options):
     """Return a trainer, and whether each forward pass of its second update had gradients."""
     config = changed(config, save_updates=0, kl=0.0, micro_batch_rows=4)
-    trainer, _, _ = trained(config, model, out, updates=1, **given)
+    trainer, _, _ = trained(config, model, out, updates=1, **options)
     passes = []
     trainer.model.register_forward_pre_hook(lambda *_: passes.append(torch.is_grad_enabled()))
     trainer.state.global_step = 1
@@ -499,7 +509,7 @@ def test_sampled_log_probabilities_save_a_pass(model, tmp_path):
     config = settings(old_logprobs="sampled", micro_batch_rows=4)
     trainer, passes = passes_of(config, model, tmp_path)
     assert not passes.count(False)
-    assert [tuple(one.tolist()) for one in trainer._prepare(1).old] == [
+    assert [tuple(logprobs.tolist()) for logprobs in trainer._prepare(1).old] == [
         pytest.approx(row.sampled_logprobs) for row in some_rows(1)
     ]
 
@@ -510,8 +520,8 @@ def test_ratios_of_older_weights_start_from_what_was_sampled(model, tmp_path):
     trainer, passes = passes_of(config, model, tmp_path / "noted")
     assert not passes.count(False), "the first policy is not asked anything"
     update = trainer._prepare(1)
-    for old, row in zip(update.old, update.rows, strict=True):
-        assert old.tolist() == pytest.approx(row.sampled_logprobs)
+    for old_logprobs, row in zip(update.old, update.rows, strict=True):
+        assert old_logprobs.tolist() == pytest.approx(row.sampled_logprobs)
 
     def unnoted(update):
         return [replace(row, sampled_logprobs=None) for row in some_rows(update)]
@@ -546,8 +556,12 @@ def test_paw_costs_no_pass_of_its_own(mini_batch_rows, kl, model, tmp_path):
             )
         trainer.training_step(trainer.model, None)
     rows = len(some_rows(1))
-    wanted = {"learned": rows, "scored": rows * bool(mini_batch_rows), "reference": rows * bool(kl)}
-    assert passes == {True: wanted, False: wanted}
+    expected = {
+        "learned": rows,
+        "scored": rows * bool(mini_batch_rows),
+        "reference": rows * bool(kl),
+    }
+    assert passes == {True: expected, False: expected}
 
 
 def test_the_error_of_sampling_is_that_of_the_first_mini_batch(model, tmp_path):
@@ -590,15 +604,15 @@ def test_without_sampled_log_probabilities_of_the_policy_no_error_is_known(chang
 def test_a_stopped_training_ends_as_one_that_was_not(algorithm, model, tmp_path):
     config = settings(algorithm=algorithm, mini_batch_rows=12, micro_batch_rows=5, save_updates=1)
     straight, lines, _ = trained(config, model, tmp_path / "straight", updates=4)
-    _, begun, _ = trained(config, model, tmp_path / "stopped", updates=4, stop=2)
-    ended, rest, _ = trained(config, model, tmp_path / "stopped", updates=4)
+    _, first_lines, _ = trained(config, model, tmp_path / "stopped", updates=4, stop=2)
+    resumed_trainer, rest, _ = trained(config, model, tmp_path / "stopped", updates=4)
     for name, weight in straight.model.state_dict().items():
-        assert torch.equal(weight, ended.model.state_dict()[name]), name
+        assert torch.equal(weight, resumed_trainer.model.state_dict()[name]), name
     if algorithm == "ppo":
         for name, weight in straight.critic.state_dict().items():
-            assert torch.equal(weight, ended.critic.state_dict()[name]), name
-    assert [line["update"] for line in begun + rest] == [1, 2, 3, 4]
-    assert [plain(line) for line in begun + rest] == [plain(line) for line in lines]
+            assert torch.equal(weight, resumed_trainer.critic.state_dict()[name]), name
+    assert [line["update"] for line in first_lines + rest] == [1, 2, 3, 4]
+    assert [plain(line) for line in first_lines + rest] == [plain(line) for line in lines]
 
 
 def plain(line):
@@ -610,14 +624,14 @@ def plain(line):
 def test_the_critic_is_taught_what_episodes_return(model, tmp_path):
     """A new critic says 0 everywhere: its targets are the returns, its error half their square."""
     config = settings(algorithm="ppo", save_updates=0, learning_rate=1e-12, value_clip=None)
-    trainer, (told,), _ = trained(config, model, tmp_path / "run")
+    trainer, (line,), _ = trained(config, model, tmp_path / "run")
     rows = some_rows(0)
     sizes = torch.tensor([float(len(row.response_ids)) for row in rows])
     returns = torch.tensor(
         [row.episode_return - config.invalid_penalty * (not row.valid) for row in rows]
     )
-    wanted = float((0.5 * returns**2 * sizes).sum() / sizes.sum())
-    assert told["value_loss"] == pytest.approx(wanted, rel=1e-5)
+    expected = float((0.5 * returns**2 * sizes).sum() / sizes.sum())
+    assert line["value_loss"] == pytest.approx(expected, rel=1e-5)
     # The first step of Adam moves each weight by its rate, against the gradient.
     step = 1e-3 * float(torch.sign((returns * sizes).sum()))
     assert trainer.critic.head.bias.item() == pytest.approx(step, rel=1e-3)
@@ -638,29 +652,31 @@ def cross_entropy(logps, mask):
 def leave_one_out(rows):
     returns = [row.episode_return - 0.1 * (not row.valid) for row in rows]
     groups = [row.group for row in rows]
-    found = []
+    advantages = []
     for value, group in zip(returns, groups, strict=True):
-        own = [r for r, g in zip(returns, groups, strict=True) if g == group]
-        found.append(value - (sum(own) - value) / (len(own) - 1))
-    return found
+        group_returns = [r for r, g in zip(returns, groups, strict=True) if g == group]
+        advantages.append(value - (sum(group_returns) - value) / (len(group_returns) - 1))
+    return advantages
 
 
 def lowest(entropies, eligible):
     order = sorted(np.flatnonzero(eligible), key=lambda row: entropies[row])
-    chosen = set(order[: math.ceil(0.5 * len(order))])
-    return [row in chosen for row in range(len(entropies))]
+    selected = set(order[: math.ceil(0.5 * len(order))])
+    return [row in selected for row in range(len(entropies))]
 
 
 def test_functions_take_the_place_of_the_settings(model, tmp_path):
     """Written anew, they are what the settings' own names stand for."""
     changes = {"wm_loss": "ce", "algorithm": "rloo", "selection": "bottom", "loss.alpha": 0.5}
-    wanted = trained(settings(**changes), model, tmp_path / "named", dtype=torch.float64)
+    expected = trained(settings(**changes), model, tmp_path / "named", dtype=torch.float64)
     functions = Functions(wm_loss=cross_entropy, advantage=leave_one_out, select=lowest)
-    found = trained(settings(), model, tmp_path / "given", dtype=torch.float64, functions=functions)
-    assert found[2].keys() == wanted[2].keys()
-    for name, gradient in wanted[2].items():
-        assert torch.allclose(found[2][name], gradient, rtol=1e-9, atol=1e-12), name
-    assert found[1][0]["wm_rows"] == wanted[1][0]["wm_rows"] > 0
+    by_functions = trained(
+        settings(), model, tmp_path / "given", dtype=torch.float64, functions=functions
+    )
+    assert by_functions[2].keys() == expected[2].keys()
+    for name, gradient in expected[2].items():
+        assert torch.allclose(by_functions[2][name], gradient, rtol=1e-9, atol=1e-12), name
+    assert by_functions[1][0]["wm_rows"] == expected[1][0]["wm_rows"] > 0
 
 
 def test_a_function_of_another_shape_is_refused(model, tmp_path):
@@ -683,14 +699,16 @@ def together(model, tmp_path_factory):
 
 
 @processes.needs_gloo
-@pytest.mark.parametrize("what", TOGETHER)
-def test_two_processes_update_as_one_does(what, model, together, tmp_path):
-    run(what, model, tmp_path)
-    one, two = (json.loads((out / f"{what}.json").read_text()) for out in (tmp_path, together))
-    for line, other in zip(one, two, strict=True):
-        assert plain(line) == pytest.approx(plain(other), rel=1e-4, abs=1e-5)
+@pytest.mark.parametrize("training_name", TOGETHER)
+def test_two_processes_update_as_one_does(training_name, model, together, tmp_path):
+    run(training_name, model, tmp_path)
+    single_lines, double_lines = (
+        json.loads((out / f"{training_name}.json").read_text()) for out in (tmp_path, together)
+    )
+    for line, other_line in zip(single_lines, double_lines, strict=True):
+        assert plain(line) == pytest.approx(plain(other_line), rel=1e-4, abs=1e-5)
     weights, others = (
-        torch.load(out / f"{what}.pt", weights_only=True) for out in (tmp_path, together)
+        torch.load(out / f"{training_name}.pt", weights_only=True) for out in (tmp_path, together)
     )
     assert apart(weights, others) < 1e-6
     for name, weight in weights.items():  # Adam makes much of rounding where a gradient is near 0

@@ -53,7 +53,7 @@ OF_PAW = {
 
 def small(**changed):
     """Settings of a training that takes seconds."""
-    given = {
+    defaults = {
         "groups": 2,
         "members": 2,
         "updates": 2,
@@ -68,7 +68,7 @@ def small(**changed):
         "evaluation_tasks": 0,
         "lora": {"r": 2},
     }
-    return preset("tiny", **{**given, **changed})
+    return preset("tiny", **{**defaults, **changed})
 
 
 STRAIGHT = {"algorithm": "gigpo", "evaluation_tasks": 2, "evaluation_seeds": 2}
@@ -81,8 +81,8 @@ class Run:
     out: Path
     rows: list[list[PaWRow]] = field(default_factory=list)  # of each update
     seconds: list[float] = field(default_factory=list)  # of rollouts
-    shown: list[bool] = field(default_factory=list)  # whether a row's observation was read as well
-    told: list[Mapping[str, Any]] = field(default_factory=list)  # events, and when they came
+    reads: list[bool] = field(default_factory=list)  # whether a row's observation was read as well
+    events: list[Mapping[str, Any]] = field(default_factory=list)  # events, and when they came
     order: list[str] = field(default_factory=list)  # of sent weights and played episodes
 
     def lines(self, name="metrics.jsonl"):
@@ -104,7 +104,7 @@ class Run:
         return self.file().read_bytes()
 
 
-def trained(out, config, model, **more):
+def trained(out, config, model, **train_options):
     """Train, and watch what is learned from: the rows, and which observations the model reads."""
     from comap.trainers.paw import rows
 
@@ -114,15 +114,15 @@ def trained(out, config, model, **more):
 
     def watched(*args, **options):
         run.order.append("roll out")
-        begun = time.perf_counter()
-        found = roll_out(*args, **options)
-        run.rows.append(found.rows)
-        run.seconds.append(time.perf_counter() - begun)
-        return found
+        started = time.perf_counter()
+        rollouts = roll_out(*args, **options)
+        run.rows.append(rollouts.rows)
+        run.seconds.append(time.perf_counter() - started)
+        return rollouts
 
-    def collated(trees, shown, *args, **options):
-        run.shown.extend(shown)
-        return batch(trees, shown, *args, **options)
+    def collated(trees, reads_observation, *args, **options):
+        run.reads.extend(reads_observation)
+        return batch(trees, reads_observation, *args, **options)
 
     def evaluated(*args, **options):
         run.order.append("evaluate")
@@ -132,16 +132,22 @@ def trained(out, config, model, **more):
         run.order.append("send")
         return language_model(policy)
 
-    def tell(event):
-        run.told.append({**event, "at": time.perf_counter()})
+    def record_event(event):
+        run.events.append({**event, "at": time.perf_counter()})
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "roll_out", watched)
         patch.setattr(stages, "run_to", evaluated)
         patch.setattr(rows, "micro_batch", collated)
         patch.setattr(Policy, "language_model", answering)
-        given = {"make_env": ENV, "out": out, "device": "cpu", "tell": tell, **more}
-        assert train(config, model=model, **given) == out / "models" / "agent"
+        arguments = {
+            "make_env": ENV,
+            "out": out,
+            "device": "cpu",
+            "tell": record_event,
+            **train_options,
+        }
+        assert train(config, model=model, **arguments) == out / "models" / "agent"
     return run
 
 
@@ -189,8 +195,8 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def straight(place, model):
-    told = {"about": {"model": "shipped"}, "report_to": TRACKER}
-    return trained(place / "straight", small(**STRAIGHT), model, **told)
+    options = {"about": {"model": "shipped"}, "report_to": TRACKER}
+    return trained(place / "straight", small(**STRAIGHT), model, **options)
 
 
 @pytest.fixture(scope="module")
@@ -235,13 +241,13 @@ def test_each_update_has_a_line(straight):
         assert line["wm_lambda"] == pytest.approx(1 - line["success"])
         assert line["wm_rows"] == -(-len([row for row in rows if row.observation_ids]) * 3 // 4)
         assert line["grad_norm"] > 0
-    updates = [event for event in straight.told if event["event"] == "update"]
+    updates = [event for event in straight.events if event["event"] == "update"]
     apart = ("event", "of", "at")
-    assert [{k: v for k, v in one.items() if k not in apart} for one in updates] == lines
+    assert [{k: v for k, v in event.items() if k not in apart} for event in updates] == lines
     assert {event["of"] for event in updates} == {2}
-    episodes = [event for event in straight.told if event["event"] == "episode"]
-    assert [(one["update"], one["done"]) for one in episodes] == [
-        (update, done) for update in (1, 2) for done in (1, 2, 3, 4)
+    episodes = [event for event in straight.events if event["event"] == "episode"]
+    assert [(event["update"], event["done"]) for event in episodes] == [
+        (update, count) for update in (1, 2) for count in (1, 2, 3, 4)
     ]
 
 
@@ -249,10 +255,10 @@ def test_a_tracker_gets_success_and_evaluations(straight):
     pytest.importorskip("tensorboard")
     curves = curves_of(straight.out)
     for name in ("success", "return", "wm_loss", "wm_probability", "policy_loss"):
-        wanted = [(line["update"], pytest.approx(line[name])) for line in straight.lines()]
-        assert curves[name] == wanted, name
-    wanted = [(line["update"], line["success"]) for line in straight.lines("evaluations.jsonl")]
-    assert curves["evaluation/valid_seen/success"] == [(n, pytest.approx(v)) for n, v in wanted]
+        expected = [(line["update"], pytest.approx(line[name])) for line in straight.lines()]
+        assert curves[name] == expected, name
+    expected = [(line["update"], line["success"]) for line in straight.lines("evaluations.jsonl")]
+    assert curves["evaluation/valid_seen/success"] == [(n, pytest.approx(v)) for n, v in expected]
 
 
 def test_episodes_that_a_fault_ended_are_told_and_nothing_is_learned_from_them(place, model):
@@ -260,17 +266,20 @@ def test_episodes_that_a_fault_ended_are_told_and_nothing_is_learned_from_them(p
     run = trained(place / "faults", small(groups=6, updates=1), model, make_env=unsafe)
     faults, (line,) = run.lines("faults.jsonl"), run.lines()
     assert faults and run.rows[0]
-    told = {fault["error"].partition(" (")[0] for fault in faults}  # and where it was
-    assert told == {"RuntimeError: the engine is gone"}
+    error_names = {fault["error"].partition(" (")[0] for fault in faults}  # and where it was
+    assert error_names == {"RuntimeError: the engine is gone"}
     assert all(breaks(fault["task"]) and fault["update"] == 1 for fault in faults)
     assert (line["dropped"], line["episodes"]) == (len(faults), 12 - len(faults))
-    ended, left = ({n["episode"] for n in faults}, {row.trajectory for row in run.rows[0]})
-    assert ended | left == set(range(12)) and not ended & left
+    fault_ids, learned_ids = (
+        {n["episode"] for n in faults},
+        {row.trajectory for row in run.rows[0]},
+    )
+    assert fault_ids | learned_ids == set(range(12)) and not fault_ids & learned_ids
 
 
 def test_a_policy_is_evaluated_first_and_last(straight):
     lines = straight.lines(EVALUATIONS)
-    assert [(one["update"], one["split"], one["n"]) for one in lines] == [
+    assert [(entry["update"], entry["split"], entry["n"]) for entry in lines] == [
         (0, "valid_seen", 4),
         (2, "valid_seen", 4),
     ]
@@ -282,21 +291,21 @@ def test_a_policy_is_evaluated_first_and_last(straight):
     # a server must sample with the weights as they are, in evaluations too
     evaluation, rollouts = ["send", "evaluate"] * 2, ["send", "roll out"]
     assert straight.order == [*evaluation, *rollouts, *rollouts, *evaluation]
-    begun, ended = (
-        next(event["at"] for event in straight.told if event["event"] == kind)
+    begin_time, end_time = (
+        next(event["at"] for event in straight.events if event["event"] == kind)
         for kind in ("evaluation", "evaluated")
     )  # whose time is none of the rollouts'
     seconds = straight.lines()[0]["seconds_rollout"]
-    assert 0 <= seconds - straight.seconds[0] < ended - begun
+    assert 0 <= seconds - straight.seconds[0] < end_time - begin_time
 
 
 def test_a_training_that_was_stopped_goes_on(straight, place, model):
     """The number of updates to stop after may grow; nothing else may change."""
-    out, told = place / "stopped", []
+    out, evaluated_updates = place / "stopped", []
     for stop in (1, None):
         run = trained(out, small(**STRAIGHT, max_updates=stop), model)
-        told.append([line["update"] for line in run.lines("evaluations.jsonl")])
-    assert told == [[0, 1], [0, 1, 2]]
+        evaluated_updates.append([line["update"] for line in run.lines("evaluations.jsonl")])
+    assert evaluated_updates == [[0, 1], [0, 1, 2]]
     assert run.plain() == straight.plain() and run.weights() == straight.weights()
     assert run.weights() != (model / "model.safetensors").read_bytes()
     assert run.lines(EVALUATIONS)[-1] == straight.lines(EVALUATIONS)[-1]
@@ -310,8 +319,8 @@ def test_a_training_that_has_ended_is_left_as_it_is(straight, model):
     for stop in (None, 1):
         config = small(**STRAIGHT, max_updates=stop)
         run = trained(straight.out, config, model, about={"model": "shipped"})
-        told = [event["event"] for event in run.told]
-        assert not run.rows and told == ["engine"] and run.weights() == weights
+        event_names = [event["event"] for event in run.events]
+        assert not run.rows and event_names == ["engine"] and run.weights() == weights
     assert [(straight.out / name).read_bytes() for name in names] == before
 
 
@@ -319,25 +328,27 @@ def test_evaluations_of_updates_that_are_lost_are_forgotten(place, model):
     """Their weights may have come out other, and so may the number of processes be another."""
     out = place / "lost"
     run = trained(out, small(updates=1, evaluation_tasks=2), model, make_env=SHORT)
-    wanted = run.lines("evaluations.jsonl")
+    first_evaluations = run.lines("evaluations.jsonl")
     played = out / "evaluations" / "0001-valid_seen-0"
-    begun = played.with_name("0002-valid_seen-0") / "rank-0-of-1"
+    unfinished = played.with_name("0002-valid_seen-0") / "rank-0-of-1"
     played.joinpath("rank-0-of-1").rename(played / "rank-0-of-2")
-    begun.mkdir(parents=True)
-    (begun / "trajectories.jsonl").write_text("of an update that is done again\n")
-    (out / "evaluations.jsonl").write_text(json.dumps(wanted[0]) + '\n{"update": 1, "spl')
-    again = trained(out, small(updates=1, evaluation_tasks=2), model, make_env=SHORT)
-    assert again.lines("evaluations.jsonl") == wanted
-    assert not begun.exists() and [path.name for path in played.iterdir()] == ["rank-0-of-1"]
+    unfinished.mkdir(parents=True)
+    (unfinished / "trajectories.jsonl").write_text("of an update that is done again\n")
+    (out / "evaluations.jsonl").write_text(
+        json.dumps(first_evaluations[0]) + '\n{"update": 1, "spl'
+    )
+    resumed = trained(out, small(updates=1, evaluation_tasks=2), model, make_env=SHORT)
+    assert resumed.lines("evaluations.jsonl") == first_evaluations
+    assert not unfinished.exists() and [path.name for path in played.iterdir()] == ["rank-0-of-1"]
 
 
 def test_other_settings_are_refused_in_the_same_folder(straight, model):
     before = straight.plain()
     changes = ({"learning_rate": 1e-4}, {"paw": False}, {"updates": 3})
     for change in (*changes, {}):
-        name, about = next(iter(change), "model"), {"model": "shipped" if change else "other"}
+        name, description = next(iter(change), "model"), {"model": "shipped" if change else "other"}
         with pytest.raises(OptionError, match=rf"other settings .*{name}"):
-            trained(straight.out, small(**{**STRAIGHT, **change}), model, about=about)
+            trained(straight.out, small(**{**STRAIGHT, **change}), model, about=description)
     assert straight.plain() == before
 
 
@@ -347,19 +358,19 @@ def seen_rooms(episode):
 
 
 def test_rewards_of_ones_own(runs, place, model):
-    own = trained(place / "own", small(updates=1), model, reward=seen_rooms)
-    (rows,), (usual,) = own.rows, runs["grpo"].rows
+    rewarded = trained(place / "own", small(updates=1), model, reward=seen_rooms)
+    (rows,), (usual,) = rewarded.rows, runs["grpo"].rows
     assert [row.response_ids for row in rows] == [row.response_ids for row in usual]
     assert {row.reward for row in rows} == {0.0, 1.0}
     assert all(
         row.episode_return == sum(r.reward for r in rows if r.trajectory == row.trajectory)
         for row in rows
     )
-    assert own.weights() != runs["grpo"].weights()
-    changed = json.loads((own.out / "run.json").read_text())["described"]["changed"]
+    assert rewarded.weights() != runs["grpo"].weights()
+    changed = json.loads((rewarded.out / "run.json").read_text())["described"]["changed"]
     assert changed["reward"].endswith(".seen_rooms")
     with pytest.raises(OptionError, match="other settings"):
-        trained(own.out, small(updates=1), model)
+        trained(rewarded.out, small(updates=1), model)
     with pytest.raises(OptionError, match="a number for each of"):
         trained(place / "short", small(updates=1), model, reward=lambda episode: [])
     with pytest.raises(OptionError, match="algorithm='ppo'"):
@@ -370,8 +381,8 @@ def test_rewards_of_ones_own(runs, place, model):
 def test_each_algorithm_updates_its_policy(algorithm, runs, model):
     run = runs[algorithm]
     (line,) = run.lines()
-    more = {"value_loss"} if algorithm == "ppo" else set()
-    assert set(line) == PLAIN | OF_PAW | more
+    extra_keys = {"value_loss"} if algorithm == "ppo" else set()
+    assert set(line) == PLAIN | OF_PAW | extra_keys
     assert line["grad_norm"] > 0 and line["episodes"] == 4
     before, after = load_file(model / "model.safetensors"), load_file(run.file())
     assert before.keys() == after.keys()
@@ -384,8 +395,8 @@ def test_without_paw_the_same_is_played_and_no_observation_is_read(runs):
     off, on = runs["off"], runs["grpo"]
     assert off.rows == on.rows == runs["rloo"].rows and off.weights() != on.weights()
     assert set(off.lines()[0]) == PLAIN
-    assert off.shown and not any(off.shown) and any(on.shown)
-    assert on.shown.count(True) == on.lines()[0]["wm_rows"]
+    assert off.reads and not any(off.reads) and any(on.reads)
+    assert on.reads.count(True) == on.lines()[0]["wm_rows"]
 
 
 def test_adapters_are_trained_and_gone_on_with(place, model):
@@ -446,13 +457,13 @@ def kill(model, place):
     attempt(place / "straight", lambda: False)
     out, killed = place / "killed", []
     for boundary in BOUNDARIES:
-        if not attempt(out, lambda it=boundary: any(out.glob(it))):
+        if not attempt(out, lambda pattern=boundary: any(out.glob(pattern))):
             killed.append(boundary)
     attempt(out, lambda: False)
     (place / "report.json").write_text(json.dumps(killed))
 
 
-def left(run):
+def remains_of(run):
     """Return what a training left behind, but for what the clock says."""
     kinds = ("**/*.safetensors", "**/trajectories.jsonl", EVALUATIONS)
     paths = [path for kind in kinds for path in sorted(run.out.glob(kind))]
@@ -463,11 +474,15 @@ def left(run):
 def test_a_training_killed_at_each_boundary_ends_as_one_that_was_not(model, tmp_path):
     killed = processes.report_of(__file__, tmp_path, str(model))
     assert len(killed) >= len(BOUNDARIES) - 1, "the last one may come too late"
-    wanted, found = (left(Run(tmp_path / name)) for name in ("straight", "killed"))
-    played = [name.split("/")[1] for name in wanted if name.endswith("trajectories.jsonl")]
+    straight_files, killed_files = (
+        remains_of(Run(tmp_path / name)) for name in ("straight", "killed")
+    )
+    played = [name.split("/")[1] for name in straight_files if name.endswith("trajectories.jsonl")]
     assert played == ["0000-valid_seen-0", "0002-valid_seen-0"]
-    assert "models/agent/model.safetensors" in wanted and sorted(found) == sorted(wanted)
-    assert [each for each in wanted if found[each] != wanted[each]] == []
+    assert "models/agent/model.safetensors" in straight_files and sorted(killed_files) == sorted(
+        straight_files
+    )
+    assert [name for name in straight_files if killed_files[name] != straight_files[name]] == []
     assert not list((tmp_path / "killed").glob("**/*.part"))
 
 
@@ -498,17 +513,21 @@ def begin(out):
 def test_two_processes_train_as_one_does(model, tmp_path):
     processes.together(Path(__file__), str(model), str(tmp_path))
     share(model, tmp_path / "one")
-    one, two = (Run(tmp_path / out) for out in ("one", "two"))
-    assert [line["update"] for line in one.lines()] == [1]
-    for line, other in zip(one.lines(), two.lines(), strict=True):
-        known = {k: v for k, v in line.items() if "seconds" not in k}
-        assert {k: other[k] for k in known} == pytest.approx(known, rel=1e-6, abs=1e-9)
-    assert one.lines("evaluations.jsonl") == two.lines("evaluations.jsonl")
-    weights, others = (load_file(run.file()) for run in (one, two))
+    single, double = (Run(tmp_path / out) for out in ("one", "two"))
+    assert [line["update"] for line in single.lines()] == [1]
+    for line, other_line in zip(single.lines(), double.lines(), strict=True):
+        shared_fields = {k: v for k, v in line.items() if "seconds" not in k}
+        assert {k: other_line[k] for k in shared_fields} == pytest.approx(
+            shared_fields, rel=1e-6, abs=1e-9
+        )
+    assert single.lines("evaluations.jsonl") == double.lines("evaluations.jsonl")
+    weights, others = (load_file(run.file()) for run in (single, double))
     for key, weight in weights.items():
         assert (weight - others[key]).abs().max() < 1e-7, key
-    begun = Run(tmp_path / "begun")
-    assert len(begun.lines()) == 1 and load_file(begun.out / "model" / "model.safetensors")
+    unfinished = Run(tmp_path / "begun")
+    assert len(unfinished.lines()) == 1 and load_file(
+        unfinished.out / "model" / "model.safetensors"
+    )
 
 
 if __name__ == "__main__":

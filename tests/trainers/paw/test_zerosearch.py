@@ -63,8 +63,11 @@ class Model(BaseLanguageModel):
     def _answer(self, requests):
         self.asked += requests
         self.batches.append(len(requests))
-        found = [self._reply(request) for request in requests]
-        return [Completion(one, (1,), (-1.0,)) if isinstance(one, str) else one for one in found]
+        replies = [self._reply(request) for request in requests]
+        return [
+            Completion(reply, (1,), (-1.0,)) if isinstance(reply, str) else reply
+            for reply in replies
+        ]
 
     def count_tokens(self, text):
         return len(text.split())
@@ -81,10 +84,10 @@ def golden_of(task):
 
 def policy(request):
     """Searches twice, by words that depend on the seed, and then answers."""
-    own = sum(message.role == "assistant" for message in request.messages)
-    if own == 2:
+    reply_count = sum(message.role == "assistant" for message in request.messages)
+    if reply_count == 2:
         return "<think>Hm.</think><answer>the River Sorn</answer>"
-    return f"<think>Hm.</think><search>word {request.sampling.seed % 7} {own}</search>"
+    return f"<think>Hm.</think><search>word {request.sampling.seed % 7} {reply_count}</search>"
 
 
 def documents(request):
@@ -106,10 +109,10 @@ def played(simulator, update=0, live=8, **changed):
     groups = [Group(number, tasks[number], 3) for number in range(2)]
     agent = search.agent(create_agent("paw", context="concat", max_length=4608), update)
     lm = search.language_model(with_policy)
-    found = play_groups(
+    played_groups = play_groups(
         search.make_env, agent, groups, lm=lm, concurrency=live, seed=1, update=update
     )
-    return [episode for group in found for episode in group], search
+    return [episode for group in played_groups for episode in group], search
 
 
 @pytest.mark.parametrize(
@@ -138,13 +141,15 @@ def test_documents_are_read(text, found):
 )
 def test_any_text_is_read_and_stays_text(text):
     hits = read_documents(text)
-    shown = write_results(hits)
-    assert shown.count("<information>") == shown.count("</information>") == 1
-    inside = shown.strip().removeprefix("<information>").removesuffix("</information>").lower()
+    results_text = write_results(hits)
+    assert results_text.count("<information>") == results_text.count("</information>") == 1
+    inside = (
+        results_text.strip().removeprefix("<information>").removesuffix("</information>").lower()
+    )
     for tag in ("information", "search", "answer", "think"):
         assert f"<{tag}" not in inside and f"</{tag}" not in inside
-    read = read_results(shown)
-    assert read is not None and len(read) == len(hits) and "\x00" not in shown
+    read = read_results(results_text)
+    assert read is not None and len(read) == len(hits) and "\x00" not in results_text
 
 
 def test_a_search_is_requested_the_same_way_again_and_has_as_many_documents_as_asked_for():
@@ -154,8 +159,8 @@ def test_a_search_is_requested_the_same_way_again_and_has_as_many_documents_as_a
     assert (request.sampling.temperature, request.sampling.max_new_tokens) == (0.5, 77)
     assert replace(SEARCH, draw="2").request(settings).sampling.seed != request.sampling.seed
     assert SEARCH.request(ZeroSearch(simulator_temperature=0)).sampling.seed == 0
-    many = "\n".join(f"Doc {n}: text {n}" for n in range(1, 8))
-    assert [hit.text for hit in SEARCH.hits(many)] == ["text 1", "text 2", "text 3"]
+    seven_documents = "\n".join(f"Doc {n}: text {n}" for n in range(1, 8))
+    assert [hit.text for hit in SEARCH.hits(seven_documents)] == ["text 1", "text 2", "text 3"]
     with pytest.raises(EngineError, match="empty text"):
         SEARCH.hits(" \n")
 
@@ -166,17 +171,17 @@ def test_lessons_are_useful_or_noisy(monkeypatch):
     rows = list(lessons(env, seed=1))
     assert rows == list(lessons(env, seed=1)) != list(lessons(env, seed=2))
     assert len(rows) > 160 and len(rows) % 2 == 0
-    asked = {one.text: one for one in map(env._tasks.question, env.tasks.ids)}
-    shown = {True: 0, False: 0}
+    questions = {candidate.text: candidate for candidate in map(env._tasks.question, env.tasks.ids)}
+    answer_counts = {True: 0, False: 0}
     for row in rows:
         text = row.messages[0].content
-        question = asked[text.partition("Question: ")[2].partition("\n")[0]]
+        question = questions[text.partition("Question: ")[2].partition("\n")[0]]
         noisy = "noisy documents" in text
         has_answer = contains_answer(row.answer, question.golden)
         assert not (noisy and has_answer)
-        shown[noisy] += has_answer
+        answer_counts[noisy] += has_answer
         assert len(read_documents(row.answer)) == 3
-    assert shown[False] > 75  # each last hop has it, for all but a few questions
+    assert answer_counts[False] > 75  # each last hop has it, for all but a few questions
 
 
 def test_searches_are_answered_by_the_simulator_in_batches():
@@ -184,7 +189,7 @@ def test_searches_are_answered_by_the_simulator_in_batches():
     episodes, search = played(simulator)
     assert not any(episode.error for episode in episodes) and len(episodes) == 6
     assert simulator.batches == [6, 6]  # all that run at once, together
-    asked = iter(simulator.asked)
+    requests = iter(simulator.asked)
     for episode in episodes:
         assert ["noisy" in step.notes for step in episode.steps] == [True, True, False]
         for step in episode.steps[:2]:
@@ -193,27 +198,27 @@ def test_searches_are_answered_by_the_simulator_in_batches():
             kind = "noise" if step.notes["noisy"] else "use"
             assert f'Title: "{kind}"' in step.observation and simulate.text[-5:] in step.observation
     golden = golden_of(episodes[0].task)
-    assert all(answer in next(asked).messages[0].content for answer in golden)
+    assert all(answer in next(requests).messages[0].content for answer in golden)
     assert golden[0] not in str([call.messages for call in [episodes[0].steps[0].calls[0]]])
     assert search.metrics(0) == {"noise": 0.0} and search.sums()["searches"] == 12
     search.close()
 
 
 def test_what_is_noisy_follows_from_seeds_alone():
-    def seen(episodes):
-        return [one.steps[0].observation for one in episodes]
+    def first_observations(episodes):
+        return [episode.steps[0].observation for episode in episodes]
 
     episodes, search = played(Model(documents))
-    again, _ = played(Model(documents), live=1)
-    assert episodes == again
+    sequential, _ = played(Model(documents), live=1)
+    assert episodes == sequential
     later, last = played(Model(documents), update=3)
-    assert seen(later) != seen(episodes)
+    assert first_observations(later) != first_observations(episodes)
     assert last.metrics(3)["noise"] > search.metrics(0)["noise"]
     always, measured = played(Model(documents), noise_start=1.0, noise_end=1.0)
-    assert all(step.notes["noisy"] for one in always for step in one.steps[:2])
+    assert all(step.notes["noisy"] for episode in always for step in episode.steps[:2])
     assert measured.sums()["noisy_searches"] == 12
-    other, _ = played(Model(documents), seed=5)
-    assert seen(other) != seen(episodes)
+    other_seed, _ = played(Model(documents), seed=5)
+    assert first_observations(other_seed) != first_observations(episodes)
 
 
 def test_a_fault_of_the_simulator_ends_its_episode_alone():
@@ -223,17 +228,17 @@ def test_a_fault_of_the_simulator_ends_its_episode_alone():
         return documents(request)
 
     episodes, _ = played(Model(failing))
-    broken = [one for one in episodes if one.error]
+    broken = [episode for episode in episodes if episode.error]
     assert broken and len(broken) < len(episodes)
-    assert all("the server is gone" in str(fault_of(one)) for one in broken)
+    assert all("the server is gone" in str(fault_of(episode)) for episode in broken)
 
     def breaking(request):
         raise RuntimeError("out of memory")
 
     episodes, _ = played(Model(breaking))
-    assert all("the simulator failed: RuntimeError" in str(one.error) for one in episodes)
+    assert all("the simulator failed: RuntimeError" in str(episode.error) for episode in episodes)
     episodes, _ = played(Model(lambda request: "  "))
-    assert all("empty text" in str(one.error) for one in episodes)
+    assert all("empty text" in str(episode.error) for episode in episodes)
 
 
 def test_an_answer_is_worth_its_f1():
@@ -257,9 +262,9 @@ def test_other_environments_have_none_of_it():
     for change in changes:
         ((name, value),) = change.items()
         simulator = "tiny" if "engine" in change else None
-        named = f"{name.rpartition('.')[2]}='{value}' is for search QA .*'comap/ALFWorld-v0'"
+        message = f"{name.rpartition('.')[2]}='{value}' is for search QA .*'comap/ALFWorld-v0'"
         for make_env in (HOME, lambda split: HOME(split)):
-            with pytest.raises(OptionError, match=named):
+            with pytest.raises(OptionError, match=message):
                 check_search(preset("alfworld", **change), make_env, simulator)
 
 
@@ -284,29 +289,31 @@ def test_engine_and_simulator_go_together():
 def test_noise_by_hand():
     """p_s + (b ** (i / m) - 1) / (b - 1) * (p_e - p_s)."""
 
-    def at(update, base=4.0):
+    def probability_at(update, base=4.0):
         return NoiseCurriculum(100, 0.2, 0.8, base).probability(update)
 
-    assert at(0) == 0.2 and at(100) == at(101) == pytest.approx(0.8, abs=1e-12)
-    assert at(50) == pytest.approx(0.2 + (2 - 1) / 3 * 0.6)  # 4 ** 0.5 is 2
-    assert at(75, base=16.0) == pytest.approx(0.2 + (8 - 1) / 15 * 0.6)
-    assert at(50, base=1.0) == pytest.approx(0.5)  # a straight line
-    assert at(30, base=1 + 1e-7) == pytest.approx(0.38, abs=1e-5)  # nearly one
+    assert probability_at(0) == 0.2 and probability_at(100) == probability_at(101) == pytest.approx(
+        0.8, abs=1e-12
+    )
+    assert probability_at(50) == pytest.approx(0.2 + (2 - 1) / 3 * 0.6)  # 4 ** 0.5 is 2
+    assert probability_at(75, base=16.0) == pytest.approx(0.2 + (8 - 1) / 15 * 0.6)
+    assert probability_at(50, base=1.0) == pytest.approx(0.5)  # a straight line
+    assert probability_at(30, base=1 + 1e-7) == pytest.approx(0.38, abs=1e-5)  # nearly one
 
 
 def test_a_draw_of_noise_depends_on_its_numbers_alone():
     curriculum = NoiseCurriculum.of(
         preset("zerosearch", noise_start=0.5, noise_end=0.5, seed=1), updates=10
     )
-    drawn = "".join("01"[curriculum.noisy(0, episode, 0)] for episode in range(8))
-    assert drawn == "10110101"  # in any process, whatever its hash seed
+    flags = "".join("01"[curriculum.noisy(0, episode, 0)] for episode in range(8))
+    assert flags == "10110101"  # in any process, whatever its hash seed
     numbers = [
         (update, episode, turn) for update in (0, 3) for episode in range(9) for turn in (0, 1)
     ]
     for seed, same in ((1, True), (2, False)):
-        other = NoiseCurriculum(10, 0.5, 0.5, seed=seed)
-        backward = [other.noisy(*one) for one in numbers[::-1]][::-1]
-        assert ([curriculum.noisy(*one) for one in numbers] == backward) == same
+        other_curriculum = NoiseCurriculum(10, 0.5, 0.5, seed=seed)
+        backward = [other_curriculum.noisy(*number_triple) for number_triple in numbers[::-1]][::-1]
+        assert ([curriculum.noisy(*number_triple) for number_triple in numbers] == backward) == same
 
 
 QUESTIONS = 6
@@ -320,10 +327,14 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def env(place):
     """A few one-hop questions, and the index of the embedded encyclopedia."""
-    known = [one for name, one in generated_questions().items() if name.startswith("1hop/")]
+    one_hop_questions = [
+        question for name, question in generated_questions().items() if name.startswith("1hop/")
+    ]
     lines = [
-        json.dumps({"id": one.id, "question": one.text, "golden_answers": list(one.golden)})
-        for one in known[:QUESTIONS]
+        json.dumps(
+            {"id": question.id, "question": question.text, "golden_answers": list(question.golden)}
+        )
+        for question in one_hop_questions[:QUESTIONS]
     ]
     path = place / "questions.jsonl"
     path.write_text("\n".join(lines) + "\n")
@@ -340,7 +351,7 @@ def base(place):
 
 
 def small(name, **changed):
-    given = {
+    defaults = {
         "groups": 2,
         "members": 3,
         "updates": 2,
@@ -355,7 +366,7 @@ def small(name, **changed):
         "save_updates": 1,
         "temperature": 0.5,  # a model of this size errs often
     }
-    return preset(name, **{**given, **changed})
+    return preset(name, **{**defaults, **changed})
 
 
 def lines(out, name="metrics.jsonl"):
@@ -365,16 +376,16 @@ def lines(out, name="metrics.jsonl"):
 @pytest.fixture(scope="module")
 def zero(place, env, base):
     """A whole training of ZeroSearch, from scratch."""
-    told = []
+    events = []
     out = place / "zero"
-    given = {"make_env": env, "device": "cpu", "simulator": "tiny"}
-    train(small("tiny_zerosearch", members=2), model=base, out=out, tell=told.append, **given)
-    return out, told
+    options = {"make_env": env, "device": "cpu", "simulator": "tiny"}
+    train(small("tiny_zerosearch", members=2), model=base, out=out, tell=events.append, **options)
+    return out, events
 
 
 def test_a_simulated_training_tells_of_its_searches(zero):
-    out, told = zero
-    assert {"warmup", "simulator", "update", "evaluated"} <= {event["event"] for event in told}
+    out, events = zero
+    assert {"warmup", "simulator", "update", "evaluated"} <= {event["event"] for event in events}
     first, second = lines(out)
     assert first["episodes"] + first["dropped"] == 4 and first["rows"] > 0
     assert (first["noise"], second["noise"]) == (0.0, pytest.approx(0.5 / 3))
@@ -393,8 +404,8 @@ def test_search_r1_with_paw_learns_observations_and_is_evaluated_by_exact_answer
         texts = ["<search>Emma</search>", "<search>the River Sorn</search>", "<answer>a</answer>"]
 
         def reply(request):
-            own = sum(message.role == "assistant" for message in request.messages)
-            ids = (*chat.tokens([f"<think>Hm.</think>{texts[own]}"])[0], chat.end)
+            reply_count = sum(message.role == "assistant" for message in request.messages)
+            ids = (*chat.tokens([f"<think>Hm.</think>{texts[reply_count]}"])[0], chat.end)
             return Completion(chat.text(ids[:-1], ""), ids, completion_tokens=len(ids))
 
         return Model(reply)
@@ -424,23 +435,23 @@ def test_demonstrations_in_tags_go_on_token_for_token(base):
 
     make = Environments("comap/SearchQA-v0", {"source": "generated", "topk": 1})
     with_hops = make("train")
-    task = next(one for one in with_hops.get_wrapper_attr("tasks").ids if "3hop" in one)
-    shown = list(expert_demonstrations(with_hops, [task]))
+    task = next(task_id for task_id in with_hops.get_wrapper_attr("tasks").ids if "3hop" in task_id)
+    demonstrations = list(expert_demonstrations(with_hops, [task]))
     tokenizer = AutoTokenizer.from_pretrained(base)
     chat = ChatTokenizer(tokenizer)
-    steps = [step.action for step in shown[0].steps]
+    steps = [step.action for step in demonstrations[0].steps]
     agent = PaWConfig(context="concat", max_length=2048, draft_tokens=64)
-    (whole,) = encode_rows(tokenizer, conversation_rows(shown, agent, base))
+    (whole,) = encode_rows(tokenizer, conversation_rows(demonstrations, agent, base))
     tokens = whole.prompt + whole.answer
-    said = [tokenizer.decode(tokens[start:end]) for start, end in whole.spans]
-    assert [one.partition("</think>")[2].removesuffix("<|end|>") for one in said] == steps
+    span_texts = [tokenizer.decode(tokens[start:end]) for start, end in whole.spans]
+    assert [text.partition("</think>")[2].removesuffix("<|end|>") for text in span_texts] == steps
     for start, _ in whole.spans:
         assert tokens[:start][-len(chat.turns.opening) :] == chat.turns.opening
 
     agent = PaWConfig(context="summary", max_length=2048, draft_tokens=64)
-    rows = list(conversation_rows(shown, agent, base))
+    rows = list(conversation_rows(demonstrations, agent, base))
     assert [row.answer.partition("</think>")[2] for row in rows] == steps and len(rows) == 4
     for before, row in pairwise(encode_rows(tokenizer, rows)):
-        said = (*before.prompt, *before.answer)
-        assert row.prompt[: len(said)] != said
+        tokens_before = (*before.prompt, *before.answer)
+        assert row.prompt[: len(tokens_before)] != tokens_before
         assert row.prompt[-len(chat.turns.opening) :] == chat.turns.opening
