@@ -62,27 +62,27 @@ STYLES: tuple[dict[str, Any], ...] = (
 @pytest.fixture(scope="module", autouse=True)
 def engines() -> Iterator[None]:
     """Engines that are slow to start wait for the next test."""
-    with contextlib.ExitStack() as kept:
+    with contextlib.ExitStack() as pools:
         for env_id in ENVS:
-            kept.enter_context(env_class(env_id).engine_pool(2))
+            pools.enter_context(env_class(env_id).engine_pool(2))
         yield
 
 
 def played(
-    env_id: str, name: str, imagined: bool, style: dict[str, Any], **chosen: Any
+    env_id: str, name: str, imagined: bool, style: dict[str, Any], **settings: Any
 ) -> Trajectory:
-    lm = chosen.pop("lm", HashedModel)()
+    lm = settings.pop("lm", HashedModel)()
     try:
-        env = gym.make(env_id, max_episode_steps=STEPS, **chosen)
+        env = gym.make(env_id, max_episode_steps=STEPS, **settings)
         env.reset(seed=SEED)
     except (MissingExtra, DataNotFound) as error:
         pytest.skip(str(error))
     slot: Any = ImaginedEnv(env, "null", horizon=STEPS) if imagined else env
     options = SMALL.get(name, {}) | style if agent_options(name) is not None else {}
     agent = create_agent(name, **options)
-    found = run_episode(slot, agent, seed=SEED, world_model="null", lm=lm)
+    episode = run_episode(slot, agent, seed=SEED, world_model="null", lm=lm)
     slot.close()
-    return found
+    return episode
 
 
 def styles_of(env_id: str, name: str, slow: bool) -> tuple[dict[str, Any], ...]:
@@ -101,26 +101,26 @@ def styles_of(env_id: str, name: str, slow: bool) -> tuple[dict[str, Any], ...]:
 def test_each_agent_plays(env_id: str, name: str, imagined: bool) -> None:
     slow = getattr(class_of(env_id), "slow", False)  # then one style is played, once
     for style in styles_of(env_id, name, slow):
-        found = played(env_id, name, imagined, style)
-        assert found.error is None, f"{style}: {found.error}"
-        assert found.agent == name and found.env_id == env_id
-        assert 1 <= len(found.steps) <= STEPS or name == "expert"
-        assert all(step.imagined for step in found.steps) is imagined or not found.steps
-        assert Trajectory.from_json(json.loads(json.dumps(found.to_json()))) == found
+        episode = played(env_id, name, imagined, style)
+        assert episode.error is None, f"{style}: {episode.error}"
+        assert episode.agent == name and episode.env_id == env_id
+        assert 1 <= len(episode.steps) <= STEPS or name == "expert"
+        assert all(step.imagined for step in episode.steps) is imagined or not episode.steps
+        assert Trajectory.from_json(json.loads(json.dumps(episode.to_json()))) == episode
         if agent_options(name) is not None:
-            assert all(step.calls for step in found.steps)
-        if not imagined and found.world_model is not None:
+            assert all(step.calls for step in episode.steps)
+        if not imagined and episode.world_model is not None:
             assert asks_world_model(create_agent(name)), "who asks says so"
         if not slow:
-            assert played(env_id, name, imagined, style) == found
+            assert played(env_id, name, imagined, style) == episode
 
 
 def test_masked_decoding_can_say_what_demonstrations_say() -> None:
     """On the web the expert names things as pages do, and what is admissible is in lower case."""
     env = gym.make("comap/Web-v0", split="test")
-    shown = run_episode(env, create_agent("expert"), seed=0)
-    _, info = env.reset(options={"task": shown.task})
-    for step in shown.steps:
+    demonstration = run_episode(env, create_agent("expert"), seed=0)
+    _, info = env.reset(options={"task": demonstration.task})
+    for step in demonstration.steps:
         assert step.action in info["admissible_actions"]
         *_, info = env.step(step.action)
     assert info["success"] and any(action != action.lower() for action in env.unwrapped.wanted.plan)
@@ -131,13 +131,15 @@ class StayingModel(HashedModel):  # type: ignore[misc, valid-type]
 
     def _one(self, request: Generate) -> Any:
         if request.choices is not None:
-            going = tuple(one for one in request.choices if not one.startswith(" stop"))
+            going = tuple(choice for choice in request.choices if not choice.startswith(" stop"))
             request = replace(request, choices=going or request.choices)
         return super()._one(request)
 
     def _words(self, r: NextWord) -> Any:
-        found = super()._words(r).probabilities
-        going = (0.0 if "stop" in word else p for word, p in zip(r.words, found, strict=True))
+        probabilities = super()._words(r).probabilities
+        going = (
+            0.0 if "stop" in word else p for word, p in zip(r.words, probabilities, strict=True)
+        )
         return WordProbabilities(tuple(going), 9)
 
 
@@ -183,10 +185,10 @@ def test_episodes_are_the_same_in_any_process() -> None:
         "print(test_all_agents.digest_of_episodes())"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "77"}
-    other = subprocess.check_output(
+    other_digest = subprocess.check_output(
         [sys.executable, "-c", code, str(Path(__file__).parent)], env=environment, text=True
     )
-    assert other.strip() == digest_of_episodes()
+    assert other_digest.strip() == digest_of_episodes()
 
 
 # What is asked fits.
@@ -221,7 +223,7 @@ def some_view(rng: random.Random) -> Any:
     )
 
 
-def any_reply(rng: random.Random, seen: Any, request: Any) -> Any:
+def any_reply(rng: random.Random, current_view: Any, request: Any) -> Any:
     """Return a reply that keeps to the tokens it was given."""
     if isinstance(request, Imagine):
         return text(rng, rng.choice([1, 150]))
@@ -234,7 +236,7 @@ def any_reply(rng: random.Random, seen: Any, request: Any) -> Any:
     if request.choices is not None:
         return max(request.choices, key=len)
     action = rng.choice(["go to shelf 1", "open " + "é " * 60])
-    said = rng.choice(
+    reply = rng.choice(
         [
             f"Thought: {text(rng, 9)}\nAction: {action}",
             f"Reflection: {text(rng, 30)}\nDecision: REVISE\nFinal Action: {action}",
@@ -242,18 +244,20 @@ def any_reply(rng: random.Random, seen: Any, request: Any) -> Any:
             "3",
         ]
     )
-    while seen.count_tokens(said) > request.sampling.max_new_tokens:
-        said = said[: len(said) * 9 // 10]
-    return Completion(said, None, None, rng.choice(["stop", "length"]), 1, 1)
+    while current_view.count_tokens(reply) > request.sampling.max_new_tokens:
+        reply = reply[: len(reply) * 9 // 10]
+    return Completion(reply, None, None, rng.choice(["stop", "length"]), 1, 1)
 
 
-def size_of(request: Any, seen: Any) -> int:
+def size_of(request: Any, current_view: Any) -> int:
     """Return the most tokens of a request with its reply."""
-    size = sum(seen.count_tokens(message.content) + OVERHEAD for message in request.messages)
-    size += seen.count_tokens(request.prefix)
+    size = sum(
+        current_view.count_tokens(message.content) + OVERHEAD for message in request.messages
+    )
+    size += current_view.count_tokens(request.prefix)
     options = getattr(request, "choices", None) or getattr(request, "completions", None)
     if options:
-        return int(size + max(map(seen.count_tokens, options)))
+        return int(size + max(map(current_view.count_tokens, options)))
     return int(size + (request.sampling.max_new_tokens if isinstance(request, Generate) else 0))
 
 
@@ -269,11 +273,17 @@ def test_all_that_is_asked_fits(name: str, decoding: str) -> None:
         agent: Any = create_agent(name, max_length=LENGTH[style], **options)
         if name == "wkm":
             agent.knowledge.add(Knowledge("x", "look", "go to x"))
-        seen = some_view(rng)
-        talk = converse_with(agent, seen, lambda asked, r=rng, s=seen: any_reply(r, s, asked))
+        current_view = some_view(rng)
+        talk = converse_with(
+            agent,
+            current_view,
+            lambda lm_request, r=rng, s=current_view: any_reply(r, s, lm_request),
+        )
         for request in talk.requests:
             if not isinstance(request, Imagine):
-                assert size_of(request, seen) <= LENGTH[style], f"{style}: {request.purpose}"
+                assert size_of(request, current_view) <= LENGTH[style], (
+                    f"{style}: {request.purpose}"
+                )
 
 
 # Hostile replies, numbers, predictions and files.
@@ -359,10 +369,10 @@ def test_hidden_states_that_are_not_finite(value: float) -> None:
         converse_with(agent, view(), lambda r: [value] if isinstance(r, Encode) else "Action: look")
 
 
-def choose(said: Any, **options: Any) -> Any:
+def choose(reply: Any, **options: Any) -> Any:
     config = AgentConfig(**options)
-    asked = choose_action(view(), config, converse(view(), config), "Action:")
-    return drive(asked, [said]).result
+    choice_requests = choose_action(view(), config, converse(view(), config), "Action:")
+    return drive(choice_requests, [reply]).result
 
 
 def test_a_choice_that_was_not_given_is_refused() -> None:
@@ -409,15 +419,18 @@ def test_hostile_predictions_are_only_text(name: str, text: str) -> None:
         return "2" if request.purpose == "depth" else f"Thought: So.\nAction: {next(actions)}"
 
     options = {"p_source": "verbal"} if name == "comap" else SMALL.get(name, {})
-    seen = view(("look", "You see nothing."), ("look", "You see nothing."))
-    talk = converse_with(create_agent(name, **options), seen, reply)
+    current_view = view(("look", "You see nothing."), ("look", "You see nothing."))
+    talk = converse_with(create_agent(name, **options), current_view, reply)
     assert {"Imagine"} & set(talk.kinds) or "imagine" in talk.purposes
-    assert talk.decision.action in seen.admissible_actions
+    assert talk.decision.action in current_view.admissible_actions
     json.dumps(talk.decision.notes, allow_nan=False)
-    asked = [request for request in talk.requests if not isinstance(request, Imagine)]
-    assert any(text.strip()[:20] in r.messages[-1].content for r in asked) or name in ("rap", "itp")
-    for request in asked:
+    lm_requests = [request for request in talk.requests if not isinstance(request, Imagine)]
+    assert any(text.strip()[:20] in r.messages[-1].content for r in lm_requests) or name in (
+        "rap",
+        "itp",
+    )
+    for request in lm_requests:
         roles = [message.role for message in request.messages]
         assert roles.count("system") <= 1 and roles[-1] == "user"
-        count = sum(seen.count_tokens(m.content) + OVERHEAD for m in request.messages)
-        assert count <= 2048 and any(seen.goal in m.content for m in request.messages)
+        count = sum(current_view.count_tokens(m.content) + OVERHEAD for m in request.messages)
+        assert count <= 2048 and any(current_view.goal in m.content for m in request.messages)

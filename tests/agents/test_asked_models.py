@@ -67,10 +67,10 @@ def recorded(folder: Path, run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
 
 @pytest.mark.parametrize("name", sorted(AGENTS))
 def test_each_agent_says_whether_it_asks_a_world_model(name: str) -> None:
-    said = asks_world_model(create_agent(name))
-    assert isinstance(said, bool)
+    asks = asks_world_model(create_agent(name))
+    assert isinstance(asks, bool)
     if agent_options(name) is None:
-        assert not said
+        assert not asks
 
 
 def test_agents_that_would_ask_none_with_these_settings_say_so() -> None:
@@ -91,8 +91,8 @@ def test_the_oracle_that_nobody_named_is_named_in_the_record(tmp_path: Path) -> 
     assert described["world_model"] == "oracle"
     assert described["world_model_in_words"] == ORACLE
     assert summary["world_models"] == {"oracle": ORACLE}
-    given = run_of(SaysSo(), world_model="oracle").describe()
-    assert given == {name: described[name] for name in given}, "as if it had been named"
+    description = run_of(SaysSo(), world_model="oracle").describe()
+    assert description == {name: described[name] for name in description}, "as if it had been named"
 
 
 @pytest.mark.parametrize(
@@ -133,32 +133,34 @@ def test_imagined_episodes_name_who_imagined_them(tmp_path: Path) -> None:
 def test_a_run_of_before_goes_on_where_the_oracle_was_not_named(tmp_path: Path) -> None:
     config = {"world_model": "oracle"}
     recorded(tmp_path, run_of(SaysSo(), config=config))
-    old = json.loads((tmp_path / "run.json").read_text())
-    old |= {"world_model": None, "config": {"world_model": None}}
-    del old["world_model_in_words"], old["tasks"]["generated"]
-    (tmp_path / "run.json").write_text(json.dumps(old))
-    again, _ = recorded(tmp_path, run_of(SaysSo(), config=config))
-    assert len(again["sessions"]) == 2 and again["world_model"] == "oracle"
-    old["world_model"] = "null"
-    (tmp_path / "run.json").write_text(json.dumps(old))
+    old_record = json.loads((tmp_path / "run.json").read_text())
+    old_record |= {"world_model": None, "config": {"world_model": None}}
+    del old_record["world_model_in_words"], old_record["tasks"]["generated"]
+    (tmp_path / "run.json").write_text(json.dumps(old_record))
+    resumed_record, _ = recorded(tmp_path, run_of(SaysSo(), config=config))
+    assert len(resumed_record["sessions"]) == 2 and resumed_record["world_model"] == "oracle"
+    old_record["world_model"] = "null"
+    (tmp_path / "run.json").write_text(json.dumps(old_record))
     with pytest.raises(OptionError, match="world_model: 'null' there, 'oracle' now"):
         recorded(tmp_path, run_of(SaysSo(), config=config))
 
 
 def test_trajectories_of_before_are_counted_by_what_they_called_it() -> None:
     (episode,) = run_episodes(real, SaysSo(), TASKS[:1], world_model="oracle")
-    old = Trajectory.from_json(episode.to_json() | {"world_model": "OracleWorldModel"})
-    assert Tally.of([old]).summary()["world_models"] == {"OracleWorldModel": ORACLE}
+    old_episode = Trajectory.from_json(episode.to_json() | {"world_model": "OracleWorldModel"})
+    assert Tally.of([old_episode]).summary()["world_models"] == {"OracleWorldModel": ORACLE}
 
 
 def test_python_is_warned_once_of_an_oracle_that_it_did_not_name() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         of_requests._warn_of_oracle.cache_clear()
-        for given in (None, None, "oracle", "null"):
-            run_episodes(real, Foresees(), TASKS, world_model=given)
-    told = [str(one.message) for one in caught if "world model" in str(one.message)]
-    assert len(told) == 1 and NOT_TO_REPORT in told[0]
+        for world_model in (None, None, "oracle", "null"):
+            run_episodes(real, Foresees(), TASKS, world_model=world_model)
+    warning_texts = [
+        str(warning.message) for warning in caught if "world model" in str(warning.message)
+    ]
+    assert len(warning_texts) == 1 and NOT_TO_REPORT in warning_texts[0]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         of_requests._warn_of_oracle.cache_clear()

@@ -42,11 +42,11 @@ def test_a_step_is_draft_look_ahead_reflect_and_gate() -> None:
     assert (draft.sampling.max_new_tokens, reflect.sampling.max_new_tokens) == (64, 128)
     for request in (draft, reflect):
         assert (request.sampling.temperature, request.sampling.top_p) == (0.7, 0.9)
-    *before, asked = reflect.messages
+    *before, question = reflect.messages
     assert tuple(before) == draft.messages[:-1]
-    assert asked.content.startswith(draft.messages[-1].content)
-    for told in (DRAFT, DESK, "Final Action:", "Revise Probability:", "Decision: KEEP or REVISE"):
-        assert told in asked.content
+    assert question.content.startswith(draft.messages[-1].content)
+    for phrase in (DRAFT, DESK, "Final Action:", "Revise Probability:", "Decision: KEEP or REVISE"):
+        assert phrase in question.content
     assert score.completions == (" go to safe 1",) and not score.ended
     assert score.prefix == SAFE.partition(" go to safe 1")[0]
     assert score.messages == reflect.messages
@@ -84,17 +84,17 @@ def test_what_was_done_becomes_history() -> None:
     memory: dict[str, Any] = {}
     actor = agent()
     converse_with(actor, view(memory=memory), [DRAFT, DESK, SAFE, SURE])
-    told = "Thought: The pen goes into the safe.\nAction: go to safe 1"
-    assert memory["replies"] == {0: told}
+    first_reply = "Thought: The pen goes into the safe.\nAction: go to safe 1"
+    assert memory["replies"] == {0: first_reply}
     silent = "Final Action: go to desk 1\nRevise Probability: 0.1"
     turn = ("go to safe 1", "You arrive at safe 1. The safe 1 is closed.")
     talk = converse_with(actor, view(turn, memory=memory), [DRAFT, DESK, silent, SURE])
-    assert ("assistant", told) in talk.requests[0].messages
+    assert ("assistant", first_reply) in talk.requests[0].messages
     assert memory["replies"][1] == "Thought: The safe is far.\nAction: go to desk 1"
 
 
 @pytest.mark.parametrize(
-    ("said", "scores", "taken"),
+    ("said", "scores", "expected_action"),
     [
         (SAFE.replace("0.9", "0.5"), SURE, "go to desk 1"),  # p at its threshold
         (SAFE.replace("0.9", "0.51"), SURE, "go to safe 1"),
@@ -108,17 +108,17 @@ def test_what_was_done_becomes_history() -> None:
         (SAFE, [()], "go to desk 1"),
     ],
 )
-def test_gates_at_their_boundaries(said: str, scores: Any, taken: str) -> None:
+def test_gates_at_their_boundaries(said: str, scores: Any, expected_action: str) -> None:
     talk = converse_with(agent(tau_q=0.6), view(), [DRAFT, DESK, said, scores])
-    assert talk.decision.action == taken
+    assert talk.decision.action == expected_action
 
 
 @pytest.mark.parametrize(
-    "said",
+    "reflection",
     ["", "   \n", "I cannot tell.", "Final Action:", "Final Action: \nDecision: REVISE", "\x00"],
 )
-def test_a_reflection_without_an_action_keeps_the_draft(said: str) -> None:
-    talk = converse_with(agent(), view(), [DRAFT, DESK, said])
+def test_a_reflection_without_an_action_keeps_the_draft(reflection: str) -> None:
+    talk = converse_with(agent(), view(), [DRAFT, DESK, reflection])
     assert talk.decision.action == "go to desk 1" and talk.decision.notes["q"] == 0.0
     assert talk.decision.notes["p"] == 0.0 and talk.decision.notes["ref_action"] is None
 
@@ -138,7 +138,7 @@ def cut(text: str) -> Completion:
 
 
 @pytest.mark.parametrize(
-    ("said", "head"),
+    ("reflection", "head"),
     [
         ("Hm.\nDecision: REVISE", "Hm.\nDecision: REVISE\nFinal Action:"),
         ("Decision: REVISE\nFinal Ac", "Decision: REVISE\nFinal Action:"),
@@ -146,30 +146,36 @@ def cut(text: str) -> Completion:
         ("Decision: REVISE\nFinal Action: go to sa", "Decision: REVISE\nFinal Action: go to sa"),
     ],
 )
-def test_a_reflection_that_ran_out_of_tokens_is_continued(said: str, head: str) -> None:
+def test_a_reflection_that_ran_out_of_tokens_is_continued(reflection: str, head: str) -> None:
     rest = "fe 1" if head.endswith("sa") else " go to safe 1"
-    talk = converse_with(agent(), view(), [DRAFT, DESK, cut(said), rest, SURE])
-    more = talk.requests[3]
-    assert isinstance(more, Generate) and more.purpose == "reflect: final action"
-    assert (more.prefix, more.sampling.max_new_tokens, more.sampling.stop) == (head, 16, ("\n",))
-    assert more.messages == talk.requests[2].messages
+    talk = converse_with(agent(), view(), [DRAFT, DESK, cut(reflection), rest, SURE])
+    continuation = talk.requests[3]
+    assert isinstance(continuation, Generate) and continuation.purpose == "reflect: final action"
+    assert (
+        continuation.prefix,
+        continuation.sampling.max_new_tokens,
+        continuation.sampling.stop,
+    ) == (head, 16, ("\n",))
+    assert continuation.messages == talk.requests[2].messages
     assert talk.decision.notes["reflect_response"] == head + rest
     assert talk.decision.action == "go to safe 1"
 
 
-@pytest.mark.parametrize("said", ["Reflection: It is so long", "", "<think>Decision: REVISE\nso"])
-def test_what_was_cut_before_its_decision_is_not_continued(said: str) -> None:
-    talk = converse_with(agent(), view(), [DRAFT, DESK, cut(said)])
+@pytest.mark.parametrize(
+    "reflection", ["Reflection: It is so long", "", "<think>Decision: REVISE\nso"]
+)
+def test_what_was_cut_before_its_decision_is_not_continued(reflection: str) -> None:
+    talk = converse_with(agent(), view(), [DRAFT, DESK, cut(reflection)])
     assert talk.purposes[-1] == "reflect"
     assert talk.decision.action == "go to desk 1" and not talk.decision.notes["gate"]
 
 
 def test_a_reflection_whose_decision_is_not_asked_for_is_continued() -> None:
     actor = agent(p_source="verbalizer")
-    said = "Reflection: It is so long"
-    replies = [DRAFT, DESK, cut(said), " go to safe 1", (0.9, 0.1), SURE]
+    reflection = "Reflection: It is so long"
+    replies = [DRAFT, DESK, cut(reflection), " go to safe 1", (0.9, 0.1), SURE]
     talk = converse_with(actor, view(), replies)
-    assert talk.requests[3].prefix == f"{said}\nFinal Action:"
+    assert talk.requests[3].prefix == f"{reflection}\nFinal Action:"
     assert talk.decision.action == "go to safe 1"
 
 
@@ -186,18 +192,22 @@ KEEPING = [
 ]
 
 
-@pytest.mark.parametrize("said", KEEPING)
-def test_the_gate_does_not_open_without_a_decision_to_revise(said: str) -> None:
+@pytest.mark.parametrize("reflection", KEEPING)
+def test_the_gate_does_not_open_without_a_decision_to_revise(reflection: str) -> None:
     for settings in ({}, {"action_gate": False}, {"q_source": "proxy"}):
         actor = agent(**settings)
-        scored = actor.config.q_source != "proxy" and "safe 1" in said and "<think>" not in said
-        talk = converse_with(actor, view(), [DRAFT, DESK, said, *([SURE] if scored else [])])
+        scored = (
+            actor.config.q_source != "proxy"
+            and "safe 1" in reflection
+            and "<think>" not in reflection
+        )
+        talk = converse_with(actor, view(), [DRAFT, DESK, reflection, *([SURE] if scored else [])])
         assert talk.decision.action == "go to desk 1" and not talk.decision.notes["gate"]
         assert talk.decision.notes["exec_action"] == "go to desk 1"
 
 
 @pytest.mark.parametrize(
-    ("said", "p", "q"),
+    ("reflection", "p", "q"),
     [
         ("Decision: REVISE\nFinal Action: go to safe 1", 1.0, 1.0),
         ("Decision: KEEP\nFinal Action: go to safe 1", 0.0, 1.0),
@@ -206,14 +216,18 @@ def test_the_gate_does_not_open_without_a_decision_to_revise(said: str) -> None:
         ("Decision: REVISE\nFinal Action: KEEP", 0.0, 0.0),
     ],
 )
-def test_what_a_model_states_is_worth_only_with_its_decision(said: str, p: float, q: float) -> None:
-    talk = converse_with(agent(q_source="proxy"), view(), [DRAFT, DESK, said])
+def test_what_a_model_states_is_worth_only_with_its_decision(
+    reflection: str, p: float, q: float
+) -> None:
+    talk = converse_with(agent(q_source="proxy"), view(), [DRAFT, DESK, reflection])
     assert (talk.decision.notes["p"], talk.decision.notes["q"]) == (p, q)
 
 
 def test_words_of_the_form_are_no_action_whoever_says_p() -> None:
-    said = "Reflection: Hm.\nDecision: REVISE\nFinal Action: KEEP"
-    talk = converse_with(agent(p_source="verbalizer"), view(), [DRAFT, DESK, said, (0.9, 0.1)])
+    reflection = "Reflection: Hm.\nDecision: REVISE\nFinal Action: KEEP"
+    talk = converse_with(
+        agent(p_source="verbalizer"), view(), [DRAFT, DESK, reflection, (0.9, 0.1)]
+    )
     assert talk.decision.notes["ref_action"] is None
     assert talk.decision.action == "go to desk 1" and talk.decision.notes["p"] == 0.9
 
@@ -223,14 +237,14 @@ def test_the_candidate_is_quoted_without_what_the_model_invents() -> None:
         "<think>Which way?</think>**Thought:** The desk.\n**Action:** Go to desk 1.\nYou see a pen."
     )
     talk = converse_with(agent(), view(), [invented, DESK, SAFE, SURE])
-    asked = talk.requests[2]
-    assert "Thought: The desk.\nAction: go to desk 1\n" in asked.messages[-1].content
-    assert "You see a pen" not in asked.messages[-1].content
-    assert "Which way" not in asked.messages[-1].content
+    request = talk.requests[2]
+    assert "Thought: The desk.\nAction: go to desk 1\n" in request.messages[-1].content
+    assert "You see a pen" not in request.messages[-1].content
+    assert "Which way" not in request.messages[-1].content
 
 
 def test_tokens_of_a_final_action_are_found_in_any_markup() -> None:
-    said = [
+    token_texts = [
         "<think>",
         "no",
         "</think>",
@@ -240,13 +254,15 @@ def test_tokens_of_a_final_action_are_found_in_any_markup() -> None:
         " safe 1",
         "`.",
     ]
-    told = Completion(
-        "".join(said), tokens=tuple(said), logprobs=(-9.0, -9.0, -9.0, -9.0, -9.0, -0.2, -0.4, -9.0)
+    reflection = Completion(
+        "".join(token_texts),
+        tokens=tuple(token_texts),
+        logprobs=(-9.0, -9.0, -9.0, -9.0, -9.0, -0.2, -0.4, -9.0),
     )
     talk = converse_with(
         agent(q_source="min_token"),
         view(actions=["go to safe 1", "go to desk 1"]),
-        [DRAFT, DESK, told],
+        [DRAFT, DESK, reflection],
     )
     assert talk.decision.notes["ref_action"] == "go to safe 1"
     assert talk.decision.notes["q"] == round(math.exp(-0.4), 6)
@@ -285,9 +301,9 @@ HEAD = RefinementHead.zeros(2)
 def test_sources_that_nobody_chose_are_those_that_work(
     head: RefinementHead | None, options: dict[str, Any], sources: tuple[str, str]
 ) -> None:
-    made = CoMapAgent(CoMapConfig(**options), head)
-    check_capabilities(made, HashedModel())
-    config = made.config
+    comap_agent = CoMapAgent(CoMapConfig(**options), head)
+    check_capabilities(comap_agent, HashedModel())
+    config = comap_agent.config
     assert (config.p_source, config.q_source) == sources
 
 
@@ -309,9 +325,9 @@ def test_the_defaults_are_enough_for_a_model_that_only_writes() -> None:
 def test_p_of_two_words(likely: bool) -> None:
     words = (0.3, 0.1) if likely else (0.1, 0.1)
     talk = converse_with(agent(p_source="verbalizer"), view(), [DRAFT, DESK, SAFE, words, SURE])
-    asked = talk.requests[3]
-    assert isinstance(asked, NextWord) and asked.words == (" REVISE", " KEEP")
-    assert asked.prefix == "Reflection: The pen goes into the safe.\nDecision:"
+    request = talk.requests[3]
+    assert isinstance(request, NextWord) and request.words == (" REVISE", " KEEP")
+    assert request.prefix == "Reflection: The pen goes into the safe.\nDecision:"
     assert talk.decision.notes["p"] == (0.75 if likely else 0.5)
     assert talk.decision.notes["gate"] is likely
 
@@ -321,8 +337,8 @@ def test_without_future_state_no_world_model_is_asked() -> None:
     assert talk.kinds == ["Generate", "Generate", "Score"]
     assert "Unknown." in talk.requests[1].messages[-1].content
     assert talk.decision.notes["predicted_next_state"] is None
-    kept = converse_with(agent(future_state=False), view(), [DRAFT, SAFE, UNSURE])
-    assert kept.decision.imagined is None
+    talk_keeping_draft = converse_with(agent(future_state=False), view(), [DRAFT, SAFE, UNSURE])
+    assert talk_keeping_draft.decision.imagined is None
     silent = converse_with(agent(), view(), [DRAFT, "  ", SAFE, SURE])
     assert "Unknown." in silent.requests[2].messages[-1].content
 
@@ -334,8 +350,8 @@ def test_without_action_gate_what_can_be_read_is_taken() -> None:
     assert talk.decision.action == "go to safe 1" and talk.decision.notes["gate"] is True
     assert converse_with(actor, view(), [DRAFT, DESK, "Hm."]).decision.action == "go to desk 1"
     same = shy.replace("go to safe 1", "go to desk 1")
-    again = converse_with(actor, view(), [DRAFT, DESK, same, UNSURE])
-    assert again.decision.imagined is again.replies[1]
+    same_action_talk = converse_with(actor, view(), [DRAFT, DESK, same, UNSURE])
+    assert same_action_talk.decision.imagined is same_action_talk.replies[1]
 
 
 def test_a_gate_that_is_closed_beforehand_can_save_the_reflection() -> None:
@@ -407,8 +423,8 @@ def notes_of(*replies: Any, score: Any = None, **options: Any) -> dict[str, Any]
     scores = [] if score is None else [score]
     talk = converse_with(tokened(**options), view(), [DRAFT, DESK, *replies, *scores])
     assert ("Score" in talk.kinds) is bool(scores)
-    found: dict[str, Any] = talk.decision.notes
-    return found
+    notes: dict[str, Any] = talk.decision.notes
+    return notes
 
 
 SAFE_REPLY = {":": -9.0, " go": -0.1, " to": -0.2, " safe": -0.4, " 1": -0.3}
@@ -424,7 +440,7 @@ def test_q_is_of_the_tokens_of_the_action(source: str, q: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "q"),
+    ("action_tokens", "q"),
     [
         ({": go": -0.2, " to safe": -0.4, " 1\n": -0.6}, math.exp(-0.4)),
         ({":": -9, " ": -9, '"': -9, "go to": -0.2, " safe 1": -0.4, '".\n': -9}, math.exp(-0.3)),
@@ -435,9 +451,9 @@ def test_q_is_of_the_tokens_of_the_action(source: str, q: float) -> None:
     ids=str,
 )
 def test_an_action_that_does_not_begin_or_end_with_a_token(
-    written: dict[str, float], q: float
+    action_tokens: dict[str, float], q: float
 ) -> None:
-    notes = notes_of(wrote(BEFORE, written, AFTER[1:]))
+    notes = notes_of(wrote(BEFORE, action_tokens, AFTER[1:]))
     assert (notes["q"], notes["ref_action"]) == (round(q, 6), "go to safe 1")
 
 
@@ -458,14 +474,16 @@ def test_what_cannot_be_located_is_scored(changes: dict[str, Any]) -> None:
 
 
 def test_a_continued_reflection_has_the_tokens_of_both() -> None:
-    begun = wrote(BEFORE, {":": -9, " go": -0.1, " to": -0.3, " ": -9}, finish="length")
+    cut_reflection = wrote(BEFORE, {":": -9, " go": -0.1, " to": -0.3, " ": -9}, finish="length")
     rest = wrote({" safe": -0.2, " 1": -0.6}, ("\n", "safe 1"), text=" safe 1")
-    talk = converse_with(tokened(), view(), [DRAFT, DESK, begun, rest])
+    talk = converse_with(tokened(), view(), [DRAFT, DESK, cut_reflection, rest])
     assert talk.purposes == [*PURPOSES, "reflect: final action"]
     assert talk.decision.notes["ref_action"] == "go to safe 1"
     assert talk.decision.notes["q"] == round(math.exp(-0.3), 6)
     told_only_once = Completion(" safe 1")
-    assert notes_of(begun, told_only_once, score=[(-0.5,)])["q"] == round(math.exp(-0.5), 6)
+    assert notes_of(cut_reflection, told_only_once, score=[(-0.5,)])["q"] == round(
+        math.exp(-0.5), 6
+    )
 
 
 def changes(*names: str) -> Delta:
@@ -507,10 +525,10 @@ def test_a_head_comes_back_from_its_file(tmp_path: Path) -> None:
     pytest.importorskip("safetensors")
     head = RefinementHead(np.array([0.1, -0.7, 3.0], np.float32), -0.25)
     path = head.save(tmp_path / "new" / "head.safetensors")
-    again = RefinementHead.load(path)
-    assert again.bias == head.bias and (again.weight == head.weight).all()
+    loaded_head = RefinementHead.load(path)
+    assert loaded_head.bias == head.bias and (loaded_head.weight == head.weight).all()
     state = (0.3, 0.2, -0.1)
-    assert again.probability(state) == head.probability(state)
+    assert loaded_head.probability(state) == head.probability(state)
 
 
 def test_files_that_are_no_head_are_told(tmp_path: Path) -> None:
@@ -530,8 +548,8 @@ def test_files_that_are_no_head_are_told(tmp_path: Path) -> None:
 def test_replies_go_on_after_the_words_that_are_given() -> None:
     replies = [" go to desk 1", DESK, " REVISE\nFinal Action: go to safe 1", SURE]
     talk = converse_with(agent(prompts="brief", form="given"), view(), replies)
-    asked = [request.prefix for request in talk.requests if isinstance(request, Generate)]
-    assert asked == ["Action:", "Decision:"]
+    prefixes = [request.prefix for request in talk.requests if isinstance(request, Generate)]
+    assert prefixes == ["Action:", "Decision:"]
     notes = talk.decision.notes
     assert notes["draft_response"] == "Action: go to desk 1"
     assert notes["reflect_response"] == "Decision: REVISE\nFinal Action: go to safe 1"

@@ -79,7 +79,7 @@ def expert() -> Trajectory:
     return run_episode(gym.make("comap/ALFWorld-v0", source="generated"), ExpertAgent(), seed=0)
 
 
-def told(trajectory: Trajectory) -> tuple[Any, ...]:
+def recorded_fields(trajectory: Trajectory) -> tuple[Any, ...]:
     return (
         trajectory.env_id,
         trajectory.task,
@@ -97,7 +97,7 @@ def test_rows_for_trl() -> None:
     pytest.importorskip("datasets", reason="Hugging Face datasets is not installed")
     episode = expert()
     (row,) = to_dataset([episode])["messages"]
-    assert [one["role"] for one in row[-2:]] == ["user", "assistant"]
+    assert [message["role"] for message in row[-2:]] == ["user", "assistant"]
     assert row[-1]["content"] == f"Action: {episode.steps[-1].action}"
     steps = to_dataset([episode], "steps")
     assert len(steps) == len(episode.steps)
@@ -107,12 +107,12 @@ def test_rows_for_trl() -> None:
 @pytest.mark.parametrize("form", ["messages", "steps"])
 def test_a_prompt_asks_for_a_thought_only_where_the_replies_have_one(form: Any) -> None:
     pytest.importorskip("datasets", reason="Hugging Face datasets is not installed")
-    told = "Thought: I look around.\nAction: look"
+    reply_text = "Thought: I look around.\nAction: look"
     by_expert = expert()
     thoughtful = replace(
         by_expert,
         steps=tuple(
-            replace(step, action="look", calls=(Call("generate", "draft", text=told),))
+            replace(step, action="look", calls=(Call("generate", "draft", text=reply_text),))
             for step in by_expert.steps
         ),
     )
@@ -120,8 +120,10 @@ def test_a_prompt_asks_for_a_thought_only_where_the_replies_have_one(form: Any) 
         for row in to_dataset([episode], form):
             talk = row["messages"] if form == "messages" else row["prompt"] + row["completion"]
             assert "Action:" in talk[0]["content"]
-            said = [one["content"] for one in talk if one["role"] in ("system", "assistant")]
-            assert all(("Thought:" in text) == has_thought for text in said), said
+            message_texts = [
+                message["content"] for message in talk if message["role"] in ("system", "assistant")
+            ]
+            assert all(("Thought:" in text) == has_thought for text in message_texts), message_texts
 
 
 @given(trajectories())
@@ -129,12 +131,12 @@ def test_a_prompt_asks_for_a_thought_only_where_the_replies_have_one(form: Any) 
 def test_sharegpt_keeps_what_was_done_and_seen(episode: Trajectory) -> None:
     rows = json.loads(json.dumps(to_sharegpt([episode])))
     (back,) = from_sharegpt(rows)
-    assert told(back) == told(episode)
+    assert recorded_fields(back) == recorded_fields(episode)
     assert to_sharegpt([back]) == rows or any(step.reward for step in episode.steps)
 
 
 def test_reading_etos_rows() -> None:
-    said = [
+    turns = [
         ("human", "Interact with a household to solve a task."),
         ("gpt", "OK"),
         ("human", "A room with a desk 1.\n\nYour task is to: find a pen. "),
@@ -146,18 +148,18 @@ def test_reading_etos_rows() -> None:
     ]
     row: dict[str, Any] = {
         "id": 17,
-        "conversations": [{"from": who, "value": text} for who, text in said],
+        "conversations": [{"from": who, "value": text} for who, text in turns],
     }
-    (found,) = from_sharegpt([row], env_id="comap/ALFWorld-v0", agent="eto")
-    assert (found.task, found.goal, found.agent) == ("17", "find a pen.", "eto")
-    assert found.observation == said[2][1]
-    assert [(s.action, s.observation) for s in found.steps] == [
+    (episode,) = from_sharegpt([row], env_id="comap/ALFWorld-v0", agent="eto")
+    assert (episode.task, episode.goal, episode.agent) == ("17", "find a pen.", "eto")
+    assert episode.observation == turns[2][1]
+    assert [(s.action, s.observation) for s in episode.steps] == [
         ("go to desk 1", "A pen 1."),
         ("I take it", "Invalid format."),
         ("take pen 1", ""),
     ]
     system = {"conversations": [{"from": "system", "value": "Rules."}, *row["conversations"][2:]]}
-    assert from_sharegpt([system])[0].steps == found.steps
+    assert from_sharegpt([system])[0].steps == episode.steps
 
 
 @pytest.mark.parametrize(
@@ -177,13 +179,13 @@ def test_malformed_conversations(row: Any, message: str) -> None:
 
 def test_replies_and_views() -> None:
     step = expert().steps[0]
-    asked = Call("generate", "draft", f"Thought: So.\nAction: {step.action}")
-    other = Call("generate", "draft", "Action: dance")
-    assert reply_of(replace(step, calls=(asked, other))) == asked.text
-    begun = Call("generate", "action", step.action[2:], prefix=f"Action: {step.action[:2]}")
-    assert reply_of(replace(step, calls=(begun,))) == f"Action: {step.action}"
-    assert reply_of(replace(step, calls=(other,))) == f"Action: {step.action}"
+    matching_call = Call("generate", "draft", f"Thought: So.\nAction: {step.action}")
+    other_call = Call("generate", "draft", "Action: dance")
+    assert reply_of(replace(step, calls=(matching_call, other_call))) == matching_call.text
+    prefixed_call = Call("generate", "action", step.action[2:], prefix=f"Action: {step.action[:2]}")
+    assert reply_of(replace(step, calls=(prefixed_call,))) == f"Action: {step.action}"
+    assert reply_of(replace(step, calls=(other_call,))) == f"Action: {step.action}"
     episode = expert()
     views = [view for view, _, _ in views_of(episode)]
-    assert [len(seen.history) for seen in views] == [s.t for s in episode.steps]
+    assert [len(view.history) for view in views] == [s.t for s in episode.steps]
     assert views[0].facts == episode.facts and views[1].facts == episode.steps[0].facts

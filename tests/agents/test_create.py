@@ -34,13 +34,13 @@ def test_each_agent_is_made_and_knows_its_name(name: str) -> None:
         assert issubclass(config, AgentConfig)
         assert config.__module__.startswith("comap.agents.")
         decoding = "free" if name == "paw" else "scored"  # "paw" has no other
-        made = create_agent(name, decoding=decoding, seed=3)
-        assert (made.config.decoding, made.config.seed) == (decoding, 3)  # type: ignore[attr-defined]
-        assert type(made.config) is config  # type: ignore[attr-defined]
+        configured_agent = create_agent(name, decoding=decoding, seed=3)
+        assert (configured_agent.config.decoding, configured_agent.config.seed) == (decoding, 3)  # type: ignore[attr-defined]
+        assert type(configured_agent.config) is config  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "told"),
+    ("name", "options", "message"),
     [
         ("reakt", {}, "there is no agent 'reakt'; did you mean 'react'"),
         (3, {}, "there is no agent 3"),
@@ -60,8 +60,8 @@ def test_each_agent_is_made_and_knows_its_name(name: str) -> None:
     ],
     ids=str,
 )
-def test_mistakes_are_told(name: Any, options: dict[str, Any], told: str) -> None:
-    with pytest.raises(OptionError, match=told):
+def test_mistakes_are_told(name: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         create_agent(name, **options)
 
 
@@ -80,8 +80,8 @@ SHARED = STATED.pop("shared")
 def test_constants(name: str) -> None:
     options = agent_options(name)
     assert options is not None
-    found = options().describe()
-    assert {key: found[key] for key in SHARED | STATED[name]} == SHARED | STATED[name]
+    default_options = options().describe()
+    assert {key: default_options[key] for key in SHARED | STATED[name]} == SHARED | STATED[name]
     assert "eviations" in inspect.getdoc(type(create_agent(name)))  # type: ignore[operator]
 
 
@@ -100,7 +100,7 @@ def short() -> gym.Env[str, str]:
     )
 
 
-def named(agent: Any) -> set[str]:
+def capabilities_of(agent: Any) -> set[str]:
     """All capabilities that an agent names, alternatives among them."""
     return {name for need in required_capabilities(agent) for name in need.split("|")}
 
@@ -120,9 +120,11 @@ class Noting(HashedModel):  # type: ignore[misc, valid-type]
     @property
     def used(self) -> set[str]:
         kinds = {Generate: "generate", Score: "score", NextWord: "words", Encode: "encode"}
-        found = {kinds[type(request)] for request in self.asked}
-        found |= {"prefix" for request in self.asked if request.prefix}
-        return found | {"choices" for one in self.asked if getattr(one, "choices", None)}
+        capabilities = {kinds[type(request)] for request in self.asked}
+        capabilities |= {"prefix" for request in self.asked if request.prefix}
+        return capabilities | {
+            "choices" for request in self.asked if getattr(request, "choices", None)
+        }
 
     def _one(self, request: Generate) -> Completion:
         text = (
@@ -143,7 +145,7 @@ def test_what_agents_ask_is_what_they_need(name: str, decoding: str) -> None:
     lm = Noting()
     played = run_episodes(short, agent, TASKS, lm=lm)
     assert not any(t.error for t in played) and lm.asked
-    assert lm.used <= named(agent), "it asked what it did not say"
+    assert lm.used <= capabilities_of(agent), "it asked what it did not say"
     unused = [need for need in required_capabilities(agent) if lm.used.isdisjoint(need.split("|"))]
     assert all(need == "generate" or "prefix" in need for need in unused), "and no more"
 
@@ -159,17 +161,23 @@ COMAP: list[tuple[dict[str, Any], set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "more"), COMAP, ids=[str(sorted(more)) for _, more in COMAP])
-def test_comap_needs_what_its_gate_reads(options: dict[str, Any], more: set[str]) -> None:
+@pytest.mark.parametrize(
+    ("options", "extra_capabilities"),
+    COMAP,
+    ids=[str(sorted(extra_capabilities)) for _, extra_capabilities in COMAP],
+)
+def test_comap_needs_what_its_gate_reads(
+    options: dict[str, Any], extra_capabilities: set[str]
+) -> None:
     agent = create_agent("comap", **options)
-    assert named(agent) - {"tokens"} == {"generate"} | more
+    assert capabilities_of(agent) - {"tokens"} == {"generate"} | extra_capabilities
     lm = Noting()
     assert not any(t.error for t in run_episodes(short, agent, TASKS, lm=lm))
-    assert lm.used <= named(agent)
+    assert lm.used <= capabilities_of(agent)
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "told"),
+    ("name", "options", "message"),
     [
         ("react", {"decoding": "masked"}, "keep a reply to given choices; .* set decoding='free'"),
         ("comap", {"p_source": "verbal"}, "score given texts .* set q_source='proxy'"),
@@ -178,19 +186,19 @@ def test_comap_needs_what_its_gate_reads(options: dict[str, Any], more: set[str]
     ],
 )
 def test_nothing_is_played_where_the_model_cannot(
-    name: str, options: dict[str, Any], told: str, tmp_path: Path
+    name: str, options: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     agent, lm = create_agent(name, **options), Noting(frozenset({"generate", "prefix"}))
-    made: list[Any] = []
+    envs: list[Any] = []
 
     def make_env() -> gym.Env[str, str]:
-        made.append(short())
-        env: gym.Env[str, str] = made[-1]
+        envs.append(short())
+        env: gym.Env[str, str] = envs[-1]
         return env
 
-    with pytest.raises(OptionError, match=f"the agent '{name}' needs .*{told}"):
+    with pytest.raises(OptionError, match=f"the agent '{name}' needs .*{message}"):
         run_episodes(make_env, agent, TASKS, lm=lm)
-    assert lm.asked == [] and made == []
+    assert lm.asked == [] and envs == []
     with pytest.raises(OptionError, match="'noting' cannot"):
         run_to(tmp_path, Run(make_env=short, agent=agent, tasks=TASKS, lm=lm))
     assert not (tmp_path / "run.json").exists() and lm.asked == []

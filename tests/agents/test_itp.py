@@ -26,8 +26,8 @@ def agent(**options: Any) -> ITPAgent:
 
 
 def foreseen(text: str, action: str, *, solved: bool = False) -> Imagined:
-    said = Prediction(text, source="scripted")
-    return Imagined(text, State(), Delta(), solved, said, action, ("look", "open safe 1"))
+    prediction = Prediction(text, source="scripted")
+    return Imagined(text, State(), Delta(), solved, prediction, action, ("look", "open safe 1"))
 
 
 def test_depth_rollout_and_act_step_by_step() -> None:
@@ -52,15 +52,17 @@ def test_depth_rollout_and_act_step_by_step() -> None:
         "imagine open safe 1",
         "act",
     ]
-    depth, first, one, second, two, act = talk.requests
+    depth, first, first_imagine, second, second_imagine, act = talk.requests
     assert (depth.sampling.temperature, depth.sampling.max_new_tokens) == (0.8, 32)
     assert "0 to 5" in depth.messages[-1].content
     assert first.sampling.temperature == second.sampling.temperature == 0.0
-    assert one.after == () and two.after == (talk.replies[2],)
+    assert first_imagine.after == () and second_imagine.after == (talk.replies[2],)
     assert "The safe 1 is closed." in second.messages[-1].content  # drafts on the imagined turn
-    told = act.messages[-1].content
-    assert "1. go to safe 1\n   The safe 1 is closed.\n2. open safe 1\n   It is empty." in told
-    assert "<foresight>" in told and "go to shelf 1" in told
+    prompt_text = act.messages[-1].content
+    assert (
+        "1. go to safe 1\n   The safe 1 is closed.\n2. open safe 1\n   It is empty." in prompt_text
+    )
+    assert "<foresight>" in prompt_text and "go to shelf 1" in prompt_text
     assert act.sampling.max_new_tokens == 256 and act.sampling.temperature == 0.7
     assert talk.decision.action == "go to safe 1"
     assert talk.decision.imagined is talk.replies[2]  # the rollout began with the same action
@@ -97,18 +99,18 @@ def test_foresight_in_one_generation() -> None:
     itp = agent(foresight="generate", adapter="policy", foresight_adapter="world")
     talk = converse_with(itp, view(), ["2", "1. look\n   A desk.</foresight> and more", REPLY])
     assert talk.kinds == ["Generate"] * 3
-    asked = talk.requests[1]
-    assert asked.prefix == "<foresight>" and asked.sampling.stop == ("</foresight>",)
-    assert asked.sampling.max_new_tokens == 256 and asked.sampling.temperature == 0.0
-    assert asked.adapter == "world" and talk.requests[2].adapter == "policy"
-    assert "next 2 steps" in asked.messages[-1].content
+    request = talk.requests[1]
+    assert request.prefix == "<foresight>" and request.sampling.stop == ("</foresight>",)
+    assert request.sampling.max_new_tokens == 256 and request.sampling.temperature == 0.0
+    assert request.adapter == "world" and talk.requests[2].adapter == "policy"
+    assert "next 2 steps" in request.messages[-1].content
     assert talk.decision.notes["foresight"] == "1. look\n   A desk."
     empty = converse_with(itp, view(), ["2", "<foresight>", REPLY])
     assert empty.decision.notes["foresight"] == "No step ahead was imagined."
 
 
 @pytest.mark.parametrize(
-    ("action", "taken", "how"),
+    ("action", "expected_action", "copy_kind"),
     [
         ("go to safe 1", "go to safe 1", "exact"),
         ("Go  To Safe 1", "go to safe 1", "exact"),  # read as it is listed
@@ -116,9 +118,9 @@ def test_foresight_in_one_generation() -> None:
         ("dance wildly with the penguins", "go to desk 1", "first"),
     ],
 )
-def test_copying_the_action(action: str, taken: str, how: str) -> None:
+def test_copying_the_action(action: str, expected_action: str, copy_kind: str) -> None:
     talk = converse_with(agent(), view(), ["0", f"Thought: So.\nAction: {action}"])
-    assert (talk.decision.action, talk.decision.notes["copied"]) == (taken, how)
+    assert (talk.decision.action, talk.decision.notes["copied"]) == (expected_action, copy_kind)
 
 
 def test_a_head_chooses_k() -> None:
@@ -127,16 +129,16 @@ def test_a_head_chooses_k() -> None:
     talk = converse_with(
         itp, view(), [[0.25, 0.5], "Action: look", "A.", "Action: look", "B.", REPLY]
     )
-    asked = talk.requests[0]
-    assert isinstance(asked, Encode) and asked.prefix == "[K]" and asked.adapter == "policy"
+    request = talk.requests[0]
+    assert isinstance(request, Encode) and request.prefix == "[K]" and request.adapter == "policy"
     assert talk.decision.notes["k"] == 2
     assert talk.decision.notes["k_logits"] == [0.1, 0.25, 0.5]
     capped = ITPAgent(ITPConfig(k_source="head", k_max=0), head)
-    none = converse_with(capped, view(), [[0.25, 0.5], REPLY])
-    assert none.decision.notes["k"] == 0  # what is seen now stands for what was foreseen
-    assert none.decision.notes["foresight"] == view().history[-1].observation
+    no_foresight = converse_with(capped, view(), [[0.25, 0.5], REPLY])
+    assert no_foresight.decision.notes["k"] == 0  # what is seen now stands for what was foreseen
+    assert no_foresight.decision.notes["foresight"] == view().history[-1].observation
     assert "2 steps ahead" in talk.requests[-1].messages[-1].content
-    assert "0 steps ahead" in none.requests[-1].messages[-1].content
+    assert "0 steps ahead" in no_foresight.requests[-1].messages[-1].content
     with pytest.raises(LanguageModelError, match="2 numbers"):
         converse_with(itp, view(), [[0.5], REPLY])
     with pytest.raises(OptionError, match="K head"):
@@ -148,9 +150,9 @@ def test_heads_are_saved_and_read(tmp_path: Path) -> None:
     file = tmp_path / "folder" / "head.safetensors"
     head = KHead(np.arange(6.0).reshape(3, 2), [0.5, -1.0, 2.0])
     head.save(file)
-    again = ITPAgent(k_head=str(file)).k_head
-    assert again is not None and again.k_max == 2 and again.weight.dtype == np.float32
-    assert (again.weight == head.weight).all() and (again.bias == head.bias).all()
+    loaded = ITPAgent(k_head=str(file)).k_head
+    assert loaded is not None and loaded.k_max == 2 and loaded.weight.dtype == np.float32
+    assert (loaded.weight == head.weight).all() and (loaded.bias == head.bias).all()
 
 
 def test_pseudo_labels() -> None:
@@ -164,10 +166,16 @@ def test_pseudo_labels() -> None:
 
 
 def test_side_by_side_rollouts_share_batches() -> None:
-    seen = view()
+    current_view = view()
     config = ITPConfig()
     talk = drive(
-        together([roll_out(seen, config, 1), roll_out(seen, config, 2), roll_out(seen, config, 0)]),
+        together(
+            [
+                roll_out(current_view, config, 1),
+                roll_out(current_view, config, 2),
+                roll_out(current_view, config, 0),
+            ]
+        ),
         ["Action: look", "Action: look", "A.", "B.", "Action: open safe 1", "C."],
     )
     assert [[s.observation for s in path] for path in talk.result] == [["A."], ["B.", "C."], []]

@@ -23,12 +23,12 @@ def real(**options: Any) -> gym.Env[str, str]:
 def explored(env: Any, expert: Any, policy: Any, **options: Any) -> list[Transition]:
     """Explore with a plain function that proposes actions."""
 
-    def propose(there: View) -> Any:
+    def propose(current_view: View) -> Any:
         yield from ()
-        return policy(there)
+        return policy(current_view)
 
-    found: list[Transition] = drive(explore(env, expert, propose, **options), []).result
-    return found
+    transitions: list[Transition] = drive(explore(env, expert, propose, **options), []).result
+    return transitions
 
 
 TASK = real().unwrapped.tasks.ids[0]  # type: ignore[attr-defined]
@@ -36,19 +36,19 @@ EXPERT = [step.action for step in run_episode(real(), ExpertAgent(), task=TASK).
 
 
 def test_every_expert_state_is_explored_and_restored() -> None:
-    seen: list[tuple[int, int]] = []
+    visited: list[tuple[int, int]] = []
 
-    def policy(there: View) -> Sequence[str]:
-        seen.append((there.step, len(there.history)))
-        return ["inventory", "fly", "Inventory.", EXPERT[there.step].upper(), "look", "help"]
+    def policy(current_view: View) -> Sequence[str]:
+        visited.append((current_view.step, len(current_view.history)))
+        return ["inventory", "fly", "Inventory.", EXPERT[current_view.step].upper(), "look", "help"]
 
     env = real()
-    found = explored(env, EXPERT, policy, k=3, task=TASK)
-    assert seen == [(step, step + 1) for step in range(len(EXPERT))]
-    each = [found[start : start + 4] for start in range(0, len(found), 4)]
-    assert len(each) == len(EXPERT)
+    transitions = explored(env, EXPERT, policy, k=3, task=TASK)
+    assert visited == [(step, step + 1) for step in range(len(EXPERT))]
+    groups = [transitions[start : start + 4] for start in range(0, len(transitions), 4)]
+    assert len(groups) == len(EXPERT)
     plain = run_episode(real(), ExpertAgent(), task=TASK)
-    for group, step, action in zip(each, plain.steps, EXPERT, strict=True):
+    for group, step, action in zip(groups, plain.steps, EXPERT, strict=True):
         assert [t.query.action for t in group] == [action, "inventory", "fly", "look"]
         assert group[0].observation == step.observation  # the alternatives left no trace
         assert all(t.query.history == group[0].query.history for t in group)
@@ -81,10 +81,10 @@ class Breaking(gym.Wrapper[str, str, str, str]):
 
 def test_faults() -> None:
     env = Breaking(real(), "fly")
-    found = explored(env, ["look"], lambda there: ["fly", "help"], task=TASK)
-    assert [t.query.action for t in found] == ["look", "help"]
+    transitions = explored(env, ["look"], lambda current_view: ["fly", "help"], task=TASK)
+    assert [t.query.action for t in transitions] == ["look", "help"]
     with pytest.raises(EngineError, match="expert's action 'fly'"):
-        explored(env, ["fly"], lambda there: [], task=TASK)
+        explored(env, ["fly"], lambda current_view: [], task=TASK)
     with pytest.raises(OptionError, match="imagined"):
         imagined = ImaginedEnv(real(), NullWorldModel())
-        explored(imagined, ["look"], lambda there: ["help"], task=TASK)
+        explored(imagined, ["look"], lambda current_view: ["help"], task=TASK)

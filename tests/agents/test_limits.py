@@ -25,18 +25,18 @@ class SizedModel(HashedModel):  # type: ignore[misc, valid-type]
         super().__init__()
         self.context = context
         if thinks is not None:
-            self.thinks = lambda asked: thinks or asked
+            self.thinks = lambda asks_for_thoughts: thinks or asks_for_thoughts
 
 
 def env() -> gym.Env[str, str]:
     return gym.make("comap/ALFWorld-v0", source="generated", max_episode_steps=2)
 
 
-def asked(agent: Any, lm: Any) -> dict[str, int]:
+def limits(agent: Any, lm: Any) -> dict[str, int]:
     """Return the most new tokens of an episode's requests, by what they are for."""
     run_episode(env(), agent, seed=0, lm=lm)
-    free = [one for one in lm.asked if getattr(one, "choices", 0) is None]
-    return {one.purpose: one.sampling.max_new_tokens for one in free}
+    free = [request for request in lm.asked if getattr(request, "choices", 0) is None]
+    return {request.purpose: request.sampling.max_new_tokens for request in free}
 
 
 @pytest.mark.parametrize(
@@ -94,15 +94,15 @@ def test_wrong_limits_are_refused() -> None:
 
 @pytest.mark.parametrize(("thinks", "most"), [(False, 256), (True, 512)])
 def test_an_agent_asks_for_replies_that_suit_its_model(thinks: bool, most: int) -> None:
-    assert asked(create_agent("react"), SizedModel(4096, thinks))["draft"] == most
-    assert asked(create_agent("react", draft_tokens=64), SizedModel(4096, thinks))["draft"] == 64
+    assert limits(create_agent("react"), SizedModel(4096, thinks))["draft"] == most
+    assert limits(create_agent("react", draft_tokens=64), SizedModel(4096, thinks))["draft"] == 64
 
 
 def test_one_agent_meets_several_models() -> None:
     agent = create_agent("react")
-    assert asked(agent, SizedModel(4096, True))["draft"] == 512
-    assert asked(agent, SizedModel(400))["draft"] == 100
-    assert asked(agent, HashedModel())["draft"] == 256, "a model of the user's own says nothing"
+    assert limits(agent, SizedModel(4096, True))["draft"] == 512
+    assert limits(agent, SizedModel(400))["draft"] == 100
+    assert limits(agent, HashedModel())["draft"] == 256, "a model of the user's own says nothing"
 
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -148,15 +148,15 @@ class Wrapped:
 
 
 def test_an_agent_whose_config_cannot_be_set_plays_with_the_published_numbers() -> None:
-    assert asked(Wrapped(), SizedModel(4096))["draft"] == 64
+    assert limits(Wrapped(), SizedModel(4096))["draft"] == 64
 
 
 def test_records_have_the_numbers(tmp_path: Path) -> None:
     tasks = env().unwrapped.tasks.ids[:1]  # type: ignore[attr-defined]
     agent, lm = create_agent("react", temperature=0.0), SizedModel(4096)
     run_to(tmp_path, Run(make_env=env, agent=agent, tasks=tasks, lm=lm))
-    said = json.loads((tmp_path / "run.json").read_text())
-    assert (said["agent"]["max_length"], said["agent"]["draft_tokens"]) == (4096, 256)
+    run_record = json.loads((tmp_path / "run.json").read_text())
+    assert (run_record["agent"]["max_length"], run_record["agent"]["draft_tokens"]) == (4096, 256)
     line = json.loads((tmp_path / "trajectories.jsonl").read_text())
     assert line["settings"]["draft_tokens"] == 256
 

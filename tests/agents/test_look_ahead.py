@@ -128,8 +128,10 @@ def test_three_candidates_step_by_step() -> None:
     critic = talk.requests[7]
     assert critic.prefix == "Thought:" and critic.adapter == "judges" and first.adapter == "acts"
     assert critic.sampling.temperature == 0.0 and critic.sampling.max_new_tokens == 128
-    told = critic.messages[-1].content
-    assert "go to safe 1" in told and "The safe 1 is closed." in told and "A book." not in told
+    prompt = critic.messages[-1].content
+    assert (
+        "go to safe 1" in prompt and "The safe 1 is closed." in prompt and "A book." not in prompt
+    )
     assert talk.decision.action == "go to safe 1"  # the first of the best
     assert talk.decision.imagined is talk.replies[4]
     assert [
@@ -165,8 +167,8 @@ def test_two_steps_of_simulation() -> None:
     assert later.after == (talk.replies[3],)
     assert talk.requests[5].messages[-1].content == "A safe."  # drafted on the imagined turn
     assert talk.requests[5].sampling.temperature == 0.7
-    told = talk.requests[9].messages[-1].content
-    assert told.endswith("output of the action: Step 1: A safe..\n\nStep 2: A pen..")
+    critic_prompt = talk.requests[9].messages[-1].content
+    assert critic_prompt.endswith("output of the action: Step 1: A safe..\n\nStep 2: A pen..")
     assert talk.decision.action == "go to safe 1"
     assert talk.decision.notes["candidates"][1]["future"] == [
         ["go to safe 1", "A safe."],
@@ -217,13 +219,13 @@ def test_what_ends_an_episode_is_scored_without_simulation() -> None:
 
 
 def test_restart_leads_to_the_first_real_page() -> None:
-    seen = view(*TWO, observation="URL home", actions=None, env_id="comap/Web-v0")
+    current_view = view(*TWO, observation="URL home", actions=None, env_id="comap/Web-v0")
     talk = converse_with(
         webevolver(candidates=2),
-        seen,
+        current_view,
         [draft("restart"), draft("goback"), "asked of nobody", "B.", "Score: 1", "Score: 0"],
     )
-    restart, back = (one for one in talk.requests if isinstance(one, Imagine))
+    restart, back = (request for request in talk.requests if isinstance(request, Imagine))
     assert (restart.observation, back.observation) == ("URL home", None)
 
 

@@ -74,14 +74,14 @@ def test_no_text_is_too_odd(text: str) -> None:
     for wrapped in (text, f"Action: {text}", FOUR.replace("look", text), f"{text}\n{FOUR}"):
         action = parse_action(wrapped)
         assert action is None or (action == action.strip() and 0 < len(action) <= 1000)
-        found = parse_reflection(wrapped)
-        assert found.probability is None or 0 <= found.probability <= 1
-        assert found.decision in (None, "KEEP", "REVISE")
-        span, written = final_action_span(wrapped), find_final_action(wrapped)
+        reflection = parse_reflection(wrapped)
+        assert reflection.probability is None or 0 <= reflection.probability <= 1
+        assert reflection.decision in (None, "KEEP", "REVISE")
+        span, final_action = final_action_span(wrapped), find_final_action(wrapped)
         assert span is None or 0 <= span[0] <= span[1] <= len(wrapped)
-        assert (None if written is None else written.action) == found.action
-        if written is not None:
-            assert wrapped[written.start : written.end] == written.action
+        assert (None if final_action is None else final_action.action) == reflection.action
+        if final_action is not None:
+            assert wrapped[final_action.start : final_action.end] == final_action.action
         assert "\n" not in first_line(wrapped)
 
 
@@ -136,13 +136,13 @@ def test_the_end_of_a_reply_without_an_action_is_sent() -> None:
         ("\U0001f600", True),
     ],
 )
-@pytest.mark.parametrize("where", ["{}" + THINK, "<think>{}</think>", THINK + "{}"])
-def test_chinese_characters(sign: str, valid: bool, where: str) -> None:
-    reply = where.format(sign) + f"<action>look {sign}</action>"
+@pytest.mark.parametrize("template", ["{}" + THINK, "<think>{}</think>", THINK + "{}"])
+def test_chinese_characters(sign: str, valid: bool, template: str) -> None:
+    reply = template.format(sign) + f"<action>look {sign}</action>"
     for env_id in (HOME, SHOP, "other"):
         assert read_tags(env_id, reply) == TaggedReply(f"look {sign}", valid)
-    asked = f"<search>{sign}</search>"
-    assert read_tags(QUESTIONS, asked) == TaggedReply(asked, True)
+    query = f"<search>{sign}</search>"
+    assert read_tags(QUESTIONS, query) == TaggedReply(query, True)
 
 
 SEARCHING = [

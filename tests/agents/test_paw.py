@@ -27,29 +27,30 @@ MUG = "i want a red mug"
 INDEX = f"WebShop [SEP] Instruction: [SEP] {MUG} [SEP] Search"
 
 
-def home(*turns: tuple[str, str], **told: Any) -> Any:
+def home(*turns: tuple[str, str], **overrides: Any) -> Any:
     return view(
-        *turns, **({"observation": ROOM, "goal": "put a pen in safe.", "actions": COMMANDS} | told)
+        *turns,
+        **({"observation": ROOM, "goal": "put a pen in safe.", "actions": COMMANDS} | overrides),
     )
 
 
-def shop(*turns: tuple[str, str], **told: Any) -> Any:
-    known = {"observation": INDEX, "goal": MUG, "env_id": SHOP, "actions": ("click[b0]",)}
-    return view(*turns, **(known | told))
+def shop(*turns: tuple[str, str], **overrides: Any) -> Any:
+    defaults = {"observation": INDEX, "goal": MUG, "env_id": SHOP, "actions": ("click[b0]",)}
+    return view(*turns, **(defaults | overrides))
 
 
-def asking(*turns: tuple[str, str], **told: Any) -> Any:
-    known = {
+def asking(*turns: tuple[str, str], **overrides: Any) -> Any:
+    defaults = {
         "observation": "Begin.",
         "goal": "Who wrote Emma?",
         "env_id": QUESTIONS,
         "actions": None,
     }
-    return view(*turns, **(known | told))
+    return view(*turns, **(defaults | overrides))
 
 
-def prompt(seen: Any, **options: Any) -> str:
-    (message,) = tagged_prompt(seen, PaWConfig(**options))
+def prompt(current_view: Any, **options: Any) -> str:
+    (message,) = tagged_prompt(current_view, PaWConfig(**options))
     assert message.role == "user"
     return message.content
 
@@ -60,10 +61,10 @@ def history_lines(text: str) -> list[str]:
 
 def test_one_request_a_step() -> None:
     talk = converse_with(PaWAgent(), home(), [LOOK])
-    (asked,) = talk.requests
-    assert talk.purposes == ["act"] and asked.messages == tagged_prompt(home(), PaWConfig())
-    assert asked.prefix == "" and asked.choices is None and asked.adapter is None
-    sampling = asked.sampling
+    (request,) = talk.requests
+    assert talk.purposes == ["act"] and request.messages == tagged_prompt(home(), PaWConfig())
+    assert request.prefix == "" and request.choices is None and request.adapter is None
+    sampling = request.sampling
     assert (sampling.temperature, sampling.top_p, sampling.max_new_tokens) == (1.0, 1.0, 512)
     assert sampling.stop == ()  # the reply is trained on as it was written
     assert (talk.decision.action, talk.decision.imagined) == ("look", None)
@@ -106,13 +107,13 @@ def test_nothing_in_a_text_is_a_slot() -> None:
 
 def test_a_long_webshop_prompt_has_no_history() -> None:
     bare = len(prompt(shop(("x", "")), max_length=9000))
-    for more, kept in ((0, True), (1, False)):
-        seen = shop(("x", "y" * (13_000 - bare + more)))
-        text = prompt(seen, max_length=9000)
-        assert bool(history_lines(text)) is kept and (len(text) == 13_000) is kept
-        assert MUG in text and ("This is step" in text) is kept
-        other = replace(seen, env_id="comap/ScienceWorld-v0")
-        assert history_lines(prompt(other, max_length=9000))
+    for extra_characters, has_history in ((0, True), (1, False)):
+        shop_view = shop(("x", "y" * (13_000 - bare + extra_characters)))
+        text = prompt(shop_view, max_length=9000)
+        assert bool(history_lines(text)) is has_history and (len(text) == 13_000) is has_history
+        assert MUG in text and ("This is step" in text) is has_history
+        other_env_view = replace(shop_view, env_id="comap/ScienceWorld-v0")
+        assert history_lines(prompt(other_env_view, max_length=9000))
 
 
 def test_memory_in_search_qa() -> None:
@@ -127,8 +128,8 @@ def test_memory_in_search_qa() -> None:
         "Step 4:<search>q4</search> <information>d4</information>\n\n"
     ) in text
     assert "Begin." not in text and prompt(asking(*turns), history_turns=1) == text
-    few = prompt(asking(*turns), memory_turns=1)
-    assert "found:\nStep 4:" in few and "Step 3" not in few
+    short_memory = prompt(asking(*turns), memory_turns=1)
+    assert "found:\nStep 4:" in short_memory and "Step 3" not in short_memory
     assert prompt(asking(*turns), memory_turns=0) == prompt(asking())
 
 
@@ -144,7 +145,7 @@ def test_memory_in_search_qa() -> None:
 def test_prompts_fit(
     sizes: list[int], goal: int, actions: list[int], env_id: str, turns: Any, length: int
 ) -> None:
-    seen = view(
+    current_view = view(
         *[
             (f"a{k} " + "x" * (size // 3), f"o{k} " + "y " * size)
             for k, size in enumerate(sizes, 1)
@@ -156,11 +157,11 @@ def test_prompts_fit(
         count=len,
     )
     options: dict[str, Any] = {"history_turns": turns, "memory_turns": turns}
-    (asked,) = converse_with(
-        PaWAgent(PaWConfig(max_length=length, draft_tokens=100, **options)), seen, ["x"]
+    (request,) = converse_with(
+        PaWAgent(PaWConfig(max_length=length, draft_tokens=100, **options)), current_view, ["x"]
     ).requests
-    assert isinstance(asked, Generate)
-    (message,) = asked.messages
+    assert isinstance(request, Generate)
+    (message,) = request.messages
     assert len(message.content) + OVERHEAD + 100 <= length
     numbers = [
         int(k)
@@ -170,7 +171,7 @@ def test_prompts_fit(
     ]
     assert numbers == list(range(len(sizes) - len(numbers) + 1, len(sizes) + 1))
     listed = re.findall(r"^'(c\d+v+)'$", message.content, re.MULTILINE)
-    assert listed == list(seen.admissible_actions)[: len(listed)]
+    assert listed == list(current_view.admissible_actions)[: len(listed)]
 
 
 SEARCH = "<think>Hm.</think><search>Emma</search>"
@@ -178,33 +179,35 @@ FOUND = '\n\n<information>Doc 1(Title: "Emma") A novel.</information>\n\n'
 QUESTION = "Who wrote Emma?"
 
 
-def searching(*turns: tuple[str, str], **told: Any) -> Any:
-    known = {"observation": f"SlotRequest: {QUESTION}", "goal": QUESTION, "actions": None}
-    return view(*turns, **(known | {"env_id": "comap/SearchQA-v0"} | told))
+def searching(*turns: tuple[str, str], **overrides: Any) -> Any:
+    defaults = {"observation": f"SlotRequest: {QUESTION}", "goal": QUESTION, "actions": None}
+    return view(*turns, **(defaults | {"env_id": "comap/SearchQA-v0"} | overrides))
 
 
 def concat(**options: Any) -> PaWAgent:
     return PaWAgent(PaWConfig(context="concat", **options))
 
 
-def said(text: str, ids: tuple[int, ...] | None = (7, 8), prompt: int = 100) -> Completion:
+def completion(text: str, ids: tuple[int, ...] | None = (7, 8), prompt: int = 100) -> Completion:
     return Completion(text, ids, None, "stop", prompt, len(ids or ()))
 
 
 def test_the_conversation_goes_on() -> None:
     agent, memory = concat(), dict[str, Any]()
-    first = converse_with(agent, searching(memory=memory), [said(SEARCH)])
-    (asked,) = first.requests
-    assert asked.messages == tagged_prompt(searching(), PaWConfig()) and asked.reply_ids == ()
+    first = converse_with(agent, searching(memory=memory), [completion(SEARCH)])
+    (opening,) = first.requests
+    assert opening.messages == tagged_prompt(searching(), PaWConfig()) and opening.reply_ids == ()
     assert first.decision.action == "<search>Emma</search>"
     assert first.decision.notes == {"valid": True, "format": "tags", "context": "concat"}
     turns = [("<search>Emma</search>", FOUND)]
-    (second,) = converse_with(agent, searching(*turns, memory=memory), [said("Hm.", (9,))]).requests
+    (second,) = converse_with(
+        agent, searching(*turns, memory=memory), [completion("Hm.", (9,))]
+    ).requests
     spoken = (Message("assistant", SEARCH), Message("user", FOUND))
-    assert second.messages == (*asked.messages, *spoken)  # the whole reply, and not its action
+    assert second.messages == (*opening.messages, *spoken)  # the whole reply, and not its action
     assert second.reply_ids == ((7, 8),)
     turns.append(("Hm.", "No action."))
-    (third,) = converse_with(agent, searching(*turns, memory=memory), [said(SEARCH)]).requests
+    (third,) = converse_with(agent, searching(*turns, memory=memory), [completion(SEARCH)]).requests
     spoken = (Message("assistant", "Hm."), Message("user", "No action."))
     assert third.messages == (*second.messages, *spoken)
     assert third.reply_ids == ((7, 8), (9,))
@@ -212,9 +215,11 @@ def test_the_conversation_goes_on() -> None:
 
 def test_a_model_that_tells_no_tokens_is_asked_in_texts() -> None:
     agent, memory = concat(), dict[str, Any]()
-    converse_with(agent, searching(memory=memory), [said(SEARCH, None, 0)])
-    (asked,) = converse_with(agent, searching(("x", FOUND), memory=memory), [said("Hm.")]).requests
-    assert asked.reply_ids == ((),) and [one.role for one in asked.messages][1:] == [
+    converse_with(agent, searching(memory=memory), [completion(SEARCH, None, 0)])
+    (request,) = converse_with(
+        agent, searching(("x", FOUND), memory=memory), [completion("Hm.")]
+    ).requests
+    assert request.reply_ids == ((),) and [message.role for message in request.messages][1:] == [
         "assistant",
         "user",
     ]
@@ -223,17 +228,17 @@ def test_a_model_that_tells_no_tokens_is_asked_in_texts() -> None:
 def test_a_long_observation_is_cut_and_a_full_context_ends_the_episode() -> None:
     def later(prompt: int, text: str, **sizes: Any) -> Any:
         agent, memory = concat(**sizes), dict[str, Any]()
-        converse_with(agent, searching(memory=memory), [said(SEARCH, prompt=prompt)])
-        seen = searching(("x", text), memory=memory, count=lambda text: len(text.split()))
-        return converse_with(agent, seen, lambda _: said("Hm."))
+        converse_with(agent, searching(memory=memory), [completion(SEARCH, prompt=prompt)])
+        current_view = searching(("x", text), memory=memory, count=lambda text: len(text.split()))
+        return converse_with(agent, current_view, lambda _: completion("Hm."))
 
     long = "word " * 500
     sizes = {"max_length": 300, "draft_tokens": 100}
-    told = later(10, long, observation_tokens=20).requests[0].messages[-1].content
-    assert len(told.split()) == 20 and told.endswith("[...]")
-    told = later(100, long, **sizes).requests[0].messages[-1].content
+    last_message = later(10, long, observation_tokens=20).requests[0].messages[-1].content
+    assert len(last_message.split()) == 20 and last_message.endswith("[...]")
+    last_message = later(100, long, **sizes).requests[0].messages[-1].content
     assert (
-        len(told.split()) == 300 - 100 - 102 - 16
+        len(last_message.split()) == 300 - 100 - 102 - 16
     )  # what is left beside prompt, reply and template
     full = later(170, long, **sizes)
     assert full.requests == [] and full.decision.action is None
@@ -248,25 +253,27 @@ class Searcher(HashedModel):  # type: ignore[misc, valid-type]
         return [self._said(request) for request in requests]
 
     def _said(self, request: Any) -> Completion:
-        own = sum(one.role == "assistant" for one in request.messages)
+        earlier_replies = sum(message.role == "assistant" for message in request.messages)
         word = self._draw(request.messages, request.sampling) % 100
         text = (
-            f"<think>Hm.</think><search>town {word}</search>" if own < 3 else "<answer>x</answer>"
+            f"<think>Hm.</think><search>town {word}</search>"
+            if earlier_replies < 3
+            else "<answer>x</answer>"
         )
         return Completion(text, None, None, "stop", 0, 0)
 
 
 def make(**options: Any) -> gym.Env[str, str]:
-    given: dict[str, Any] = {"split": "test", "source": "generated", **options}
-    return gym.make("comap/SearchQA-v0", **given)
+    env_options: dict[str, Any] = {"split": "test", "source": "generated", **options}
+    return gym.make("comap/SearchQA-v0", **env_options)
 
 
 def test_it_plays_search_qa() -> None:
     tasks = make().unwrapped.tasks.ids[:3]  # type: ignore[attr-defined]
     agent = create_agent("paw", context="concat", max_length=4608)
     played = run_episodes(make, agent, tasks, lm=Searcher(), keep="tokens")
-    again = run_episodes(make, agent, tasks, lm=Searcher(), keep="tokens", concurrency=1)
-    assert played == again and not any(one.error for one in played)
+    sequential = run_episodes(make, agent, tasks, lm=Searcher(), keep="tokens", concurrency=1)
+    assert played == sequential and not any(trajectory.error for trajectory in played)
     for episode in played:
         assert [step.terminated for step in episode.steps] == [False, False, False, True]
         for step, before in zip(episode.steps[1:], episode.steps, strict=False):
@@ -292,8 +299,8 @@ def test_a_brief_conversation_goes_on_with_bare_observations() -> None:
         texts = ("Action: look", "go to shelf 1", "Action: inventory")
 
         def _one(self, request: Any) -> Completion:
-            said = sum(one.role == "assistant" for one in request.messages)
-            return Completion(self.texts[said], None, None, "stop", 0, 0)
+            reply_count = sum(message.role == "assistant" for message in request.messages)
+            return Completion(self.texts[reply_count], None, None, "stop", 0, 0)
 
     lm = Replying()
     task = make().unwrapped.tasks.ids[0]  # type: ignore[attr-defined]
@@ -302,8 +309,8 @@ def test_a_brief_conversation_goes_on_with_bare_observations() -> None:
     assert [step.notes["valid"] for step in episode.steps] == [True, False, True]
     first, second, third = (step.calls[0].messages or () for step in episode.steps)
     assert first[0][1].startswith(episode.observation) and episode.goal in first[0][1]
-    told = ("user", episode.steps[0].observation)
-    assert second == (*first, ("assistant", "Action: look"), told)
+    observation_message = ("user", episode.steps[0].observation)
+    assert second == (*first, ("assistant", "Action: look"), observation_message)
     assert third[:-2] == second
 
 
@@ -314,5 +321,7 @@ def test_brief_prompts_are_those_of_react() -> None:
     talks = [
         converse_with(create_agent(name, **brief), home(), ["look"]) for name in ("paw", "react")
     ]
-    asked = [[(one.messages, one.prefix) for one in talk.requests] for talk in talks]
-    assert asked[0] == asked[1] and talks[0].decision.action == talks[1].decision.action == "look"
+    prompts = [[(request.messages, request.prefix) for request in talk.requests] for talk in talks]
+    assert (
+        prompts[0] == prompts[1] and talks[0].decision.action == talks[1].decision.action == "look"
+    )

@@ -87,10 +87,10 @@ def test_a_small_search_by_hand() -> None:
 
 
 def test_one_expansion_step_by_step() -> None:
-    seen = view()
+    current_view = view()
     talk = converse_with(
         agent(rollouts=3),
-        seen,
+        current_view,
         [
             sampled(" go to desk 1", -1.0, -0.5),
             sampled("Go to  SAFE 1.", -2.0),
@@ -124,7 +124,7 @@ def test_one_expansion_step_by_step() -> None:
     assert (search["rollouts"], search["expansions"], search["unknown_log_probs"]) == (3, 1, 0)
     assert talk.decision.action == "go to desk 1"
     assert talk.decision.imagined is talk.replies[2]
-    assert seen.memory["replies"] == {0: "Action: go to desk 1"}
+    assert current_view.memory["replies"] == {0: "Action: go to desk 1"}
 
 
 def test_deeper_states_are_asked_after_imagined_steps() -> None:
@@ -146,8 +146,8 @@ def test_deeper_states_are_asked_after_imagined_steps() -> None:
         ("open safe 1", ["go to safe 1"]),
     ]
     deeper = [r for r in talk.requests if isinstance(r, Generate)][1]
-    told = "\n".join(m.content for m in deeper.messages)
-    assert "Action: go to safe 1" in told and "open safe 1\nlook" in told
+    prompt_text = "\n".join(m.content for m in deeper.messages)
+    assert "Action: go to safe 1" in prompt_text and "open safe 1\nlook" in prompt_text
     assert "go to desk 1" not in deeper.messages[-1].content  # the imagined state's own list
     assert talk.decision.notes["search"]["expansions"] == 2
 
@@ -163,9 +163,9 @@ def test_duplicates_and_foreign_actions_are_dropped_then_sampled_again_then_fill
         talk.purposes[:5]
         == ["search, state 1, round 1: candidate"] * 3 + ["search, state 1, round 2: candidate"] * 2
     )
-    tried = [r.action for r in talk.requests if isinstance(r, Imagine)]
-    assert tried[:2] == ["look", "go to desk 1"]
-    assert tried[2] in ("go to safe 1", "go to shelf 1")  # filled from the admissible ones
+    imagined = [r.action for r in talk.requests if isinstance(r, Imagine)]
+    assert imagined[:2] == ["look", "go to desk 1"]
+    assert imagined[2] in ("go to safe 1", "go to shelf 1")  # filled from the admissible ones
     assert talk.decision.notes["search"]["unknown_log_probs"] == 0
 
 

@@ -72,13 +72,13 @@ def cluster() -> Iterator[Any]:
 
     options = {"include_dashboard": False, "object_store_memory": 80 * 2**20}
     options |= {"node_ip_address": "127.0.0.1"}
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, **options})
-    made.second = made.add_node(num_cpus=1, **options)
-    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
+    ray_cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, **options})
+    ray_cluster.second = ray_cluster.add_node(num_cpus=1, **options)
+    ray.init(address=ray_cluster.address, log_to_driver=False, logging_level="ERROR")
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    yield made
+    yield ray_cluster
     ray.shutdown()
-    made.shutdown()
+    ray_cluster.shutdown()
 
 
 def plan(agent: Any = None, tasks: Any = TASKS, **options: Any) -> Run:
@@ -106,8 +106,8 @@ def test_a_language_model_is_made_in_each_worker(cluster: Any, tmp_path: Path) -
 
     run_to(tmp_path / "one", prepare())
     run_to(tmp_path / "ray", prepare(), play=RayPool(1, prepare=prepare))
-    one, ray = (tmp_path / name / "trajectories.jsonl" for name in ("one", "ray"))
-    assert one.read_bytes() == ray.read_bytes()
+    local_file, ray = (tmp_path / name / "trajectories.jsonl" for name in ("one", "ray"))
+    assert local_file.read_bytes() == ray.read_bytes()
     assert next(read_trajectories(ray)).success
 
 
@@ -117,10 +117,10 @@ def test_the_command(cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture
     assert main([*words, "--out", str(tmp_path / "one")]) == 0
     ray = [*words, "--out", str(tmp_path / "ray"), "--workers", "ray:2", "--live", "1"]
     assert main(ray) == 0
-    one, two = (tmp_path / name / "trajectories.jsonl" for name in ("one", "ray"))
-    assert one.read_bytes() == two.read_bytes()
-    said = json.loads((tmp_path / "ray" / "run.json").read_text())
-    assert said["sessions"][0]["workers"] == "ray:2"
+    local_file, ray_file = (tmp_path / name / "trajectories.jsonl" for name in ("one", "ray"))
+    assert local_file.read_bytes() == ray_file.read_bytes()
+    run_record = json.loads((tmp_path / "ray" / "run.json").read_text())
+    assert run_record["sessions"][0]["workers"] == "ray:2"
     summary = json.loads((tmp_path / "ray" / "summary.json").read_text())
     assert summary["n"] == 4
     capsys.readouterr()
@@ -134,10 +134,10 @@ def test_a_task_that_kills_its_worker_costs_itself_alone(
     deadly, pool = TASKS[4], RayPool(1, retries=1)
     assert not list(pool(plan(), (), 2))
     run_to(tmp_path, plan(Slow(deadly=deadly)), concurrency=2, play=pool)
-    found = list(read_trajectories(tmp_path / "trajectories.jsonl"))
-    assert [one.task for one in found] == list(TASKS)
-    assert [one.task for one in found if one.error] == [deadly]
-    (failed,) = (one for one in found if one.error)
+    episodes = list(read_trajectories(tmp_path / "trajectories.jsonl"))
+    assert [episode.task for episode in episodes] == list(TASKS)
+    assert [episode.task for episode in episodes if episode.error] == [deadly]
+    (failed,) = (episode for episode in episodes if episode.error)
     assert failed.error is not None and failed.error.startswith("WorkerLost")
     assert pool.restarts in (2, 3)  # 3 where what a worker told last was lost with it
     run_to(tmp_path, plan(), retry_failed=True, concurrency=2)  # where it is not deadly
@@ -151,8 +151,8 @@ def test_what_a_worker_cannot_do_is_told(cluster: Any, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="no such file here"):
         run_to(tmp_path / "a", plan(), play=RayPool(1, prepare=refuse))
     with pytest.raises(OptionError, match="prepare="):
-        sent = plan(world_model=(one for one in ()))  # type: ignore[arg-type]
-        list(RayPool(1)(sent, TASKS, 1))
+        unpicklable_run = plan(world_model=(item for item in ()))  # type: ignore[arg-type]
+        list(RayPool(1)(unpicklable_run, TASKS, 1))
     with pytest.raises(EngineError, match="room"):
         list(RayPool(1, cpus=64, patience=0.1)(plan(), TASKS, 1))
 
@@ -161,9 +161,9 @@ def test_listeners_stay_in_this_process(cluster: Any, alone: bytes, tmp_path: Pa
     """They may hold what cannot be pickled, as a display holds its lock."""
     lock = threading.Lock()
 
-    def listen(heard: object) -> None:
+    def listen(event: object) -> None:
         with lock:
-            raise AssertionError(f"a worker told {heard!r}")
+            raise AssertionError(f"a worker told {event!r}")
 
     run_to(tmp_path, plan(on_step=listen, on_work=listen, on_note=listen), play=RayPool(1))
     assert (tmp_path / "trajectories.jsonl").read_bytes() == alone
@@ -171,12 +171,12 @@ def test_listeners_stay_in_this_process(cluster: Any, alone: bytes, tmp_path: Pa
 
 def test_a_node_is_killed_in_the_middle(cluster: Any, alone: bytes, tmp_path: Path) -> None:
     """The last test here: there is one node less afterwards."""
-    pool, sign, ended = RayPool(3), tmp_path / "begun", 0
+    pool, sign, finished_tasks = RayPool(3), tmp_path / "begun", 0
 
     def on_done(trials: Any) -> None:
-        nonlocal ended
-        ended += 1
-        if ended == 1:
+        nonlocal finished_tasks
+        finished_tasks += 1
+        if finished_tasks == 1:
             cluster.remove_node(cluster.second, allow_graceful=False)
 
     agent = Waits(cluster.second.node_id, sign)

@@ -26,8 +26,8 @@ def agent(**options: Any) -> ReflexionAgent:
 
 def episode(*turns: tuple[str, str], success: bool = False, **options: Any) -> Trajectory:
     steps = tuple(
-        Step(t, action, said, 0.0, False, False, False, State(), Delta(), success=success)
-        for t, (action, said) in enumerate(turns, 1)
+        Step(t, action, observation, 0.0, False, False, False, State(), Delta(), success=success)
+        for t, (action, observation) in enumerate(turns, 1)
     )
     first = Trajectory(
         "comap/ALFWorld-v0", "generated/x", "train", "Put it in.", "reflexion", "A room.", State()
@@ -43,11 +43,11 @@ def test_a_failure_is_reviewed_and_told_in_the_next_trial() -> None:
     failed = episode(("look", "A desk."), ("open desk 1", "Nothing happens."))
     talk = drive(actor.review(failed, memory), ["Look into\n the safe next time."])
     assert talk.result is True and talk.purposes == ["reflexion"]
-    asked = talk.requests[0]
-    text = asked.messages[-1].content
-    for told in ("A room.", "> look\nA desk.", "> open desk 1\nNothing happens.", "Put it in."):
-        assert told in text
-    assert asked.sampling.max_new_tokens == 128
+    request = talk.requests[0]
+    text = request.messages[-1].content
+    for phrase in ("A room.", "> look\nA desk.", "> open desk 1\nNothing happens.", "Put it in."):
+        assert phrase in text
+    assert request.sampling.max_new_tokens == 128
     assert memory["reflections"] == ["Look into the safe next time."]
     second = converse_with(actor, view(memory=memory, trial=2), [ACT])
     assert second.decision.notes["reflections"] == 1
@@ -82,8 +82,8 @@ def test_a_review_fits_and_keeps_goal_and_end(
     turns: list[tuple[str, str]], notes: list[str], length: int
 ) -> None:
     failed = episode(*turns, ("the end", "It is over."), goal="Mind the goal.")
-    asked = drive(agent(max_length=length).review(failed, {"reflections": notes}), ["x"])
-    messages = asked.requests[0].messages
+    review = drive(agent(max_length=length).review(failed, {"reflections": notes}), ["x"])
+    messages = review.requests[0].messages
     assert sum(view().count_tokens(m.content) + 8 for m in messages) + 128 <= length
     assert "Mind the goal." in messages[-1].content
     assert "> the end\nIt is over." in messages[-1].content
@@ -116,6 +116,6 @@ def test_a_trial_that_is_stuck_ends() -> None:
     talk = converse_with(agent(), view(*turns), [ACT])
     assert talk.decision.action == "look"
     assert converse_with(agent(), view(*turns, ("look", "A desk.")), []).decision.action is None
-    other = (*turns, ("look", "A shelf."))
-    assert converse_with(agent(), view(*other), [ACT]).decision.action == "look"
+    changed_turns = (*turns, ("look", "A shelf."))
+    assert converse_with(agent(), view(*changed_turns), [ACT]).decision.action == "look"
     assert converse_with(agent(stuck=None), view(*turns, turns[0]), [ACT]).decision.action

@@ -230,8 +230,8 @@ def test_think_blocks_are_never_read(thoughts: str) -> None:
     assert parse_action(f"{thoughts}open fridge 1", HOME) == "open fridge 1"
     reflection = parse_reflection(f"{thoughts}Decision: REVISE\nFinal Action: look", HOME)
     assert (reflection.decision, reflection.action) == ("REVISE", "look")
-    written = find_action(f"{thoughts}Thought: So.\nAction: look", HOME)
-    assert written is not None and written.thought == "So."
+    parsed_action = find_action(f"{thoughts}Thought: So.\nAction: look", HOME)
+    assert parsed_action is not None and parsed_action.thought == "So."
 
 
 FOLLOWING = {
@@ -370,22 +370,22 @@ BEHIND = st.sampled_from(
 
 
 @st.composite
-def written(draw: st.DrawFn) -> tuple[str, str, list[str], str]:
+def marked_up_replies(draw: st.DrawFn) -> tuple[str, str, list[str], str]:
     """Return a reply, its action, the admissible actions, and the think block before the reply."""
     listed = draw(LISTS)
     action = draw(st.sampled_from(listed))
-    other = draw(st.sampled_from(listed))
-    shown = draw(MARKUP).format(draw(CASES)(action))
+    other_action = draw(st.sampled_from(listed))
+    marked_up_action = draw(MARKUP).format(draw(CASES)(action))
     before, label = draw(BEFORE), draw(LABELS)
     if label.startswith("#") and not before.endswith("\n"):
         before += "\n"  # a heading begins its line
     bullet = draw(BULLETS) if not before or before.endswith("\n") else ""
-    reply = f"{before}{bullet}{label} {shown}{draw(BEHIND)}"
-    thought = draw(st.sampled_from(["", *THOUGHTS])).replace("inventory", other)
+    reply = f"{before}{bullet}{label} {marked_up_action}{draw(BEHIND)}"
+    thought = draw(st.sampled_from(["", *THOUGHTS])).replace("inventory", other_action)
     return reply, action, listed, thought
 
 
-@given(written())
+@given(marked_up_replies())
 def test_an_action_is_read_back_from_any_markup(case: tuple[str, str, list[str], str]) -> None:
     reply, action, listed, thought = case
     assert parse_action(thought + reply, listed) == action

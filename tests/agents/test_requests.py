@@ -46,10 +46,10 @@ def bare(steps: int) -> gym.Env[str, str]:
 class Counting(gym.Wrapper[str, str, str, str]):
     """Counts the steps that reach an environment."""
 
-    taken = 0
+    step_count = 0
 
     def step(self, action: str) -> Any:
-        self.taken += 1
+        self.step_count += 1
         return self.env.step(action)
 
 
@@ -69,15 +69,19 @@ class Curious:
             yield from self._probe(rng, [decision.action])
         if rng.random() < 0.3:
             assert view.expert_action() == view.expert_action()
-            asked = [Probe(rng.choice(actions)), Imagine(rng.choice(actions)), Probe(actions[-1])]
-            self.probed.append((yield asked)[2])
+            requests = [
+                Probe(rng.choice(actions)),
+                Imagine(rng.choice(actions)),
+                Probe(actions[-1]),
+            ]
+            self.probed.append((yield requests)[2])
         return decision
 
     def _probe(self, rng: random.Random, actions: list[str]) -> Generator[Any, Any, None]:
         for action in rng.choices(actions, k=rng.randrange(3)):
-            found = yield Probe(action)
-            assert isinstance(found, ProbeResult)
-            self.probed.append(found)
+            probe_result = yield Probe(action)
+            assert isinstance(probe_result, ProbeResult)
+            self.probed.append(probe_result)
 
 
 class Foreseeing:
@@ -95,9 +99,9 @@ class Foreseeing:
         return replace(decision, imagined=(yield Imagine(decision.action)))
 
 
-def written(found: list[Trajectory]) -> str:
+def episodes_json(episodes: list[Trajectory]) -> str:
     """Return episodes as their file has them, but for whom the agent asked."""
-    return json.dumps([replace(trajectory, world_model=None).to_json() for trajectory in found])
+    return json.dumps([replace(trajectory, world_model=None).to_json() for trajectory in episodes])
 
 
 @pytest.mark.parametrize("make", [limited, bare])
@@ -113,14 +117,16 @@ def test_an_episode_does_not_notice_probes(make: Any, steps: int, inner: Any) ->
     assert not any(trajectory.error for trajectory in plain)
     curious = Curious(inner, steps)
     for concurrency in (1, 2):
-        assert written(
+        assert episodes_json(
             run_episodes(lambda: make(steps), curious, tasks, concurrency=concurrency)
-        ) == written(plain)
+        ) == episodes_json(plain)
     if steps == 30 and "expert" in str(type(getattr(inner, "inner", inner))).lower():
         assert all(trajectory.success for trajectory in plain)
-        assert any(found.success and found.terminated for found in curious.probed)
+        assert any(
+            probe_result.success and probe_result.terminated for probe_result in curious.probed
+        )
     if steps == 1:
-        assert any(found.truncated for found in curious.probed)
+        assert any(probe_result.truncated for probe_result in curious.probed)
 
 
 def staged(env: Any = None) -> tuple[EnvSlot, Counting, Any]:
@@ -139,10 +145,10 @@ def test_what_is_probed_and_then_done_costs_one_step() -> None:
     first, second = info["admissible_actions"][:2]
     moment = slot.moment
     probed = slot.probe(first)
-    assert slot.moment is moment and (env.taken, *counts(slot)) == (1, 1, 0, 0)
-    assert slot.probe(first) == probed and env.taken == 1
+    assert slot.moment is moment and (env.step_count, *counts(slot)) == (1, 1, 0, 0)
+    assert slot.probe(first) == probed and env.step_count == 1
     answer = slot.step(first)
-    assert slot.moment is not moment and (env.taken, *counts(slot)) == (1, 1, 0, 1)
+    assert slot.moment is not moment and (env.step_count, *counts(slot)) == (1, 1, 0, 1)
     assert (answer[0], answer[4]["facts"], answer[4]["step"]) == (
         probed.observation,
         probed.facts,
@@ -150,7 +156,7 @@ def test_what_is_probed_and_then_done_costs_one_step() -> None:
     )
     slot.probe(second)
     assert slot.step(first)[4]["step"] == 2
-    assert (env.taken, *counts(slot)) == (3, 2, 1, 1)
+    assert (env.step_count, *counts(slot)) == (3, 2, 1, 1)
     slot.probe(first)
     slot.reset(TASKS[1], None)
     assert slot.step("look")[4]["step"] == 1 and counts(slot) == (3, 1, 1)
@@ -192,9 +198,9 @@ def test_what_is_known_is_asked_of_no_world_model() -> None:
             raise AssertionError("nobody was to be asked")
 
     played = run_episode(bare(1), Remembering(), task=TASKS[0], world_model=Never())
-    said = played.steps[0].prediction
-    assert played.error is None and said is not None and said.source == "known"
-    assert said.observation == played.observation
+    prediction = played.steps[0].prediction
+    assert played.error is None and prediction is not None and prediction.source == "known"
+    assert prediction.observation == played.observation
 
 
 class Asking:
@@ -202,8 +208,8 @@ class Asking:
 
     name = "asking"
 
-    def __init__(self, action: Any, then: str = "look", catches: bool = False):
-        self.action, self.then, self.catches = action, then, catches
+    def __init__(self, action: Any, second_action: str = "look", catches: bool = False):
+        self.action, self.second_action, self.catches = action, second_action, catches
 
     def decide(self, view: View) -> Generator[Any, Any, Decision]:
         try:
@@ -211,7 +217,7 @@ class Asking:
         except EngineError:
             if not self.catches:
                 raise
-        return Decision(self.then)
+        return Decision(self.second_action)
 
 
 class Fragile(ToyEnv):  # type: ignore[misc, valid-type]
@@ -220,19 +226,19 @@ class Fragile(ToyEnv):  # type: ignore[misc, valid-type]
     def _act(self, action: str) -> Outcome:
         if action == "burn":
             raise ZeroDivisionError("on fire")
-        found: Outcome = super()._act(action)
-        return found
+        outcome: Outcome = super()._act(action)
+        return outcome
 
 
 def test_a_fault_that_is_caught_leaves_the_episode_where_it_was() -> None:
     agent = Asking("burn", catches=True)
-    found = run_episode(Fragile(max_episode_steps=2), agent, task="toy/0")
+    episode = run_episode(Fragile(max_episode_steps=2), agent, task="toy/0")
     plain = run_episode(Fragile(max_episode_steps=2), Asking("open"), task="toy/0")
-    assert found.error is None and found.steps == plain.steps and len(found.steps) == 2
-    again = run_episode(Fragile(), Asking("burn", "burn", catches=True), task="toy/0")
+    assert episode.error is None and episode.steps == plain.steps and len(episode.steps) == 2
+    failed_episode = run_episode(Fragile(), Asking("burn", "burn", catches=True), task="toy/0")
     assert (
-        "ZeroDivisionError: on fire (test_requests.py, line " in again.error
-        and again.steps[0].truncated
+        "ZeroDivisionError: on fire (test_requests.py, line " in failed_episode.error
+        and failed_episode.steps[0].truncated
     )
 
 
@@ -244,9 +250,11 @@ class Lost(ToyEnv):  # type: ignore[misc, valid-type]
 
 
 def test_an_environment_that_does_not_come_back_is_found_out() -> None:
-    found = run_episode(Lost(max_episode_steps=3), Asking("sing"), task="toy/0")
-    assert found.error is not None and found.error.startswith("SnapshotError: the engine did not")
-    assert found.steps == ()
+    episode = run_episode(Lost(max_episode_steps=3), Asking("sing"), task="toy/0")
+    assert episode.error is not None and episode.error.startswith(
+        "SnapshotError: the engine did not"
+    )
+    assert episode.steps == ()
     slot = EnvSlot(Lost())
     slot.reset("toy/0", None)
     slot.probe("sing")

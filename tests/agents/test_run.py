@@ -83,18 +83,20 @@ class Retrier:
 
 
 def test_a_run_is_recorded(whole: Path) -> None:
-    found = list(read_trajectories(whole / "trajectories.jsonl"))
-    assert [t.task for t in found] == list(TASKS)
+    episodes = list(read_trajectories(whole / "trajectories.jsonl"))
+    assert [t.task for t in episodes] == list(TASKS)
     summary = json.loads((whole / "summary.json").read_text())
-    assert summary["n"] == 10 and summary["steps"]["all"] == sum(len(t.steps) for t in found)
-    assert summary["success"]["value"] == sum(t.success for t in found) / 10
+    assert summary["n"] == 10 and summary["steps"]["all"] == sum(len(t.steps) for t in episodes)
+    assert summary["success"]["value"] == sum(t.success for t in episodes) / 10
     assert summary["success"]["low"] < summary["success"]["high"] and summary["errors"] == {}
     types = summary["by_type"]
-    assert len(types) == 6 and sum(one["n"] for one in types.values()) == 10
-    assert sum(one["value"] * one["n"] for one in types.values()) == sum(t.success for t in found)
+    assert len(types) == 6 and sum(type_summary["n"] for type_summary in types.values()) == 10
+    assert sum(type_summary["value"] * type_summary["n"] for type_summary in types.values()) == sum(
+        t.success for t in episodes
+    )
     assert summary["seconds"]["all"] >= 0 and "trials" not in summary
-    said = json.loads((whole / "run.json").read_text())
-    assert said["agent"]["name"] == "random" and said["environment"]["split"] == "valid_seen"
+    record = json.loads((whole / "run.json").read_text())
+    assert record["agent"]["name"] == "random" and record["environment"]["split"] == "valid_seen"
     assert str(Path.home()) not in (whole / "run.json").read_text()
     assert all("seconds" not in line for line in text(whole).decode().splitlines())
 
@@ -109,8 +111,8 @@ def test_the_file_does_not_depend_on_how_many_were_live(whole: Path, tmp_path: P
 def test_half_written_lines_are_cut_off(whole: Path, tmp_path: Path, cut: int) -> None:
     run_to(tmp_path, plan(), concurrency=2)
     lines = text(tmp_path).splitlines(keepends=True)
-    kept = b"".join(lines[:4]) + lines[4][:cut]
-    (tmp_path / "trajectories.jsonl").write_bytes(kept)
+    cut_text = b"".join(lines[:4]) + lines[4][:cut]
+    (tmp_path / "trajectories.jsonl").write_bytes(cut_text)
     played: list[str] = []
     before: list[int] = []
     run_to(
@@ -139,8 +141,10 @@ def test_failed_tasks_are_kept_or_played_again(tmp_path: Path) -> None:
     assert summary["errors"] == {"RuntimeError": 2}
     assert summary["first_errors"]["RuntimeError"].startswith("it broke\x1b")
     trouble.write_text("")
-    kept = text(folder)
-    assert run_to(folder, plan(agent))["errors"] == {"RuntimeError": 2} and text(folder) == kept
+    text_before = text(folder)
+    assert (
+        run_to(folder, plan(agent))["errors"] == {"RuntimeError": 2} and text(folder) == text_before
+    )
     played: list[str] = []
     summary = run_to(
         folder, plan(agent), retry_failed=True, on_done=lambda trials: played.append(trials[0].task)
@@ -157,8 +161,8 @@ def test_trials_stay_together(tmp_path: Path) -> None:
     summary = run_to(tmp_path / "a", plan(Retrier(), **env), concurrency=3)
     assert summary["n"] == 10 and summary["trials"]["all"] == 20
     assert summary["trials"]["first"]["value"] == 0.0 and summary["success"]["value"] == 1.0
-    found = list(read_trajectories(tmp_path / "a" / "trajectories.jsonl"))
-    assert [(t.task, t.trial) for t in found] == [(task, n) for task in TASKS for n in (1, 2)]
+    episodes = list(read_trajectories(tmp_path / "a" / "trajectories.jsonl"))
+    assert [(t.task, t.trial) for t in episodes] == [(task, n) for task in TASKS for n in (1, 2)]
     folder = tmp_path / "b"
     run_to(folder, plan(Retrier(), **env), concurrency=1)
     lines = text(folder).splitlines(keepends=True)
@@ -180,11 +184,11 @@ class Lucky:
 
 
 def test_seeds_are_attempts(tmp_path: Path) -> None:
-    several = {"tasks": TASKS[:3], "seeds": 4, "seed": 5, "make_env": lambda: real(**LONG)}
-    summary = run_to(tmp_path, plan(Lucky(), **several), concurrency=5)
+    run_options = {"tasks": TASKS[:3], "seeds": 4, "seed": 5, "make_env": lambda: real(**LONG)}
+    summary = run_to(tmp_path, plan(Lucky(), **run_options), concurrency=5)
     lines = text(tmp_path).splitlines(keepends=True)
-    found = [(t.task, t.seed) for t in read_trajectories(tmp_path / "trajectories.jsonl")]
-    assert found == [(task, seed) for task in TASKS[:3] for seed in (5, 6, 7, 8)]
+    task_seeds = [(t.task, t.seed) for t in read_trajectories(tmp_path / "trajectories.jsonl")]
+    assert task_seeds == [(task, seed) for task in TASKS[:3] for seed in (5, 6, 7, 8)]
     assert (summary["n"], summary["episodes"]) == (3, 12) and "trials" not in summary
     assert summary["pass_at_k"] == {
         "1": pytest.approx(0.25),
@@ -199,11 +203,11 @@ def test_seeds_are_attempts(tmp_path: Path) -> None:
     assert (summary["success"]["value"], summary["success"]["n"]) == (pytest.approx(0.25), 3)
     (tmp_path / "trajectories.jsonl").write_bytes(b"".join(lines[:6]))
     played: list[Any] = []
-    again = run_to(tmp_path, plan(Lucky(), **several), on_done=played.append)
+    resumed_summary = run_to(tmp_path, plan(Lucky(), **run_options), on_done=played.append)
     assert len(played) == 6 and text(tmp_path) == b"".join(lines)
-    assert again["pass_at_k"] == summary["pass_at_k"]
+    assert resumed_summary["pass_at_k"] == summary["pass_at_k"]
     with pytest.raises(OptionError, match=r"config\.seeds: 4 there, nothing now"):
-        run_to(tmp_path, plan(Lucky(), **several | {"seeds": 1}))
+        run_to(tmp_path, plan(Lucky(), **run_options | {"seeds": 1}))
     with pytest.raises(OptionError, match="seeds must be"):
         plan(seeds=0)
 
@@ -244,12 +248,12 @@ CHANGED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("told", "options"), CHANGED, ids=[told for told, _ in CHANGED])
-def test_another_run_is_refused(whole: Path, told: str, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("message", "options"), CHANGED, ids=[message for message, _ in CHANGED])
+def test_another_run_is_refused(whole: Path, message: str, options: dict[str, Any]) -> None:
     before = text(whole), (whole / "run.json").read_bytes()
     with pytest.raises(OptionError) as error:
         run_to(whole, plan(**options))
-    assert told in str(error.value) and "another folder" in str(error.value)
+    assert message in str(error.value) and "another folder" in str(error.value)
     assert before == (text(whole), (whole / "run.json").read_bytes())
 
 
@@ -334,8 +338,8 @@ def test_a_tampered_run_is_told_or_shown(
     ]
     assert main(words) == 0
     file = tmp_path / name
-    known = json.loads(file.read_text())  # lines too: there is one
-    file.write_text(json.dumps(change(known)) + "\n")
+    original_record = json.loads(file.read_text())  # lines too: there is one
+    file.write_text(json.dumps(change(original_record)) + "\n")
     pushed = ["hub", "push", "trajectories", str(tmp_path), f"local:{tmp_path / 'pushed'}"]
     commands = (["view", str(tmp_path), "--no-open"], ["verify", str(tmp_path)], words)
     for command in (*commands, [*pushed, "--license", "mit"]):
@@ -397,11 +401,11 @@ def test_a_full_disk_is_told_in_a_line_and_costs_nothing_recorded(
 ) -> None:
     lines = text(whole_command).splitlines(keepends=True)
     room = sum(map(len, lines[:5])) + 100
-    done = limited(room, *WORDS, "--live", "1", "--out", str(tmp_path))
-    assert done.returncode == 2
-    (told,) = done.stderr.splitlines()
-    assert told.startswith("comap: cannot write the run in ") and "File too large" in told
-    assert "what was recorded is kept" in told
+    process = limited(room, *WORDS, "--live", "1", "--out", str(tmp_path))
+    assert process.returncode == 2
+    (message,) = process.stderr.splitlines()
+    assert message.startswith("comap: cannot write the run in ") and "File too large" in message
+    assert "what was recorded is kept" in message
     assert text(tmp_path) == b"".join(lines[:5]), "and nothing half written is left"
     assert not (tmp_path / "summary.json").exists()
     assert main([*WORDS, "--out", str(tmp_path)]) == 0
@@ -414,8 +418,8 @@ def test_a_place_that_cannot_be_a_folder(
     (tmp_path / "file").touch()
     for place in ("file", "file/run"):
         assert main([*WORDS, "--out", str(tmp_path / place)]) == 2
-        (told,) = capsys.readouterr().err.splitlines()
-        assert "no folder that one may write in" in told and "--out" in told
+        (message,) = capsys.readouterr().err.splitlines()
+        assert "no folder that one may write in" in message and "--out" in message
 
 
 KILLED = """
@@ -459,22 +463,24 @@ def prompts_in(folder: Path) -> dict[str, Any]:
 
 
 def test_a_run_records_its_prompts_and_goes_on_with_no_others(tmp_path: Path) -> None:
-    own = tmp_path / "prompts"
-    (own / "agents" / "standard").mkdir(parents=True)
-    (own / "agents" / "standard" / "act.txt").write_text("[system]\n$instructions\nAct now.\n")
+    prompt_folder = tmp_path / "prompts"
+    (prompt_folder / "agents" / "standard").mkdir(parents=True)
+    (prompt_folder / "agents" / "standard" / "act.txt").write_text(
+        "[system]\n$instructions\nAct now.\n"
+    )
     folder, lm = tmp_path / "run", HashedModel()
     usual = create_agent("react", decoding="masked")
     run_to(folder, plan(usual, tasks=TASKS[:1], lm=lm))
     assert len(prompts_in(folder)["sha256"]) == 64
 
-    changed = create_agent("react", decoding="masked", prompt_folder=str(own))
+    changed = create_agent("react", decoding="masked", prompt_folder=str(prompt_folder))
     with pytest.raises(OptionError, match=r"prompts\.sha256"):
         run_to(folder, plan(changed, tasks=TASKS[:1], lm=lm))
 
-    other = tmp_path / "other"
-    run_to(other, plan(changed, tasks=TASKS[:1], lm=lm))
-    assert prompts_in(other) != prompts_in(folder)
-    assert str(tmp_path) not in (other / "run.json").read_text(), "no path of a machine"
+    second_folder = tmp_path / "other"
+    run_to(second_folder, plan(changed, tasks=TASKS[:1], lm=lm))
+    assert prompts_in(second_folder) != prompts_in(folder)
+    assert str(tmp_path) not in (second_folder / "run.json").read_text(), "no path of a machine"
 
 
 def test_a_run_from_before_prompts_were_recorded_goes_on(tmp_path: Path) -> None:

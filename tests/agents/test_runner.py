@@ -73,8 +73,8 @@ class ScriptedLM(HashedModel):  # type: ignore[misc, valid-type]
 
     def _answer(self, requests: Sequence[Any]) -> list[Any]:
         self.sizes.append((type(requests[0]).__name__, len(requests)))
-        found: list[Any] = super()._answer(requests)
-        return found
+        replies: list[Any] = super()._answer(requests)
+        return replies
 
     def _one(self, request: Generate) -> Completion:
         return Completion(str(self._draw(request)), (1, 2), (-0.5, float("-inf")), "stop", 10, 2)
@@ -86,22 +86,22 @@ class Thinker:
     name = "thinker"
 
     def decide(self, view: View) -> Generator[Any, Any, Decision]:
-        told = (Message("user", f"{view.task} {view.step} {view.history[-1].observation}"),)
+        messages = (Message("user", f"{view.task} {view.step} {view.history[-1].observation}"),)
         actions = view.admissible_actions or ("look",)
-        said = yield Generate(told, Sampling(4), purpose="draft")
-        scores, probabilities, seen = yield [
-            Score(told, actions, purpose="score"),
-            NextWord(told, (" KEEP", " DROP"), purpose="gate"),
-            Imagine(actions[int(said.text) % len(actions)]),
+        completion = yield Generate(messages, Sampling(4), purpose="draft")
+        scores, probabilities, imagined = yield [
+            Score(messages, actions, purpose="score"),
+            NextWord(messages, (" KEEP", " DROP"), purpose="gate"),
+            Imagine(actions[int(completion.text) % len(actions)]),
         ]
-        view.memory["sum"] = view.memory.get("sum", 0) + int(said.text)
+        view.memory["sum"] = view.memory.get("sum", 0) + int(completion.text)
         place = (view.memory["sum"] + scores.best) % len(actions)
         notes = {
             "place": place,
             "gate": probabilities.probabilities,
             "tokens": view.count_tokens("a"),
         }
-        return Decision(actions[place], seen if place % 2 else None, notes)
+        return Decision(actions[place], imagined if place % 2 else None, notes)
 
 
 def lines(trajectories: Sequence[Trajectory]) -> dict[str, str]:
@@ -164,17 +164,17 @@ class Foreseeing:
         texts = []
         for _ in range(3):
             options = (path[-1] if path else view).admissible_actions or ("look",)
-            found = yield [Imagine(options[0], path), Imagine(options[-1], path)]
-            texts.append(found[1].observation)
-            path = (*path, found[1])
+            imagined_steps = yield [Imagine(options[0], path), Imagine(options[-1], path)]
+            texts.append(imagined_steps[1].observation)
+            path = (*path, imagined_steps[1])
         return Decision(path[0].action, path[0], {"texts": texts})
 
 
 def test_a_world_model_is_asked_once_a_round() -> None:
     model = CountingModel()
-    done = run_episodes(short, Foreseeing(), TASKS[:4], concurrency=4, world_model=model)
-    assert model.sizes[:3] == [8, 8, 8] and not any(t.error for t in done)
-    assert {t.world_model for t in done} == {"CountingModel"}
+    episodes = run_episodes(short, Foreseeing(), TASKS[:4], concurrency=4, world_model=model)
+    assert model.sizes[:3] == [8, 8, 8] and not any(t.error for t in episodes)
+    assert {t.world_model for t in episodes} == {"CountingModel"}
 
 
 def test_imagined_steps_are_batched_and_change_nothing() -> None:
@@ -184,18 +184,20 @@ def test_imagined_steps_are_batched_and_change_nothing() -> None:
     def imagined() -> gym.Env[str, str]:
         return ImaginedEnv(short(), model, real_every=3)
 
-    many = run_episodes(imagined, agent, TASKS[:8], concurrency=8)
-    assert max(model.sizes) == 8 and not any(t.error for t in many)
-    assert lines(many) == lines([run_episode(imagined(), agent, task=task) for task in TASKS[:8]])
-    assert [s.imagined for s in many[0].steps] == [True, True, False] * 2
+    episodes = run_episodes(imagined, agent, TASKS[:8], concurrency=8)
+    assert max(model.sizes) == 8 and not any(t.error for t in episodes)
+    assert lines(episodes) == lines(
+        [run_episode(imagined(), agent, task=task) for task in TASKS[:8]]
+    )
+    assert [s.imagined for s in episodes[0].steps] == [True, True, False] * 2
 
 
 def test_what_is_kept_of_calls() -> None:
-    kept = {
+    episodes_by_keep = {
         keep: run_episode(short(), Thinker(), task=TASKS[0], lm=ScriptedLM(), keep=keep)
         for keep in ("replies", "prompts", "tokens")
     }
-    replies, prompts, tokens = (t.steps[0].calls for t in kept.values())
+    replies, prompts, tokens = (t.steps[0].calls for t in episodes_by_keep.values())
     assert [(c.kind, c.purpose) for c in replies] == [
         ("generate", "draft"),
         ("score", "score"),
@@ -209,7 +211,7 @@ def test_what_is_kept_of_calls() -> None:
     assert prompts[0].token_ids is None
     assert tokens[0].token_ids == (1, 2) and tokens[0].logprobs == (-0.5, -1e9)
     assert tokens[1].logprobs is not None and len(tokens[1].logprobs) > 2
-    for trajectory in kept.values():
+    for trajectory in episodes_by_keep.values():
         text = json.dumps(trajectory.to_json(), allow_nan=False)
         assert Trajectory.from_json(json.loads(text)) == trajectory
     with pytest.raises(OptionError, match="keep cannot be"):
@@ -217,7 +219,7 @@ def test_what_is_kept_of_calls() -> None:
 
 
 def test_environments_are_used_again_and_closed() -> None:
-    made: list[Any] = []
+    envs: list[Any] = []
 
     class Closing(gym.Wrapper[str, str, str, str]):
         closed = 0
@@ -226,21 +228,21 @@ def test_environments_are_used_again_and_closed() -> None:
             self.closed += 1
 
     def make_env() -> gym.Env[str, str]:
-        made.append(Closing(short()))
-        env: gym.Env[str, str] = made[-1]
+        envs.append(Closing(short()))
+        env: gym.Env[str, str] = envs[-1]
         return env
 
     run_episodes(make_env, Thinker(), TASKS[:12], lm=ScriptedLM(), concurrency=4)
-    assert [env.closed for env in made] == [1] * 4
+    assert [env.closed for env in envs] == [1] * 4
     playing = stream_episodes(make_env, Thinker(), TASKS[:12], lm=ScriptedLM(), concurrency=3)
     next(playing)
     playing.close()
-    assert [env.closed for env in made] == [1] * 7
+    assert [env.closed for env in envs] == [1] * 7
 
 
 def test_the_seed_is_recorded() -> None:
-    both = run_episodes(short, RandomAgent(), TASKS[:2], seed=[5, 6])
-    assert [t.seed for t in both] == [5, 6]
+    episodes = run_episodes(short, RandomAgent(), TASKS[:2], seed=[5, 6])
+    assert [t.seed for t in episodes] == [5, 6]
     assert [t.seed for t in run_episodes(short, RandomAgent(), TASKS[:2], seed=4)] == [4, 4]
     with pytest.raises(OptionError, match="one seed for each of 2"):
         run_episodes(short, RandomAgent(), TASKS[:2], seed=[1])
@@ -248,11 +250,11 @@ def test_the_seed_is_recorded() -> None:
 
 def test_wrong_options_are_told_up_front() -> None:
     env = short()
-    for told, options in {
+    for message, options in {
         "concurrency must be": {"concurrency": 0},
         "expected a language model": {"lm": ScriptedLM},
     }.items():
-        with pytest.raises(OptionError, match=told):
+        with pytest.raises(OptionError, match=message):
             run_episodes(short, RandomAgent(), TASKS[:2], **options)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="must be a list of task ids"):
         run_episodes(short, RandomAgent(), TASKS[0])
@@ -288,9 +290,9 @@ def test_seeds_of_requests_stay_those_of_earlier_versions() -> None:
 
 
 def played(agent: Any, seeds: list[int]) -> list[list[str]]:
-    found = run_episodes(short, agent, TASKS[:1] * len(seeds), seed=seeds, lm=HashedModel())
-    assert not any(trajectory.error for trajectory in found)
-    return [[step.action for step in trajectory.steps] for trajectory in found]
+    trajectories = run_episodes(short, agent, TASKS[:1] * len(seeds), seed=seeds, lm=HashedModel())
+    assert not any(trajectory.error for trajectory in trajectories)
+    return [[step.action for step in trajectory.steps] for trajectory in trajectories]
 
 
 def test_a_group_of_episodes_of_one_task_differs_by_its_seeds() -> None:
@@ -326,10 +328,10 @@ def test_random_agents_depend_on_seed_task_and_step_alone() -> None:
     env = real()
     first = run_episode(env, RandomAgent(3), task=TASKS[0])
     run_episode(env, RandomAgent(3), task=TASKS[1])
-    again = run_episode(real(), RandomAgent(3), task=TASKS[0])
-    assert [s.action for s in first.steps] == [s.action for s in again.steps]
-    other = run_episode(env, RandomAgent(4), task=TASKS[0])
-    assert [s.action for s in first.steps] != [s.action for s in other.steps]
+    repeated = run_episode(real(), RandomAgent(3), task=TASKS[0])
+    assert [s.action for s in first.steps] == [s.action for s in repeated.steps]
+    other_seed = run_episode(env, RandomAgent(4), task=TASKS[0])
+    assert [s.action for s in first.steps] != [s.action for s in other_seed.steps]
     assert not any(s.invalid_action for s in first.steps)
     mixed = run_episode(env, RandomAgent(3, mixed=1.0), task=TASKS[0])
     assert any(s.invalid_action for s in mixed.steps)
@@ -339,9 +341,9 @@ def test_random_agents_depend_on_seed_task_and_step_alone() -> None:
 
 def test_replaying_repeats_and_compares() -> None:
     first = run_episode(real(), ExpertAgent(), task=TASKS[4])
-    again = run_episode(real(), ReplayAgent(first, imagine=True), task=first.task)
-    assert [s.observation for s in again.steps] == [s.observation for s in first.steps]
-    assert all(s.prediction is not None for s in again.steps)
+    replayed = run_episode(real(), ReplayAgent(first, imagine=True), task=first.task)
+    assert [s.observation for s in replayed.steps] == [s.observation for s in first.steps]
+    assert all(s.prediction is not None for s in replayed.steps)
     imagined = run_episode(ImaginedEnv(real(), "null"), ReplayAgent(first), task=first.task)
     assert imagined.imagined and not imagined.success and imagined.world_model == "null"
 
@@ -354,25 +356,25 @@ COMAP = create_agent("comap", p_source="verbal", q_source="proxy")
 class Meeting(HashedModel):  # type: ignore[misc,valid-type]
     """Waits a moment for another model to be asked at the same time, until that happened thrice."""
 
-    def __init__(self, name: str, both: threading.Barrier):
+    def __init__(self, name: str, barrier: threading.Barrier):
         super().__init__()
-        self.name, self.both, self.met, self.threads = name, both, 0, set()
+        self.name, self.barrier, self.meetings, self.threads = name, barrier, 0, set()
 
     def generate(self, requests: Sequence[Generate]) -> list[Any]:
         self.threads.add(threading.current_thread().name)
-        if self.met < 3:
+        if self.meetings < 3:
             try:
-                self.both.wait(timeout=0.1)
-                self.met += 1
+                self.barrier.wait(timeout=0.1)
+                self.meetings += 1
             except threading.BrokenBarrierError:
-                self.both.reset()
+                self.barrier.reset()
         return super().generate(requests)  # type: ignore[no-any-return]
 
 
 def play(overlap: bool, concurrency: int = 6, **options: Any) -> list[Any]:
-    given = {"lm": HashedModel(), "world_model": LanguageWorldModel(HashedModel()), **options}
+    run_options = {"lm": HashedModel(), "world_model": LanguageWorldModel(HashedModel()), **options}
     played = run_episodes(
-        short, COMAP, TASKS[:9], concurrency=concurrency, overlap=overlap, **given
+        short, COMAP, TASKS[:9], concurrency=concurrency, overlap=overlap, **run_options
     )
     return [trajectory.to_json() for trajectory in played]
 
@@ -383,12 +385,12 @@ def test_episodes_are_the_same(concurrency: int) -> None:
 
 
 def test_policy_and_world_model_are_asked_at_the_same_time() -> None:
-    both = threading.Barrier(2)
-    lm, other = Meeting("policy", both), Meeting("world", both)
-    told = play(True, lm=lm, world_model=LanguageWorldModel(other))
-    assert lm.met == other.met == 3
+    barrier = threading.Barrier(2)
+    lm, world_lm = Meeting("policy", barrier), Meeting("world", barrier)
+    episodes = play(True, lm=lm, world_model=LanguageWorldModel(world_lm))
+    assert lm.meetings == world_lm.meetings == 3
     assert lm.threads and all(name.startswith("comap-answers") for name in lm.threads)
-    assert len(told) == 9 and not any(episode["error"] for episode in told)
+    assert len(episodes) == 9 and not any(episode["error"] for episode in episodes)
 
 
 def test_a_model_that_both_share_is_asked_by_one_thread() -> None:
@@ -398,13 +400,13 @@ def test_a_model_that_both_share_is_asked_by_one_thread() -> None:
         def generate(self, requests: Sequence[Generate]) -> list[Any]:
             self.asking += 1
             assert self.asking == 1
-            found = super().generate(requests)
+            replies = super().generate(requests)
             self.asking -= 1
-            return found  # type: ignore[no-any-return]
+            return replies  # type: ignore[no-any-return]
 
     lm = Alone()
     world = CachedWorldModel(LanguageWorldModel(lm))
-    assert not any(one["error"] for one in play(True, lm=lm, world_model=world))
+    assert not any(episode["error"] for episode in play(True, lm=lm, world_model=world))
 
 
 def test_a_model_that_fails_costs_those_who_asked_it() -> None:
@@ -414,9 +416,9 @@ def test_a_model_that_fails_costs_those_who_asked_it() -> None:
                 raise LanguageModelError("no answer")
             return [Prediction("Nothing happens.") for _ in queries]
 
-    told = play(True, world_model=Failing())
-    assert told == play(False, world_model=Failing())
-    failed = [episode for episode in told if episode["error"]]
+    episodes = play(True, world_model=Failing())
+    assert episodes == play(False, world_model=Failing())
+    failed = [episode for episode in episodes if episode["error"]]
     assert failed and all("no answer" in str(episode["error"]) for episode in failed)
 
 
@@ -477,14 +479,14 @@ def test_streamed_requests_are_those_of_batches() -> None:
             requests.append(request)
             return super().submit(request)
 
-        def generate(self, asked: Sequence[Generate]) -> list[Any]:
-            generated.extend(asked)
-            return super().generate(asked)  # type: ignore[no-any-return]
+        def generate(self, batch: Sequence[Generate]) -> list[Any]:
+            generated.extend(batch)
+            return super().generate(batch)  # type: ignore[no-any-return]
 
     class Batched(HashedModel):  # type: ignore[misc,valid-type]
-        def generate(self, asked: Sequence[Generate]) -> list[Any]:
-            batched.extend(asked)
-            return super().generate(asked)  # type: ignore[no-any-return]
+        def generate(self, batch: Sequence[Generate]) -> list[Any]:
+            batched.extend(batch)
+            return super().generate(batch)  # type: ignore[no-any-return]
 
     requests: list[Any] = []
     generated: list[Generate] = []
@@ -520,9 +522,9 @@ def test_a_streamed_request_that_fails_ends_its_own_episode() -> None:
                 for number, reply in super().step()
             ]
 
-    told = play(False, lm=Failing())
-    failed = [episode for episode in told if episode["error"]]
-    assert 0 < len(failed) < len(told)
+    episodes = play(False, lm=Failing())
+    failed = [episode for episode in episodes if episode["error"]]
+    assert 0 < len(failed) < len(episodes)
     assert all("cut off" in str(episode["error"]) for episode in failed)
 
 
@@ -536,8 +538,8 @@ def test_a_stream_that_breaks_ends_the_episodes_under_way(fault: str) -> None:
                 raise RuntimeError("the engine died")
             return []
 
-    told = play(False, lm=Broken())
-    failed = [episode for episode in told if episode["error"]]
+    episodes = play(False, lm=Broken())
+    failed = [episode for episode in episodes if episode["error"]]
     message = "the engine died" if fault == "raises" else "expected replies"
     assert failed and all(message in str(episode["error"]) for episode in failed)
 
@@ -564,10 +566,10 @@ def test_whoever_stops_listening_leaves_no_request() -> None:
 
 
 def test_the_work_of_a_stream_is_counted() -> None:
-    told: list[Any] = []
+    work_reports: list[Any] = []
     lm = Streamed()
-    playing = stream_episodes(short, COMAP, TASKS[:3], lm=lm, on_work=told.append)
+    playing = stream_episodes(short, COMAP, TASKS[:3], lm=lm, on_work=work_reports.append)
     assert len(list(playing)) == 3
-    assert told[-1].asked == told[-1].answered >= lm.submitted
-    assert told[-1].tokens > 0
-    assert all(work.answered <= work.asked for work in told)
+    assert work_reports[-1].asked == work_reports[-1].answered >= lm.submitted
+    assert work_reports[-1].tokens > 0
+    assert all(work.answered <= work.asked for work in work_reports)

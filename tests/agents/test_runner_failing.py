@@ -39,15 +39,15 @@ class FaultyLM(HashedModel):  # type: ignore[misc, valid-type]
         self._reply = answer
 
     def _answer(self, requests: Sequence[Any]) -> list[Any]:
-        found: list[Any] = self._reply(requests)
-        return found
+        replies: list[Any] = self._reply(requests)
+        return replies
 
 
 def is_guilty(request: Generate) -> bool:
     return GUILTY in request.messages[0].content
 
 
-def each(wrong: Any) -> Answer:
+def wrong_for_guilty(wrong: Any) -> Answer:
     """Answer well, but the guilty task's request with `wrong`."""
     return lambda requests: [wrong if is_guilty(r) else Completion("ok") for r in requests]
 
@@ -69,18 +69,18 @@ class Asker:
 
     def decide(self, view: View) -> Generator[Any, Any, Any]:
         yield Generate((Message("user", view.task),))
-        found = self._act(view)
-        if isinstance(found, Generator):
-            return (yield from found)
-        return Decision("look") if found is None else found
+        outcome = self._act(view)
+        if isinstance(outcome, Generator):
+            return (yield from outcome)
+        return Decision("look") if outcome is None else outcome
 
 
-def fails_alone(trajectories: Sequence[Trajectory], told: str) -> Trajectory:
+def fails_alone(trajectories: Sequence[Trajectory], message: str) -> Trajectory:
     """Check that the guilty task alone failed, and return it."""
     assert [t.task for t in trajectories] == list(TASKS)
     failed = [t for t in trajectories if t.error]
     assert [t.task for t in failed] == [GUILTY], [t.error for t in failed]
-    assert failed[0].error is not None and told in failed[0].error, failed[0].error
+    assert failed[0].error is not None and message in failed[0].error, failed[0].error
     assert all(len(t.steps) == 4 for t in trajectories if not t.error)
     json.dumps([t.to_json() for t in trajectories], allow_nan=False)
     return failed[0]
@@ -88,28 +88,31 @@ def fails_alone(trajectories: Sequence[Trajectory], told: str) -> Trajectory:
 
 @pytest.mark.parametrize("concurrency", [1, 8])
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
-        (each(LanguageModelError("the server gave up")), "LanguageModelError: the server gave up"),
-        (each(None), "LanguageModelError: expected Completion from faulty"),
-        (each("text"), "found 'text'"),
-        (each(Scores(())), "expected Completion from faulty"),
-        (each(Completion(3)), "expected text (str) from faulty, found 3"),  # type: ignore[arg-type]
+        (
+            wrong_for_guilty(LanguageModelError("the server gave up")),
+            "LanguageModelError: the server gave up",
+        ),
+        (wrong_for_guilty(None), "LanguageModelError: expected Completion from faulty"),
+        (wrong_for_guilty("text"), "found 'text'"),
+        (wrong_for_guilty(Scores(())), "expected Completion from faulty"),
+        (wrong_for_guilty(Completion(3)), "expected text (str) from faulty, found 3"),  # type: ignore[arg-type]
         (together, "RuntimeError: out of memory"),
     ],
     ids=["error", "none", "text", "kind", "number", "batch"],
 )
-def test_faults_of_the_language_model(answer: Answer, told: str, concurrency: int) -> None:
-    done = run_episodes(real, Asker(), TASKS, lm=FaultyLM(answer), concurrency=concurrency)
-    assert fails_alone(done, told).steps == ()
+def test_faults_of_the_language_model(answer: Answer, message: str, concurrency: int) -> None:
+    trajectories = run_episodes(real, Asker(), TASKS, lm=FaultyLM(answer), concurrency=concurrency)
+    assert fails_alone(trajectories, message).steps == ()
 
 
 @pytest.mark.parametrize(
     "answer", [lambda requests: None, lambda requests: [Completion("ok")] * 99, lambda r: 1 / 0]
 )
 def test_a_language_model_that_is_down_fails_everything_and_raises_nothing(answer: Any) -> None:
-    done = run_episodes(real, Asker(), TASKS, lm=FaultyLM(answer), concurrency=4)
-    assert all(t.error and not t.steps for t in done)
+    trajectories = run_episodes(real, Asker(), TASKS, lm=FaultyLM(answer), concurrency=4)
+    assert all(t.error and not t.steps for t in trajectories)
 
 
 def guilty(wrong: Callable[[], Any]) -> Callable[[View], Any]:
@@ -122,7 +125,7 @@ def nonsense(request: Any) -> Generator[Any, Any, Decision]:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         (lambda: 1 / 0, "ZeroDivisionError"),
         (lambda: "look", "expected a Decision"),
@@ -138,10 +141,10 @@ def nonsense(request: Any) -> Generator[Any, Any, Decision]:
     ids=range(10),
 )
 @pytest.mark.parametrize("concurrency", [1, 8])
-def test_faults_of_the_agent(wrong: Callable[[], Any], told: str, concurrency: int) -> None:
-    lm = FaultyLM(each(Completion("ok")))
+def test_faults_of_the_agent(wrong: Callable[[], Any], message: str, concurrency: int) -> None:
+    lm = FaultyLM(wrong_for_guilty(Completion("ok")))
     failed = fails_alone(
-        run_episodes(real, Asker(guilty(wrong)), TASKS, lm=lm, concurrency=concurrency), told
+        run_episodes(real, Asker(guilty(wrong)), TASKS, lm=lm, concurrency=concurrency), message
     )
     assert [call.text for call in failed.review] == ["ok"]
 
@@ -149,9 +152,9 @@ def test_faults_of_the_agent(wrong: Callable[[], Any], told: str, concurrency: i
 class Trap(gym.Wrapper[str, str, str, str]):
     """Breaks in one task, and after that in every task: it may not be used again."""
 
-    def __init__(self, env: gym.Env[str, str], where: str, fault: type[Exception] = RuntimeError):
+    def __init__(self, env: gym.Env[str, str], method: str, fault: type[Exception] = RuntimeError):
         super().__init__(env)
-        self._where, self._fault, self.broken = where, fault, False
+        self._method, self._fault, self.broken = method, fault, False
 
     def reset(self, **options: Any) -> Any:
         self.task = options["options"]["task"]
@@ -162,8 +165,8 @@ class Trap(gym.Wrapper[str, str, str, str]):
         self._spring("step")
         return self.env.step(action)
 
-    def _spring(self, where: str) -> None:
-        if self.broken or (where == self._where and self.task == GUILTY):
+    def _spring(self, method: str) -> None:
+        if self.broken or (method == self._method and self.task == GUILTY):
             self.broken = True
             raise self._fault("a trap")
 
@@ -174,31 +177,31 @@ class Trap(gym.Wrapper[str, str, str, str]):
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])
-@pytest.mark.parametrize("where", ["reset", "step"])
-def test_faults_of_environments(where: str, concurrency: int) -> None:
-    lm = FaultyLM(each(Completion("ok")))
+@pytest.mark.parametrize("method", ["reset", "step"])
+def test_faults_of_environments(method: str, concurrency: int) -> None:
+    lm = FaultyLM(wrong_for_guilty(Completion("ok")))
     with pytest.warns(RuntimeWarning, match="could not be closed"):
-        done = run_episodes(
-            lambda: Trap(real(), where), Asker(), TASKS, lm=lm, concurrency=concurrency
+        trajectories = run_episodes(
+            lambda: Trap(real(), method), Asker(), TASKS, lm=lm, concurrency=concurrency
         )
-    failed = fails_alone(done, "RuntimeError: a trap")
+    failed = fails_alone(trajectories, "RuntimeError: a trap")
     assert (failed.env_id, failed.split, failed.steps) == ("comap/ALFWorld-v0", "valid_seen", ())
-    assert failed.fingerprint == done[0].fingerprint
+    assert failed.fingerprint == trajectories[0].fingerprint
 
 
 def test_tasks_that_cannot_start_are_recorded() -> None:
     tasks = ["generated/none", TASKS[0], "\ud800 \x1b[31m"]
-    done = run_episodes(
-        real, Asker(), tasks, lm=FaultyLM(each(Completion("ok"))), concurrency=1, seed=3
+    trajectories = run_episodes(
+        real, Asker(), tasks, lm=FaultyLM(wrong_for_guilty(Completion("ok"))), concurrency=1, seed=3
     )
-    assert [t.task for t in done] == tasks
-    assert [t.error and t.error.partition(":")[0] for t in done] == [
+    assert [t.task for t in trajectories] == tasks
+    assert [t.error and t.error.partition(":")[0] for t in trajectories] == [
         "TaskNotFound",
         None,
         "TaskNotFound",
     ]
-    assert done[0].seed == 3 and done[0].observation == ""
-    for trajectory in done:
+    assert trajectories[0].seed == 3 and trajectories[0].observation == ""
+    for trajectory in trajectories:
         text = json.dumps(trajectory.to_json(), ensure_ascii=True, allow_nan=False)
         assert "\n" not in text and Trajectory.from_json(json.loads(text)) == trajectory
 
@@ -220,20 +223,22 @@ def test_faults_of_the_world_model(concurrency: int) -> None:
     def foresees(view: View) -> Generator[Any, Any, Decision]:
         return Decision("look", (yield Imagine("look")))
 
-    goal = run_episode(real(), Asker(), task=GUILTY, lm=FaultyLM(each(Completion("ok")))).goal
-    lm, model = FaultyLM(each(Completion("ok"))), FaultyModel(goal)
+    goal = run_episode(
+        real(), Asker(), task=GUILTY, lm=FaultyLM(wrong_for_guilty(Completion("ok")))
+    ).goal
+    lm, model = FaultyLM(wrong_for_guilty(Completion("ok"))), FaultyModel(goal)
     tasks = [task for task in TASKS if task == GUILTY or goal_of(task) != goal]
-    asked = run_episodes(
+    with_foresight = run_episodes(
         real, Asker(foresees), tasks, lm=lm, concurrency=concurrency, world_model=model
     )
     lived = run_episodes(
         lambda: ImaginedEnv(real(), model), Asker(), tasks, lm=lm, concurrency=concurrency
     )
-    for done in (asked, lived):
+    for trajectories in (with_foresight, lived):
         assert [
-            t.task for t in done if t.error and t.error.startswith("RuntimeError: no idea")
+            t.task for t in trajectories if t.error and t.error.startswith("RuntimeError: no idea")
         ] == [GUILTY]
-        assert sum(t.error is not None for t in done) == 1
+        assert sum(t.error is not None for t in trajectories) == 1
     alone = [run_episode(ImaginedEnv(real(), model), Asker(), task=t, lm=lm) for t in tasks]
     assert alone == lived
 
@@ -246,7 +251,7 @@ def goal_of(task: str) -> str:
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
 def test_the_user_can_stop_it(stop: type[BaseException]) -> None:
-    def stopped(requests: Sequence[Generate]) -> Any:
+    def raise_stop(requests: Sequence[Generate]) -> Any:
         raise stop
 
     closed: list[int] = []
@@ -256,5 +261,7 @@ def test_the_user_can_stop_it(stop: type[BaseException]) -> None:
             closed.append(1)
 
     with pytest.raises(stop):
-        run_episodes(lambda: Closing(real()), Asker(), TASKS, lm=FaultyLM(stopped), concurrency=4)
+        run_episodes(
+            lambda: Closing(real()), Asker(), TASKS, lm=FaultyLM(raise_stop), concurrency=4
+        )
     assert len(closed) == 4

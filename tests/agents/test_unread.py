@@ -55,16 +55,16 @@ def test_replies_without_an_action_are_counted_with_an_example(agent: str) -> No
 
 def test_replies_with_an_action_are_counted_too() -> None:
     for options in ({}, {"decoding": "masked"}):
-        found = summary_of("react", "Thought: So.\nAction: look", **options)
-        assert found["unread_replies"] == {"without_action": {"all": 0, "of": 3, "examples": []}}
-        assert "replies without an action" not in str(summary_table("", found))
-        assert unread_replies(found) == ""
+        summary = summary_of("react", "Thought: So.\nAction: look", **options)
+        assert summary["unread_replies"] == {"without_action": {"all": 0, "of": 3, "examples": []}}
+        assert "replies without an action" not in str(summary_table("", summary))
+        assert unread_replies(summary) == ""
 
 
 def test_of_paws_agent_the_replies_out_of_its_form_are_counted() -> None:
-    found = summary_of("paw", "<action>look</action>")
+    summary = summary_of("paw", "<action>look</action>")
     counts = {"all": 3, "of": 3, "examples": ["<action>look</action>"]}
-    assert found["unread_replies"] == {"out_of_form": counts}
+    assert summary["unread_replies"] == {"out_of_form": counts}
     assert summary_of("paw", "<think>So.</think><action>look</action>")["unread_replies"][
         "out_of_form"
     ] == {"all": 0, "of": 3, "examples": []}
@@ -72,9 +72,9 @@ def test_of_paws_agent_the_replies_out_of_its_form_are_counted() -> None:
 
 def test_reflections_without_a_decision_are_counted() -> None:
     text = "Thought: So.\nAction: look\nDecision: KEEP or REVISE"
-    found = summary_of("comap", text)["unread_replies"]
-    assert found["without_action"]["all"] == 0
-    assert (found["without_decision"]["all"], found["without_decision"]["of"]) == (3, 3)
+    unread = summary_of("comap", text)["unread_replies"]
+    assert unread["without_action"]["all"] == 0
+    assert (unread["without_decision"]["all"], unread["without_decision"]["of"]) == (3, 3)
     assert "reflections without a decision" in str(summary_table("", {**summary_of("comap", text)}))
 
 
@@ -101,8 +101,8 @@ def test_table_page_and_trackers_show_them(tmp_path: Path) -> None:
     trials: list[Any] = []
     summary = run_to(tmp_path / "run", run, on_done=trials.append)
     rows = dict(summary_table("", summary).rows)
-    said = rows["replies without an action"]
-    assert said.startswith("6 of 6, such as 'I am a helpful assistant")
+    unread_cell = rows["replies without an action"]
+    assert unread_cell.startswith("6 of 6, such as 'I am a helpful assistant")
     assert share_unread(summary) == 1.0
     page = view_run(tmp_path / "run").read_text("utf-8")
     assert "replies without an action" in page and "helpful assistant <b>" not in page
@@ -129,31 +129,35 @@ def test_runs_of_before_are_verified_without_the_counts(tmp_path: Path) -> None:
 def test_a_run_without_readable_replies_warns_once_of_what_to_try(
     tmp_path: Path, decoding: str
 ) -> None:
-    made = lambda: env(MOST_UNREAD + 5)  # noqa: E731
+    make_env = lambda: env(MOST_UNREAD + 5)  # noqa: E731
     tasks = env().unwrapped.tasks.ids[:2]  # type: ignore[attr-defined]
     agent = create_agent("react", decoding=decoding)
-    run = Run(make_env=made, agent=agent, tasks=tasks, lm=Fixed(RAMBLING))
+    run = Run(make_env=make_env, agent=agent, tasks=tasks, lm=Fixed(RAMBLING))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         run_to(tmp_path, run, concurrency=1)
-    told = [str(warning.message) for warning in caught if "in a row" in str(warning.message)]
-    assert len(told) == (1 if decoding == "free" else 0)
-    assert all("--decoding masked" in text and "helpful assistant" in text for text in told)
+    warning_texts = [
+        str(warning.message) for warning in caught if "in a row" in str(warning.message)
+    ]
+    assert len(warning_texts) == (1 if decoding == "free" else 0)
+    assert all(
+        "--decoding masked" in text and "helpful assistant" in text for text in warning_texts
+    )
 
 
 def test_the_warning_comes_while_an_episode_is_under_way(tmp_path: Path) -> None:
-    steps, told = [], []
+    steps, notes = [], []
     run = Run(
         make_env=lambda: env(MOST_UNREAD + 5),
         agent=create_agent("react"),
         tasks=env().unwrapped.tasks.ids[:1],  # type: ignore[attr-defined]
         lm=Fixed(RAMBLING),
         on_step=steps.append,
-        on_note=lambda text: told.append((len(steps), text)),
+        on_note=lambda text: notes.append((len(steps), text)),
     )
     run_to(tmp_path, run)
-    ((at, text),) = told
-    assert at == MOST_UNREAD - 1 and f"{MOST_UNREAD} replies in a row" in text
+    ((steps_before, text),) = notes
+    assert steps_before == MOST_UNREAD - 1 and f"{MOST_UNREAD} replies in a row" in text
     assert [step.t for step in steps] == list(range(1, MOST_UNREAD + 6))
 
 
@@ -164,13 +168,13 @@ def test_one_reply_that_can_be_read_ends_the_row(tmp_path: Path) -> None:
                 return Completion("Action: look")
             return Completion(self.text)
 
-    told: list[str] = []
+    notes: list[str] = []
     run = Run(
         make_env=lambda: env(45),
         agent=create_agent("react"),
         tasks=env().unwrapped.tasks.ids[:1],  # type: ignore[attr-defined]
         lm=Sometimes(RAMBLING),
-        on_note=told.append,
+        on_note=notes.append,
     )
     run_to(tmp_path, run)
-    assert told == []
+    assert notes == []

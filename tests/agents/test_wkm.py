@@ -128,9 +128,9 @@ def test_saved_and_read(tmp_path_factory: Any, entries: list[Knowledge], text: s
     path = tmp_path_factory.mktemp("base") / "knowledge.jsonl"
     base = KnowledgeBase(entries)
     base.save(path)
-    again = KnowledgeBase.load(path)
-    assert list(again) == entries == list(WKMAgent(knowledge=path).knowledge)
-    assert again.retrieve(text, 3) == base.retrieve(text, 3)
+    loaded = KnowledgeBase.load(path)
+    assert list(loaded) == entries == list(WKMAgent(knowledge=path).knowledge)
+    assert loaded.retrieve(text, 3) == base.retrieve(text, 3)
 
 
 def test_knowledge_from_episodes() -> None:
@@ -160,9 +160,9 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     texts: list[str] = []
     encode = TransformerEncoder.encode
 
-    def noted(self: TransformerEncoder, some: list[str], side: Any) -> Any:
-        texts.extend(some)
-        return encode(self, some, side)
+    def noted(self: TransformerEncoder, batch: list[str], side: Any) -> Any:
+        texts.extend(batch)
+        return encode(self, batch, side)
 
     monkeypatch.setattr(TransformerEncoder, "encode", noted)
     return texts
@@ -185,18 +185,18 @@ def test_retrieval_by_embeddings(encoder: str) -> None:
             tokens = tokenizer(f"query: {text}", return_tensors="pt")
             return model.eval()(**tokens).last_hidden_state[0].mean(0).numpy()
 
-    def cosine(one: Any, other: Any) -> float:
-        return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+    def cosine(vector_a: Any, vector_b: Any) -> float:
+        return float(vector_a @ vector_b / np.linalg.norm(vector_a) / np.linalg.norm(vector_b))
 
     base = filled(encoder, *STATES, STATES[0])
     base.retrieve("", 1)
     base.add(Knowledge("a late one", "look", "do 6"))
     texts = [entry.knowledge for entry in base]
-    for asked in ("the pen is on a desk", "the safe", STATES[0]):
-        found = [entry.action for entry in base.retrieve(asked, 7)]
-        scores = [round(cosine(vector(asked), vector(text)), 6) for text in texts]
-        assert found == [f"do {n}" for n in sorted(range(7), key=lambda n: (-scores[n], n))]
-        assert [entry.action for entry in base.retrieve(asked, 2)] == found[:2]
+    for query in ("the pen is on a desk", "the safe", STATES[0]):
+        actions = [entry.action for entry in base.retrieve(query, 7)]
+        scores = [round(cosine(vector(query), vector(text)), 6) for text in texts]
+        assert actions == [f"do {n}" for n in sorted(range(7), key=lambda n: (-scores[n], n))]
+        assert [entry.action for entry in base.retrieve(query, 2)] == actions[:2]
     assert [entry.action for entry in base.retrieve(STATES[0], 2)] == ["do 0", "do 5"]
 
 
@@ -212,8 +212,8 @@ def test_each_text_is_encoded_once_and_its_vector_saved(
     base.save(path)
     assert encoded[len(STATES) :] == ["new", "the safe"]
     encoded.clear()
-    again = WKMAgent(WKMConfig(encoder=encoder), path).knowledge
-    assert again.retrieve("the safe", 3) == expected and list(again) == list(base)
+    loaded = WKMAgent(WKMConfig(encoder=encoder), path).knowledge
+    assert loaded.retrieve("the safe", 3) == expected and list(loaded) == list(base)
     assert encoded == [STATES[0], "the safe"]  # the first is compared with its vector
     (vectors,) = set(path.parent.iterdir()) - {path}
     vectors.unlink()
@@ -226,12 +226,12 @@ def test_each_text_is_encoded_once_and_its_vector_saved(
 def test_another_encoder_is_refused(encoder: str, tmp_path: Path) -> None:
     path = tmp_path / "base" / "knowledge.jsonl"
     filled(encoder, *STATES).save(path)
-    other = str(write_tiny_encoder(tmp_path / "other", seed=1))
-    for wanted in (other, None):
+    other_encoder = str(write_tiny_encoder(tmp_path / "other", seed=1))
+    for wrong_encoder in (other_encoder, None):
         with pytest.raises(OptionError, match="e5-tiny"):
-            WKMAgent(WKMConfig(encoder=wanted), path)
+            WKMAgent(WKMConfig(encoder=wrong_encoder), path)
         with pytest.raises(OptionError, match="e5-tiny"):
-            WKMAgent(WKMConfig(encoder=wanted), KnowledgeBase.load(path, encoder))
+            WKMAgent(WKMConfig(encoder=wrong_encoder), KnowledgeBase.load(path, encoder))
     write_tiny_encoder(Path(encoder), seed=1)  # the same name, other weights
     with pytest.raises(OptionError, match="as it was"):
         KnowledgeBase.load(path, encoder)

@@ -25,28 +25,35 @@ def opened(folder, **options):
 
 def play(lm, episodes=4, turns=4):
     """Growing conversations with branches: drafts of several seeds, scores, words and states."""
-    draw, found = random.Random(3), []
+    draw, record = random.Random(3), []
     talks = [(Message("user", f"task {i}: {draw.choice(TEXTS)}"),) for i in range(episodes)]
     for turn in range(turns):
-        asked = [
+        requests = [
             Generate(talk, Sampling(draw.choice([2, 5, 9]), draw.choice([0.0, 1.0]), seed=seed))
             for talk in talks
             for seed in range(2)
         ]
-        replies = lm.generate(asked)
-        found += [
-            (one.text, one.token_ids, [round(x, 9) for x in one.logprobs], one.prompt_tokens)
-            for one in replies
+        replies = lm.generate(requests)
+        record += [
+            (
+                answer.text,
+                answer.token_ids,
+                [round(x, 9) for x in answer.logprobs],
+                answer.prompt_tokens,
+            )
+            for answer in replies
         ]
         scores = lm.score([Score(talk, TEXTS[:3]) for talk in talks])
-        found += [[round(x, 9) for tokens in one.logprobs for x in tokens] for one in scores]
+        record += [[round(x, 9) for tokens in answer.logprobs for x in tokens] for answer in scores]
         words = lm.words([NextWord(talk, (" go", " take")) for talk in talks[::2]])
-        found += [[round(x, 9) for x in one.probabilities] for one in words]
-        found += [[round(x, 5) for x in one.vector] for one in lm.encode([Encode(talks[turn])])]
+        record += [[round(x, 9) for x in answer.probabilities] for answer in words]
+        record += [
+            [round(x, 5) for x in answer.vector] for answer in lm.encode([Encode(talks[turn])])
+        ]
         for i, reply in enumerate(replies[::2]):
-            told = Message("user", f"{draw.choice(TEXTS)} {turn}")
-            talks[i] = (*talks[i], Message("assistant", reply.text or "..."), told)
-    return found
+            user_message = Message("user", f"{draw.choice(TEXTS)} {turn}")
+            talks[i] = (*talks[i], Message("assistant", reply.text or "..."), user_message)
+    return record
 
 
 @pytest.fixture(scope="module")
@@ -94,8 +101,8 @@ def test_only_what_is_new_is_read(folder, monkeypatch):
     talk = (Message("user", "go to shelf 2 " * 12),)
     (reply,) = lm.generate([Generate(talk, Sampling(6))])
     first, read[:] = read[0], []
-    more = (*talk, Message("assistant", reply.text), Message("user", "You see nothing"))
-    lm.generate([Generate(more, Sampling(6))])
+    longer_talk = (*talk, Message("assistant", reply.text), Message("user", "You see nothing"))
+    lm.generate([Generate(longer_talk, Sampling(6))])
     assert first > 40 and read[0] < 25
     read[:] = []
     lm.generate([Generate(talk, Sampling(6, temperature=1.0, seed=4))])  # a branch: rewound
@@ -124,12 +131,12 @@ def test_prompts_of_any_lengths_are_read_without_padding(folder, monkeypatch):
     monkeypatch.setattr(model, "forward", counting)
     talks = [(Message("user", text * (n + 1)),) for n, text in enumerate(TEXTS)]
     for _ in range(2):
-        asked = [Generate(talk, Sampling(4, temperature=1.0, seed=5)) for talk in talks]
-        replies, new = lm.generate(asked), read[0]
+        requests = [Generate(talk, Sampling(4, temperature=1.0, seed=5)) for talk in talks]
+        replies, new = lm.generate(requests), read[0]
         assert new[0] == 1 and new[1] <= sum(reply.prompt_tokens for reply in replies)
-        for reply, other in zip(replies, alone.generate(asked), strict=True):
-            assert reply.token_ids == other.token_ids
-            assert reply.logprobs == pytest.approx(other.logprobs, abs=1e-9)
+        for reply, lone_reply in zip(replies, alone.generate(requests), strict=True):
+            assert reply.token_ids == lone_reply.token_ids
+            assert reply.logprobs == pytest.approx(lone_reply.logprobs, abs=1e-9)
         talks = [
             (*talk, Message("assistant", reply.text or "..."), Message("user", "open it"))
             for talk, reply in zip(talks, replies, strict=True)
@@ -141,13 +148,13 @@ def test_a_damaged_answer_damages_no_later_one(folder):
     """What is not a number stays out of the memory that the next call uses."""
     lm = opened(folder)
     talks = [(Message("user", "go to shelf 2 " * n),) for n in (1, 9, 3, 6)]
-    asked = [Generate(talk, Sampling(5)) for talk in talks]
-    expected = [reply.token_ids for reply in opened(folder).generate(asked)]
+    requests = [Generate(talk, Sampling(5)) for talk in talks]
+    expected = [reply.token_ids for reply in opened(folder).generate(requests)]
     handle = lm.model.model.layers[0].register_forward_hook(lambda *_: _[2] * float("nan"))
-    assert all(isinstance(reply, LanguageModelError) for reply in lm.generate(asked[:2]))
+    assert all(isinstance(reply, LanguageModelError) for reply in lm.generate(requests[:2]))
     handle.remove()
     lm._trees.clear()  # damaged as they are: the weights' mark has not changed
-    assert [reply.token_ids for reply in lm.generate(asked)] == expected
+    assert [reply.token_ids for reply in lm.generate(requests)] == expected
 
 
 def test_new_weights_forget_what_the_old_ones_computed(folder):
@@ -177,8 +184,8 @@ def test_each_adapter_has_its_own_memory(folder):
         alone[adapter] = fresh.generate([Generate(talk, Sampling(8), adapter=adapter)])[0]
     assert alone[None].logprobs != pytest.approx(alone["other"].logprobs)
     for adapter in (None, "other", None):
-        found = lm.generate([Generate(talk, Sampling(8), adapter=adapter)])[0]
-        assert found.logprobs == pytest.approx(alone[adapter].logprobs)
+        reply = lm.generate([Generate(talk, Sampling(8), adapter=adapter)])[0]
+        assert reply.logprobs == pytest.approx(alone[adapter].logprobs)
 
 
 def test_a_tree_keeps_to_its_limit_and_drops_what_was_used_least_recently():
@@ -209,7 +216,7 @@ def test_a_tree_holds_the_states_of_each_token_once_however_texts_branch():
     for text in texts:
         path = tree.find(text)
         assert [token for node, count in path for token in node.tokens[:count]] == text
-        kept = torch.cat([node.states[0][0, 0, :count, 0] for node, count in path])
-        assert kept.tolist() == list(range(len(text)))
+        path_states = torch.cat([node.states[0][0, 0, :count, 0] for node, count in path])
+        assert path_states.tolist() == list(range(len(text)))
     different = {tuple(text[:n]) for text in texts for n in range(1, len(text) + 1)}
     assert tree.size == 16 * len(different)

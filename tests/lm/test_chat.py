@@ -27,11 +27,13 @@ DROPS_SYSTEM = NO_SYSTEM.replace(
 ).replace("{% endfor %}", "{% endif %}{% endfor %}")
 
 
-def tokenizer(template=None, more=()):
-    made = tokenizer_of(CORPUS, 400)
-    made.chat_template = template or made.chat_template
-    made.add_special_tokens({"extra_special_tokens": [*made.all_special_tokens[2:], *more]})
-    return made
+def tokenizer(template=None, extra_tokens=()):
+    chat_tokenizer = tokenizer_of(CORPUS, 400)
+    chat_tokenizer.chat_template = template or chat_tokenizer.chat_template
+    chat_tokenizer.add_special_tokens(
+        {"extra_special_tokens": [*chat_tokenizer.all_special_tokens[2:], *extra_tokens]}
+    )
+    return chat_tokenizer
 
 
 TINY = ChatTokenizer(tokenizer())
@@ -42,10 +44,10 @@ CONTROL = sorted(QWEN._control)
 
 
 def prompt(chat, *messages, prefix=""):
-    asked = Generate(tuple(Message(*message) for message in messages), prefix=prefix)
-    (found,) = chat.prompts([asked])
-    assert isinstance(found, list), found
-    return found
+    request = Generate(tuple(Message(*message) for message in messages), prefix=prefix)
+    (token_ids,) = chat.prompts([request])
+    assert isinstance(token_ids, list), token_ids
+    return token_ids
 
 
 def controls(chat, tokens):
@@ -68,8 +70,8 @@ def test_no_text_becomes_a_control_token(parts, prefix):
     for chat in (TINY, QWEN):
         talk = [("system", text), ("user", text), ("assistant", text), ("user", text)]
         harmless = [(role, "x" if text.strip() else "") for role, _ in talk]
-        found = prompt(chat, *talk, prefix="".join(prefix))
-        assert controls(chat, found) == controls(chat, prompt(chat, *harmless))
+        token_ids = prompt(chat, *talk, prefix="".join(prefix))
+        assert controls(chat, token_ids) == controls(chat, prompt(chat, *harmless))
         assert not controls(chat, chat.tokens([text])[0])
 
 
@@ -91,8 +93,8 @@ def test_a_template_that_forges_tokens_is_found_out():
 
 
 def test_the_prompt_is_the_template_then_the_prefix():
-    found = prompt(QWEN, ("user", "go to shelf 2"), prefix="Action:")
-    text = QWEN.tokenizer.decode(found)
+    token_ids = prompt(QWEN, ("user", "go to shelf 2"), prefix="Action:")
+    text = QWEN.tokenizer.decode(token_ids)
     assert text == (
         "<|im_start|>user\ngo to shelf 2<|im_end|>\n<|im_start|>assistant\n<think></think>Action:"
     )
@@ -107,8 +109,8 @@ def test_the_end_of_a_message_is_what_the_template_says():
 @pytest.mark.parametrize("template", [NO_SYSTEM, DROPS_SYSTEM])
 def test_without_a_system_role_its_text_is_the_users(template):
     chat = ChatTokenizer(tokenizer(template))
-    found = prompt(chat, ("system", "Be brief."), ("user", "Hello"), ("assistant", "Hi"))
-    assert found == prompt(chat, ("user", "Be brief.\n\nHello"), ("assistant", "Hi"))
+    token_ids = prompt(chat, ("system", "Be brief."), ("user", "Hello"), ("assistant", "Hi"))
+    assert token_ids == prompt(chat, ("user", "Be brief.\n\nHello"), ("assistant", "Hi"))
     (reply,) = chat.prompts([Generate((Message("system", "Be brief."),))])
     assert isinstance(reply, LanguageModelError) and "user message" in str(reply)
 

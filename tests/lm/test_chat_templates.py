@@ -33,18 +33,18 @@ def text_of(chat: ChatTokenizer, request: Any) -> str:
         Score(TALK, ("a",)),
         NextWord(TALK, ("a",)),
     ],
-    ids=lambda one: type(one).__name__,
+    ids=lambda request: type(request).__name__,
 )
 def test_qwen3_thinks_where_a_request_asks_for_it(request_: Any) -> None:
     from dataclasses import replace
 
     chat = ChatTokenizer(tokenizer("qwen3"))
-    asked = replace(request_, thinking=True)
+    thinking_request = replace(request_, thinking=True)
     assert ends_with(text_of(chat, request_), OFF)
     assert ends_with(text_of(chat, replace(request_, thinking=False)), OFF)
-    assert ends_with(text_of(chat, asked), "<|im_start|>assistant")
-    both = chat.prompts([asked, request_, asked])
-    assert both[0] == both[2] != both[1], "requests of both kinds in one batch"
+    assert ends_with(text_of(chat, thinking_request), "<|im_start|>assistant")
+    prompts = chat.prompts([thinking_request, request_, thinking_request])
+    assert prompts[0] == prompts[2] != prompts[1], "requests of both kinds in one batch"
 
 
 def test_what_the_model_was_made_with_is_stronger_than_a_request() -> None:
@@ -83,15 +83,17 @@ def test_a_prompt_of_llama_3_2_is_the_same_on_every_day(monkeypatch: Any) -> Non
         "chat_template_kwargs": {"date_string": "26 Jul 2024"},
         "chat_template_date": "2024-07-26",
     }
-    own = ChatTokenizer(tokenizer("llama3_2"), (), {"date_string": "1 Mar 2026"})
-    assert squeezed("Today Date: 1 Mar 2026") in squeezed(text_of(own, Generate(TALK)))
-    assert own.describe()["chat_template_kwargs"] == {"date_string": "1 Mar 2026"}
+    dated_chat = ChatTokenizer(tokenizer("llama3_2"), (), {"date_string": "1 Mar 2026"})
+    assert squeezed("Today Date: 1 Mar 2026") in squeezed(text_of(dated_chat, Generate(TALK)))
+    assert dated_chat.describe()["chat_template_kwargs"] == {"date_string": "1 Mar 2026"}
 
 
 def test_templates_that_only_have_a_clock_are_told_that_day_too() -> None:
-    made = tokenizer_of(CORPUS, 400)
-    made.chat_template = "{{ strftime_now('%Y-%m-%d') }} " + made.chat_template
-    chat = ChatTokenizer(made)
+    clock_tokenizer = tokenizer_of(CORPUS, 400)
+    clock_tokenizer.chat_template = (
+        "{{ strftime_now('%Y-%m-%d') }} " + clock_tokenizer.chat_template
+    )
+    chat = ChatTokenizer(clock_tokenizer)
     assert squeezed(text_of(chat, Generate(TALK))).startswith("2024-07-26")
     assert chat.describe() == {"chat_template_date": "2024-07-26"}
 
@@ -117,9 +119,9 @@ def test_variables_that_the_template_does_not_read_are_refused() -> None:
 
 def test_a_thought_that_nobody_wants_is_closed() -> None:
     chat = ChatTokenizer(tokenizer("deepseek_r1_distill"))
-    asked = Generate(TALK)
-    assert ends_with(text_of(chat, asked), f"{ON}\n</think>")
-    assert "<think>" not in chat.reply_text(asked, chat.tokens(["go"])[0])
+    request = Generate(TALK)
+    assert ends_with(text_of(chat, request), f"{ON}\n</think>")
+    assert "<think>" not in chat.reply_text(request, chat.tokens(["go"])[0])
 
 
 @pytest.mark.parametrize("family", ["qwen3_5_think", "deepseek_r1_distill"])
@@ -131,11 +133,13 @@ def test_a_thought_that_the_template_begins_is_told_and_closed(family: str) -> N
     assert chat.reply_text(free, words).startswith(ON) and "go to fridge" in chat.reply_text(
         free, words
     )
-    begun = Generate(TALK, prefix="Action:", thinking=True)
-    assert ends_with(text_of(chat, begun), f"{ON}\n</think>\n\nAction:"), "the prefix is no thought"
-    assert not chat.reply_text(begun, words).startswith(ON)
-    chosen = Generate(TALK, choices=("a", "b"), thinking=True)
-    assert ends_with(text_of(chat, chosen), "</think>")
+    prefixed = Generate(TALK, prefix="Action:", thinking=True)
+    assert ends_with(text_of(chat, prefixed), f"{ON}\n</think>\n\nAction:"), (
+        "the prefix is no thought"
+    )
+    assert not chat.reply_text(prefixed, words).startswith(ON)
+    choice_request = Generate(TALK, choices=("a", "b"), thinking=True)
+    assert ends_with(text_of(chat, choice_request), "</think>")
     assert ends_with(text_of(chat, Score(TALK, ("a",), thinking=True)), "</think>")
     thought = "<think>So.</think>\nAction:"
     continued = text_of(chat, Generate(TALK, prefix=thought, thinking=True))
@@ -176,8 +180,8 @@ def test_the_option_of_a_model_is_in_its_config_and_in_its_prompts(folder: Any) 
     ask = Generate(TALK, Sampling(max_new_tokens=4))
     sizes = [model.generate([ask])[0].prompt_tokens for model in (quiet, thinks)]  # type: ignore[union-attr]
     assert sizes[0] > sizes[1], "without a thought there is an empty one in the prompt"
-    asked = Generate(TALK, Sampling(max_new_tokens=4), thinking=True)
-    assert quiet.generate([asked])[0] == thinks.generate([ask])[0]
+    thinking_request = Generate(TALK, Sampling(max_new_tokens=4), thinking=True)
+    assert quiet.generate([thinking_request])[0] == thinks.generate([ask])[0]
 
 
 def test_a_stop_text_inside_a_thought_does_not_end_the_reply() -> None:

@@ -22,14 +22,14 @@ TEXTS = ["Emma", "a longer text by far", "half a \ud800 pair", ""]
 def by_hand(model, folder, texts):
     """The mean of the last hidden states of each text by itself, with length 1."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    found = []
+    vectors = []
     for text in texts:
         ids = torch.tensor([tokenizer(text).input_ids])
         with torch.no_grad():
             states = model.eval()(input_ids=ids, output_hidden_states=True).hidden_states[-1][0]
         mean = states.mean(0).numpy()
-        found.append(mean / np.linalg.norm(mean))
-    return np.array(found)
+        vectors.append(mean / np.linalg.norm(mean))
+    return np.array(vectors)
 
 
 def test_vectors_of_an_encoder(tmp_path):
@@ -39,12 +39,12 @@ def test_vectors_of_an_encoder(tmp_path):
     model = transformers.AutoModel.from_pretrained(folder)
     for side, prefix in (("query", "query: "), ("passage", "passage: ")):
         texts = [prefix + text.replace("\ud800", "\ufffd") for text in TEXTS]
-        found = encoder.encode(TEXTS, side)  # together, so padded
-        assert np.allclose(found, by_hand(model, folder, texts), atol=1e-5)
+        vectors = encoder.encode(TEXTS, side)  # together, so padded
+        assert np.allclose(vectors, by_hand(model, folder, texts), atol=1e-5)
     assert not np.allclose(encoder.encode(["Emma"], "query"), encoder.encode(["Emma"], "passage"))
     assert encoder.encode([], "query").shape == (0, 16)
-    again = pickle.loads(pickle.dumps(encoder))
-    assert np.array_equal(again.encode(TEXTS, "query"), encoder.encode(TEXTS, "query"))
+    copied = pickle.loads(pickle.dumps(encoder))
+    assert np.array_equal(copied.encode(TEXTS, "query"), encoder.encode(TEXTS, "query"))
     first = TransformerEncoder(folder, ["", ""], "cls").encode(["Emma"], "query")
     assert not np.allclose(first, encoder.encode(["Emma"], "query"))
 

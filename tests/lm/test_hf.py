@@ -48,9 +48,9 @@ def mixed(count=24):
             stop=draw.choice([(), ("a",), ("shelf", "\n")]),
             seed=i,
         )
-        said = " ".join(draw.choices(WORDS, k=draw.randrange(40)))
+        text = " ".join(draw.choices(WORDS, k=draw.randrange(40)))
         choices = draw.choice([None, None, ("go to shelf 2", "go to shelf", "take apple 1", "")])
-        requests.append(Generate(talk(said), sampling, prefix=said[:7], choices=choices))
+        requests.append(Generate(talk(text), sampling, prefix=text[:7], choices=choices))
     return requests
 
 
@@ -112,13 +112,13 @@ def test_generation_is_that_of_the_library(lm):
             tokenize=False,
         )
         prompt = lm.tokenizer(text, return_tensors="pt", add_special_tokens=False)
-        found = lm.model.generate(
+        generated = lm.model.generate(
             input_ids=prompt["input_ids"],
             attention_mask=prompt["attention_mask"],
             max_new_tokens=12,
             do_sample=False,
         )
-        assert reply.token_ids == tuple(found[0, reply.prompt_tokens :].tolist())
+        assert reply.token_ids == tuple(generated[0, reply.prompt_tokens :].tolist())
 
 
 def test_logprobs_are_those_of_the_model_whatever_the_sampling(lm):
@@ -138,20 +138,20 @@ def test_samples_follow_the_model(lm):
     """The number of times a token is sampled is its probability, with temperature and top-p."""
     count, temperature, top_p = 1000, 0.9, 0.7
     sampling = [Sampling(1, temperature=temperature, top_p=top_p, seed=i) for i in range(count)]
-    replies = lm.generate([Generate(talk("go to"), one) for one in sampling])
+    replies = lm.generate([Generate(talk("go to"), settings) for settings in sampling])
     prompt = lm._chat.prompts([Generate(talk("go to"))])[0]
     with torch.inference_mode():
         logits = lm.model(input_ids=torch.tensor([prompt])).logits[0, -1].double()
     expected, order = (logits / temperature).softmax(-1).sort(descending=True)
-    kept = int((expected.cumsum(-1) < top_p).sum()) + 1
-    expected = expected[:kept] / expected[:kept].sum()
-    drawn = [
+    kept_count = int((expected.cumsum(-1) < top_p).sum()) + 1
+    expected = expected[:kept_count] / expected[:kept_count].sum()
+    samples = [
         reply.token_ids[0] for reply in replies if isinstance(reply, Completion) and reply.token_ids
     ]
-    assert set(drawn) <= set(order[:kept].tolist())
-    for token, probability in zip(order[:kept].tolist(), expected.tolist(), strict=True):
+    assert set(samples) <= set(order[:kept_count].tolist())
+    for token, probability in zip(order[:kept_count].tolist(), expected.tolist(), strict=True):
         error = 5 * (probability * (1 - probability) / count) ** 0.5
-        assert abs(drawn.count(token) / count - probability) < error + 1e-9
+        assert abs(samples.count(token) / count - probability) < error + 1e-9
 
 
 def test_text_ends_before_a_stop_text(lm):
@@ -183,10 +183,12 @@ def test_the_text_is_exactly_one_of_the_choices(lm, temperature):
 
 def test_choices_are_drawn_by_their_probability_token_by_token(lm):
     choices, count = ("take", "open", "take apple"), 600
-    asked = [Generate(talk("x"), Sampling(9, 1.0, seed=i), choices=choices) for i in range(count)]
-    texts = [reply.text for reply in lm.generate(asked) if isinstance(reply, Completion)]
+    requests = [
+        Generate(talk("x"), Sampling(9, 1.0, seed=i), choices=choices) for i in range(count)
+    ]
+    texts = [reply.text for reply in lm.generate(requests) if isinstance(reply, Completion)]
     first = lm._chat.tokens(["take", "open"])
-    prompt = lm._chat.prompts([asked[0]])[0]
+    prompt = lm._chat.prompts([requests[0]])[0]
     with torch.inference_mode():
         logits = lm.model(input_ids=torch.tensor([prompt])).logits[0, -1].double()
     take, opened = logits[[first[0][0], first[1][0]]].softmax(-1).tolist()
@@ -198,14 +200,14 @@ def test_choices_are_drawn_by_their_probability_token_by_token(lm):
 def test_the_context_bounds_prompt_and_answer(lm):
     fits, full = talk("go " * 120), talk("go " * 300)
     choices = Generate(talk("go " * 245), choices=("take apple from shelf 1 " * 2,))
-    long, over, chosen = lm.generate(
+    long, over, choice_reply = lm.generate(
         [Generate(fits, Sampling(5000)), Generate(full, Sampling(7)), choices]
     )
     assert isinstance(long, Completion) and long.finish == "length"
     assert long.prompt_tokens + long.completion_tokens == 256
     assert isinstance(over, LanguageModelError)
     assert "256" in str(over) and "305" in str(over) and "7 follow" in str(over)
-    assert isinstance(chosen, LanguageModelError)
+    assert isinstance(choice_reply, LanguageModelError)
     (score,) = lm.score([Score(full, ("take",))])
     assert isinstance(score, LanguageModelError)
 
@@ -219,9 +221,9 @@ def test_equal_requests_are_computed_once(lm, monkeypatch):
         return plain(*args, **kwargs)
 
     monkeypatch.setattr(lm.model, "forward", forward)
-    asked = Generate(talk("go"), Sampling(4), purpose="one")
-    again = Generate(talk("go"), Sampling(4, seed=9), purpose="other")
-    replies = lm.generate([asked, again, asked])
+    request = Generate(talk("go"), Sampling(4), purpose="one")
+    same_prompt = Generate(talk("go"), Sampling(4, seed=9), purpose="other")
+    replies = lm.generate([request, same_prompt, request])
     assert max(rows) == 1 and len({rounded(reply) for reply in replies}) == 1
     rows.clear()  # samples of one prompt differ, but read it once
     lm.generate([Generate(talk("go"), Sampling(4, 1.0, seed=i)) for i in range(6)])
@@ -241,8 +243,8 @@ def test_a_batch_too_large_for_the_memory_is_halved(folder, monkeypatch):
 
     monkeypatch.setattr(lm.model, "forward", forward)
     with pytest.warns(ResourceWarning, match="halved"):
-        found = lm.generate(requests)
-    assert [rounded(reply) for reply in found] == expected
+        replies = lm.generate(requests)
+    assert [rounded(reply) for reply in replies] == expected
 
     def never(*args, **kwargs):
         raise torch.OutOfMemoryError("CUDA out of memory")
@@ -275,13 +277,13 @@ def test_weights_that_are_not_numbers_are_an_error(folder):
 
 
 def test_a_model_in_training_is_in_training_afterwards(folder):
-    own = HFLanguageModel(folder, device="cpu")
-    model = own.model.train()
+    loaded = HFLanguageModel(folder, device="cpu")
+    model = loaded.model.train()
     model.model.norm.eval()
-    lm = HFLanguageModel.from_model(model, own.tokenizer, name="policy")
+    lm = HFLanguageModel.from_model(model, loaded.tokenizer, name="policy")
     before = {name: module.training for name, module in model.named_modules()}
     assert [rounded(reply) for reply in lm.generate(mixed(3))] == [
-        rounded(reply) for reply in own.generate(mixed(3))
+        rounded(reply) for reply in loaded.generate(mixed(3))
     ]
     assert before == {name: module.training for name, module in model.named_modules()}
     loss = model(input_ids=torch.tensor([[5, 6, 7]])).logits.sum()
@@ -294,8 +296,8 @@ def test_weights_of_a_model_under_autocast_are_cast_once_in_a_call(folder):
     operations = pytest.importorskip("accelerate.utils.operations")
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    own = HFLanguageModel(folder, device="cpu", dtype="float32")
-    weights = {weight.data_ptr() for weight in own.model.parameters()}
+    loaded = HFLanguageModel(folder, device="cpu", dtype="float32")
+    weights = {weight.data_ptr() for weight in loaded.model.parameters()}
     casts = []
 
     class Watch(TorchDispatchMode):
@@ -306,10 +308,10 @@ def test_weights_of_a_model_under_autocast_are_cast_once_in_a_call(folder):
             return function(*arguments, **(options or {}))
 
     # As `Accelerator.prepare_model` does it, whose settings hold for the whole process.
-    own.model._original_forward = own.model.forward
-    half = torch.autocast("cpu", torch.bfloat16)(own.model.forward)
-    own.model.forward = operations.convert_outputs_to_fp32(half)
-    lm = HFLanguageModel.from_model(own.model, own.tokenizer)
+    loaded.model._original_forward = loaded.model.forward
+    half = torch.autocast("cpu", torch.bfloat16)(loaded.model.forward)
+    loaded.model.forward = operations.convert_outputs_to_fp32(half)
+    lm = HFLanguageModel.from_model(loaded.model, loaded.tokenizer)
     with Watch():
         (reply,) = lm.generate([Generate(talk("go"), Sampling(8))])
 
@@ -333,8 +335,8 @@ COMPLETIONS = (
 
 
 REQUESTS = [
-    Score(talk(text), completions, prefix, ended)
-    for text, completions, prefix, ended in (
+    Score(talk(text), completions, prefix, is_ended)
+    for text, completions, prefix, is_ended in (
         ("You see a cabinet 1.", COMPLETIONS, "", True),
         ("Hello", COMPLETIONS, "Action: ", False),
         ("a " * 60, ("take",), "", True),
@@ -375,12 +377,12 @@ def test_all_completions_are_one_forward_pass(lm, monkeypatch):
 def test_large_trees_are_split_and_score_the_same(folder, limit, monkeypatch):
     lm = HFLanguageModel(folder, device="cpu", batch_tokens=limit)
     whole = HFLanguageModel(folder, device="cpu").score(REQUESTS)
-    for found, expected in zip(lm.score(REQUESTS), whole, strict=True):
-        assert found.totals == pytest.approx(expected.totals, abs=1e-9)
+    for scores, expected in zip(lm.score(REQUESTS), whole, strict=True):
+        assert scores.totals == pytest.approx(expected.totals, abs=1e-9)
     monkeypatch.setattr(passes, "_LOGITS", 2000)
     monkeypatch.setattr(passes, "_SLICE", 100)
-    for found, expected in zip(lm.score(REQUESTS), whole, strict=True):
-        assert found.totals == pytest.approx(expected.totals, abs=1e-9)
+    for scores, expected in zip(lm.score(REQUESTS), whole, strict=True):
+        assert scores.totals == pytest.approx(expected.totals, abs=1e-9)
 
 
 def test_words_that_begin_alike_are_followed_to_where_they_part(lm):
@@ -388,7 +390,7 @@ def test_words_that_begin_alike_are_followed_to_where_they_part(lm):
     tokens = lm._chat.tokens(ask.words)
     assert tokens[0][:2] == tokens[1][:2] == tokens[2][:2] and len(tokens[1]) == 3
     (reply,) = lm.words([ask])
-    zab, zac, zacd, q = (math.exp(math.fsum(plain(lm, ask, some))) for some in tokens)
+    zab, zac, zacd, q = (math.exp(math.fsum(plain(lm, ask, word_tokens))) for word_tokens in tokens)
     assert reply.probabilities == pytest.approx((zab, zac - zacd, zacd, reply.probabilities[3]))
     assert reply.probabilities[3] == pytest.approx(math.exp(plain(lm, ask, tokens[3][:1])[0]))
     assert q <= reply.probabilities[3]

@@ -32,15 +32,15 @@ def copy(folder, tmp_path):
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch):
     """Fail every connection, and record it."""
-    tried = []
+    attempts = []
 
     def refuse(*args, **_):
-        tried.append(args)
+        attempts.append(args)
         raise OSError("no network in tests")
 
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
-    return tried
+    return attempts
 
 
 def load(place, **options):
@@ -197,7 +197,7 @@ def lora(**options):
 @pytest.fixture(scope="module")
 def saved(folder, tmp_path_factory):
     """Two adapters with random weights, as peft saves them."""
-    made = {}
+    folders = {}
     for seed, name in enumerate(("agent", "wm")):
         lm = HFLanguageModel(folder, device="cpu")
         lm.add_adapter("default", lora())
@@ -205,9 +205,9 @@ def saved(folder, tmp_path_factory):
         for key, weight in lm.model.named_parameters():
             if "lora_" in key:
                 weight.data.normal_(std=0.5)
-        made[name] = tmp_path_factory.mktemp(name)
-        lm.model.save_pretrained(made[name])
-    return made
+        folders[name] = tmp_path_factory.mktemp(name)
+        lm.model.save_pretrained(folders[name])
+    return folders
 
 
 @pytest.fixture
@@ -234,9 +234,9 @@ def test_mixed_in_one_call_is_as_asked_one_by_one(lm):
     names = ["wm", None, "agent", "wm", None, "agent"]
     assert totals(lm, *names) == [totals(lm, name)[0] for name in names]
     hot = Sampling(9, temperature=1.0, seed=4)
-    asked = [Generate(TALK, hot, adapter=name) for name in names]
-    mixed = [reply.token_ids for reply in lm.generate(asked) if isinstance(reply, Completion)]
-    single = [lm.generate([one])[0] for one in asked]
+    requests = [Generate(TALK, hot, adapter=name) for name in names]
+    mixed = [reply.token_ids for reply in lm.generate(requests) if isinstance(reply, Completion)]
+    single = [lm.generate([request])[0] for request in requests]
     assert mixed == [reply.token_ids for reply in single if isinstance(reply, Completion)]
     assert len(set(mixed)) == 3
 
@@ -355,5 +355,5 @@ def test_a_batch_fills_an_eighth_of_a_gpu(monkeypatch):
     config = transformers.Qwen3Config(num_hidden_layers=28, num_key_value_heads=8, head_dim=128)
     model = SimpleNamespace(device=torch.device("cuda"), dtype=torch.bfloat16, config=config)
     rows, tokens = limits_of(model)
-    each = 2 * 2 * 28 * 8 * 128  # bytes: a key and a value of every head of every layer
-    assert rows == 256 and tokens * each <= 10**10 < (tokens + 1) * each
+    token_bytes = 2 * 2 * 28 * 8 * 128  # bytes: a key and a value of every head of every layer
+    assert rows == 256 and tokens * token_bytes <= 10**10 < (tokens + 1) * token_bytes

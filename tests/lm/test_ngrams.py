@@ -15,20 +15,20 @@ from comap.lm.engine.passes import TokenTrie, until_unique  # noqa: E402
 
 
 def test_a_guess_goes_on_while_it_is_more_probable_than_not():
-    ngrams, nothing = NGrams(), frozenset[int]()
+    ngrams, no_ends = NGrams(), frozenset[int]()
     text = [1, 2, 3, 4, 5, 6]
-    assert ngrams.after(text[:2], 9, nothing) == []
+    assert ngrams.after(text[:2], 9, no_ends) == []
     ngrams.learn(text, 4)
-    assert ngrams.after(text[:2], 9, nothing) == [], "seen once: half as probable as all else"
+    assert ngrams.after(text[:2], 9, no_ends) == [], "seen once: half as probable as all else"
     for _ in range(8):
         ngrams.learn(text, 4)
-    assert ngrams.after(text[:2], 9, nothing) == [3, 4, 5, 6]
-    assert ngrams.after(text[:2], 2, nothing) == [3, 4]
+    assert ngrams.after(text[:2], 9, no_ends) == [3, 4, 5, 6]
+    assert ngrams.after(text[:2], 2, no_ends) == [3, 4]
     assert ngrams.after(text[:2], 9, frozenset({5})) == [3, 4], "nothing is read after an end"
-    assert ngrams.after([0, 0], 9, nothing) == []
+    assert ngrams.after([0, 0], 9, no_ends) == []
     for _ in range(10):
         ngrams.learn([3, 4, 7], 1)
-    assert ngrams.after(text[:2], 9, nothing) == [3, 4], "5 follows in 9 of 19 texts"
+    assert ngrams.after(text[:2], 9, no_ends) == [3, 4], "5 follows in 9 of 19 texts"
 
 
 def test_all_that_is_counted_is_bounded(monkeypatch):
@@ -80,13 +80,13 @@ def test_what_is_written_again_takes_fewer_passes(folder, monkeypatch, temperatu
 
     def answers():
         passes.clear()
-        replies = lm.generate(asked)
-        rounded = [[round(x, 9) for x in one.logprobs] for one in replies]
-        return len(passes), [(one.token_ids, one.finish) for one in replies], rounded
+        replies = lm.generate(requests)
+        rounded = [[round(x, 9) for x in reply.logprobs] for reply in replies]
+        return len(passes), [(reply.token_ids, reply.finish) for reply in replies], rounded
 
     monkeypatch.setattr(type(lm.model), "forward", counting)
     texts = ("take apple 1", "go to shelf 2 now", "You see a cabinet 1")
-    asked = [
+    requests = [
         Generate(
             (Message("user", text),),
             Sampling(10, temperature=temperature, stop=("shelf",), seed=seed),
@@ -99,8 +99,8 @@ def test_what_is_written_again_takes_fewer_passes(folder, monkeypatch, temperatu
     singly, *expected = answers()
     monkeypatch.setattr(NGrams, "after", after)
     for _ in range(5):
-        count, *found = answers()
-        assert found == expected
+        count, *guessed_answers = answers()
+        assert guessed_answers == expected
     assert count < singly
 
 

@@ -61,7 +61,7 @@ def key(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
 
 
-def made(server, **options):
+def model_at(server, **options):
     options = {"timeout": 5, "max_retries": 1, **options}
     return OpenAILanguageModel("tiny", server.url, **options)
 
@@ -117,11 +117,11 @@ def test_a_server_is_checked_by_one_small_request():
         raw(b"<html>"),
     ]
     with HostileServer(*behaviors) as server:
-        model = made(server, timeout=0.5, max_retries=3)
+        model = model_at(server, timeout=0.5, max_retries=3)
         for _ in fine:
             model.check_server()
-        for told in (*wrong.values(), "no JSON"):
-            with pytest.raises(LanguageModelError, match=told):
+        for phrase in (*wrong.values(), "no JSON"):
+            with pytest.raises(LanguageModelError, match=phrase):
                 model.check_server()
         assert len(server.requests) == len(behaviors), "nothing was sent twice"
         assert {body["max_tokens"] for body in server.requests} == {16}
@@ -131,7 +131,7 @@ def test_a_server_is_checked_by_one_small_request():
 
 def test_usage_and_cost():
     with HostileServer(sends({}, 500), says()) as server:
-        model = made(server, prices=(1.0, 10.0))
+        model = model_at(server, prices=(1.0, 10.0))
         reply = ask(model)
         assert (reply.prompt_tokens, reply.completion_tokens) == (7, 3)
         model.generate([Generate(MESSAGES)] * 9)
@@ -143,7 +143,7 @@ def test_usage_and_cost():
 
 def test_concurrency_is_used_and_bounded_over_threads():
     with HostileServer(slowly) as server:
-        model = made(server, concurrency=3)
+        model = model_at(server, concurrency=3)
         work = [
             threading.Thread(target=model.generate, args=([Generate(MESSAGES)] * 5,))
             for _ in range(3)
@@ -159,7 +159,7 @@ def test_concurrency_is_used_and_bounded_over_threads():
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_after_a_fork():
     with HostileServer(says("hi")) as server:
-        model = made(server)
+        model = model_at(server)
         ask(model)
         context = multiprocessing.get_context("fork")
         queue = context.SimpleQueue()
@@ -177,7 +177,7 @@ def test_after_a_fork():
 def test_stops_are_sent_and_applied_here_too():
     stops = ("E", "D", "C", "B", "\n")
     with HostileServer(says("go on\nB", finish_reason="length")) as server:
-        reply = ask(made(server), sampling=Sampling(stop=stops))
+        reply = ask(model_at(server), sampling=Sampling(stop=stops))
         assert server.requests[0]["stop"] == list(stops[:4])
     assert (reply.text, reply.finish) == ("go on", "stop")
 
@@ -188,7 +188,7 @@ def test_stops_are_sent_and_applied_here_too():
 def test_max_completion_tokens_where_the_server_wants_it():
     message = "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
     with HostileServer(refuses("max_tokens", message)) as server:
-        model = made(server, max_retries=0)
+        model = model_at(server, max_retries=0)
         ask(model, sampling=Sampling(max_new_tokens=5))
         ask(model, sampling=Sampling(max_new_tokens=6))
         limits = [request.get("max_completion_tokens") for request in server.requests]
@@ -201,13 +201,13 @@ def test_max_completion_tokens_where_the_server_wants_it():
 def test_a_prefix_that_the_model_is_asked_to_continue():
     repeated = says("Action: go north", logprobs=logprobs_of(-1, -1))
     with HostileServer(repeated, says(" south", logprobs=logprobs_of(-2))) as server:
-        model = made(server)
+        model = model_at(server)
         first, second = ask(model, prefix="Action: go"), ask(model, prefix="Action: go")
-        sent = server.requests[0]
+        request = server.requests[0]
     assert (first.text, first.logprobs, first.tokens) == (" north", None, None)
     assert (second.text, second.logprobs) == (" south", (-2.0,))
-    assert [m["role"] for m in sent["messages"]] == ["system", "user", "assistant", "user"]
-    assert sent["messages"][-1]["content"] == CONTINUE
+    assert [m["role"] for m in request["messages"]] == ["system", "user", "assistant", "user"]
+    assert request["messages"][-1]["content"] == CONTINUE
 
 
 # Choices, words, adapters.
@@ -227,7 +227,7 @@ def test_what_chat_completions_have_not_leads_to_vllm(request_):
 
 def test_adapters_are_models_of_the_server():
     with HostileServer(says()) as server:
-        model = made(server, adapters={"world model": "wm-lora"})
+        model = model_at(server, adapters={"world model": "wm-lora"})
         ask(model, adapter="world model")
         ask(model)
         assert [request["model"] for request in server.requests] == ["wm-lora", "tiny"]
@@ -236,18 +236,18 @@ def test_adapters_are_models_of_the_server():
 
 
 @pytest.mark.parametrize(
-    ("messages", "found"),
+    ("messages", "phrase"),
     [
         ((), "found none"),
         ((Message("tool", "x"),), "role"),
         ((Message("user", 3),), "found int"),
     ],
 )
-def test_messages_that_cannot_be_sent(messages, found):
+def test_messages_that_cannot_be_sent(messages, phrase):
     with HostileServer(GOOD) as server:
-        replies = made(server).generate([Generate(messages), Generate(MESSAGES)])
+        replies = model_at(server).generate([Generate(messages), Generate(MESSAGES)])
         assert len(server.requests) == 1
-    assert isinstance(replies[0], LanguageModelError) and found in str(replies[0])
+    assert isinstance(replies[0], LanguageModelError) and phrase in str(replies[0])
     assert isinstance(replies[1], Completion)
 
 
@@ -255,16 +255,16 @@ def test_messages_that_cannot_be_sent(messages, found):
 
 
 def thought(**message):
-    said = completion(None, finish_reason=message.pop("finish", "stop"))
-    said["choices"][0]["message"] |= message
-    return said
+    response = completion(None, finish_reason=message.pop("finish", "stop"))
+    response["choices"][0]["message"] |= message
+    return response
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
 def test_a_thought_that_the_server_keeps_apart_is_not_read(name):
     answered = thought(content="Action: go", **{name: "Action: stay, or not?"})
     with HostileServer(sends(answered)) as server:
-        reply = ask(made(server))
+        reply = ask(model_at(server))
     assert (reply.text, reply.finish, reply.completion_tokens) == ("Action: go", "stop", 3)
 
 
@@ -273,7 +273,7 @@ def test_a_model_that_was_still_thinking_says_nothing_and_is_cut(content):
     cut = thought(content=content, reasoning_content="Hm, " * 9, finish="length")
     del cut["usage"]
     with HostileServer(sends(cut), says(None, finish_reason="length")) as s:
-        model = made(s)
+        model = model_at(s)
         reply, hidden = ask(model), ask(model)
     assert (reply.text, reply.finish) == (hidden.text, hidden.finish) == ("", "length")
     assert reply.completion_tokens == model.count_tokens("Hm, " * 9), "a thought is paid for"
@@ -281,7 +281,7 @@ def test_a_model_that_was_still_thinking_says_nothing_and_is_cut(content):
 
 def test_a_thought_without_a_reply_is_an_empty_reply():
     with HostileServer(sends(thought(reasoning="Hm."))) as server:
-        reply = ask(made(server))
+        reply = ask(model_at(server))
     assert (reply.text, reply.finish) == ("", "stop")
 
 
@@ -289,10 +289,10 @@ def test_tokens_are_those_of_the_reply_alone():
     content = [
         {"token": token, "logprob": -1.0} for token in ("go", "?", "</think>", "go", " north")
     ]
-    said = thought(content="go north", reasoning_content="go?")
-    said["choices"][0] |= {"logprobs": {"content": content}, "token_ids": [1, 2, 3, 4, 5]}
-    with HostileServer(sends(said)) as server:
-        reply = ask(made(server))
+    response = thought(content="go north", reasoning_content="go?")
+    response["choices"][0] |= {"logprobs": {"content": content}, "token_ids": [1, 2, 3, 4, 5]}
+    with HostileServer(sends(response)) as server:
+        reply = ask(model_at(server))
     assert (reply.tokens, reply.logprobs, reply.token_ids) == (("go", " north"), (-1, -1), (4, 5))
 
 
@@ -307,9 +307,9 @@ def test_calls_are_text_that_an_agent_can_read():
         thought(tool_calls=[{"function": {"name": "f", "arguments": "{broken"}}]),
     )
     with HostileServer(*map(sends, replies)) as server:
-        model = made(server)
-        found = [ask(model).text for _ in replies]
-    assert found == [
+        model = model_at(server)
+        texts = [ask(model).text for _ in replies]
+    assert texts == [
         call,
         f"I look it up.\n{call}",
         '{"name": "look", "arguments": {}}',
@@ -322,7 +322,7 @@ def test_calls_are_text_that_an_agent_can_read():
 )
 def test_calls_that_are_none_are_no_reply(calls):
     with HostileServer(sends(thought(tool_calls=calls))) as server:
-        assert "chat_template_kwargs" in error_of(made(server))
+        assert "chat_template_kwargs" in error_of(model_at(server))
 
 
 FIXED = {"enable_thinking": False, "date_string": "26 Jul 2024"}
@@ -331,43 +331,54 @@ FIXED = {"enable_thinking": False, "date_string": "26 Jul 2024"}
 def test_servers_are_told_whether_to_think_and_a_fixed_date():
     stops = Sampling(stop=("\n",))
     with HostileServer(GOOD) as server:
-        model = made(server)
+        model = model_at(server)
         ask(model, sampling=stops)
         ask(model, sampling=stops, thinking=True)
-        own = made(server, chat_template_kwargs={"enable_thinking": True, "date_string": "today"})
-        ask(own, thinking=False)
-        old = made(server, extra_body={"chat_template_kwargs": {"x": 1}, "top_k": 5})
-        ask(old)
-        sent = [request["chat_template_kwargs"] for request in server.requests]
+        own_model = model_at(
+            server, chat_template_kwargs={"enable_thinking": True, "date_string": "today"}
+        )
+        ask(own_model, thinking=False)
+        extra_body_model = model_at(
+            server, extra_body={"chat_template_kwargs": {"x": 1}, "top_k": 5}
+        )
+        ask(extra_body_model)
+        template_kwargs = [request["chat_template_kwargs"] for request in server.requests]
         assert [request.get("stop") for request in server.requests[:2]] == [["\n"], None]
-    assert sent[0] == FIXED and sent[1] == FIXED | {"enable_thinking": True}
-    assert sent[2] == {"enable_thinking": True, "date_string": "today"} and sent[3] == {
+    assert template_kwargs[0] == FIXED and template_kwargs[1] == FIXED | {"enable_thinking": True}
+    assert template_kwargs[2] == {
+        "enable_thinking": True,
+        "date_string": "today",
+    } and template_kwargs[3] == {
         **FIXED,
         "x": 1,
     }
-    assert own.config()["chat_template_kwargs"] == sent[2]
-    assert old.config()["extra_body"] == {"top_k": 5}
-    assert (model.thinks(), model.thinks(True), own.thinks(False)) == (False, True, True)
+    assert own_model.config()["chat_template_kwargs"] == template_kwargs[2]
+    assert extra_body_model.config()["extra_body"] == {"top_k": 5}
+    assert (model.thinks(), model.thinks(True), own_model.thinks(False)) == (False, True, True)
 
 
 def test_openais_own_server_is_not_sent_what_it_would_refuse():
     model = OpenAILanguageModel("gpt")
     assert "chat_template_kwargs" not in model._body(Generate(MESSAGES))["extra_body"]
     assert "chat_template_kwargs" not in model.config()
-    own = OpenAILanguageModel("gpt", chat_template_kwargs={"x": 1})
-    assert own._body(Generate(MESSAGES))["extra_body"]["chat_template_kwargs"] == {"x": 1}
+    template_model = OpenAILanguageModel("gpt", chat_template_kwargs={"x": 1})
+    assert template_model._body(Generate(MESSAGES))["extra_body"]["chat_template_kwargs"] == {
+        "x": 1
+    }
 
 
 def test_a_server_that_refuses_template_variables_is_asked_without_them():
     refusal = "Unexpected keys in the request: {'chat_template_kwargs'}"
     with HostileServer(refuses("chat_template_kwargs", refusal)) as server:
-        model = made(server, max_retries=0)
+        model = model_at(server, max_retries=0)
         replies = model.generate([Generate(MESSAGES)] * 4)
         assert [reply.text for reply in replies] == ["go north"] * 4
         assert ask(model).text == "go north" and model.usage.retries >= 1
         assert "chat_template_kwargs" not in server.requests[-1]
-        own = made(server, max_retries=0, chat_template_kwargs={"enable_thinking": True})
-        assert "Unexpected keys" in error_of(own), (
+        template_model = model_at(
+            server, max_retries=0, chat_template_kwargs={"enable_thinking": True}
+        )
+        assert "Unexpected keys" in error_of(template_model), (
             "what was asked for is not dropped without a word"
         )
 
@@ -404,7 +415,7 @@ def models_list(*entries):
 )
 def test_the_context_is_what_the_server_lists(behavior, context):
     with HostileServer(behavior) as server:
-        model = made(server)
+        model = model_at(server)
         assert model.context == context == model.context
         assert len(server.requests) == 1, "it is asked once"
 
@@ -454,9 +465,13 @@ def test_a_key_is_needed_elsewhere(monkeypatch):
 def test_config_and_repr_tell_no_secrets_and_no_places():
     for path in ("/home/somebody/models/tiny", "./models/tiny", "~/tiny", r"C:\models\tiny"):
         model = OpenAILanguageModel(path, LOCAL, adapters={"wm": path})
-        shown = json.dumps(model.config()) + repr(model)
+        public_text = json.dumps(model.config()) + repr(model)
         assert model.name == "tiny" and model.config()["adapters"] == {"wm": "tiny"}
-        assert "models" not in shown and "secret" not in shown and "127.0.0.1" not in shown
+        assert (
+            "models" not in public_text
+            and "secret" not in public_text
+            and "127.0.0.1" not in public_text
+        )
     assert OpenAILanguageModel("Qwen/Qwen3-8B", LOCAL).name == "Qwen/Qwen3-8B"
     assert OpenAILanguageModel("m", LOCAL, name="judge").name == "judge"
 
@@ -467,20 +482,20 @@ def test_config_and_repr_tell_no_secrets_and_no_places():
 def test_logprobs_and_token_ids():
     answer = says("ab", logprobs=logprobs_of(-0.5, -1.25), token_ids=[4, 2])
     with HostileServer(answer) as server:
-        reply = ask(made(server, extra_body={"return_token_ids": True}))
+        reply = ask(model_at(server, extra_body={"return_token_ids": True}))
         assert server.requests[0]["logprobs"] is True
         assert server.requests[0]["return_token_ids"] is True
     assert reply.logprobs == (-0.5, -1.25) and reply.token_ids == (4, 2)
 
 
-def written(*tokens):
+def says_tokens(*tokens):
     content = [{"token": token, "logprob": -1.0} for token in tokens]
     return says("go north", logprobs={"content": content})
 
 
 def test_the_texts_of_tokens():
-    with HostileServer(written("go", " north", "\n", "<|im_end|>")) as server:
-        model = made(server)
+    with HostileServer(says_tokens("go", " north", "\n", "<|im_end|>")) as server:
+        model = model_at(server)
         assert "tokens" in model.capabilities
         reply = ask(model, sampling=Sampling(stop=("\n",)))
     assert reply.tokens == ("go", " north", "\n", "<|im_end|>") and reply.text == "go north"
@@ -494,32 +509,32 @@ def test_a_character_of_several_tokens_comes_with_the_last():
     halves = [{"token": "\ud83d", "logprob": -1.0}, {"token": "x", "logprob": -1.0}]
     split = says("é", logprobs={"content": content})
     with HostileServer(split, says("?x", logprobs={"content": halves})) as server:
-        model = made(server)
+        model = model_at(server)
         assert ask(model).tokens == ("", "é")
         assert ask(model).tokens == ("?", "x")
 
 
 def test_an_answer_that_holds_the_key_is_an_error():
-    for bad in (says(f"your key is {KEY}"), written(KEY[:9], KEY[9:])):
+    for bad in (says(f"your key is {KEY}"), says_tokens(KEY[:9], KEY[9:])):
         with HostileServer(bad) as server:
-            assert "repeats the key" in error_of(made(server))
+            assert "repeats the key" in error_of(model_at(server))
 
 
 def test_refused_logprobs_are_not_asked_for_again():
     with HostileServer(refuses("logprobs", "unknown field: logprobs")) as server:
-        model = made(server, max_retries=0)
+        model = model_at(server, max_retries=0)
         assert ask(model).text == ask(model).text == "go north"
-        asked = ["logprobs" in request for request in server.requests]
-        assert asked == [True, False, False] and model.usage.retries == 1
+        with_logprobs = ["logprobs" in request for request in server.requests]
+        assert with_logprobs == [True, False, False] and model.usage.retries == 1
 
 
 @pytest.mark.parametrize("source", ["token_geo_mean", "min_token"])
 def test_a_confidence_without_log_probabilities_names_what_works(source):
-    said = "Decision: REVISE\nFinal Action: inventory\nRevise Probability: 0.9"
-    with HostileServer(says(said, logprobs=None)) as server:
+    reply = "Decision: REVISE\nFinal Action: inventory\nRevise Probability: 0.9"
+    with HostileServer(says(reply, logprobs=None)) as server:
         agent = create_agent("comap", p_source="verbal", q_source=source)
         env = gymnasium.make("comap/ALFWorld-v0", source="generated", max_episode_steps=1)
-        episode = run_episode(env, agent, seed=0, lm=made(server), world_model=NullWorldModel())
+        episode = run_episode(env, agent, seed=0, lm=model_at(server), world_model=NullWorldModel())
 
     assert episode.error is not None and "found none in its server's reply" in episode.error
     assert "--q-source proxy" in episode.error and "vLLM" in episode.error
@@ -548,16 +563,16 @@ MALFORMED = {
 @pytest.mark.parametrize("behavior", MALFORMED.values(), ids=MALFORMED.keys())
 def test_malformed_answers_are_errors(behavior):
     with HostileServer(behavior) as server:
-        error_of(made(server, max_retries=0))
+        error_of(model_at(server, max_retries=0))
 
 
 @pytest.mark.parametrize("status", [408, 429, 503, None])
 def test_passing_faults_are_tried_again(status):
     busy = sends({"error": "busy"}, status) if status else breaks_off
     with HostileServer(busy, GOOD, busy) as server:
-        model = made(server)
+        model = model_at(server)
         assert ask(model).text == "go north" and model.usage.retries == 1
-        text = error_of(made(server, max_retries=0))
+        text = error_of(model_at(server, max_retries=0))
         assert not status or (f"HTTP {status}" in text and "busy" in text)
 
 
@@ -572,14 +587,14 @@ def test_passing_faults_are_tried_again(status):
 def test_a_prompt_that_does_not_fit_is_said_with_what_to_set(message):
     refusal = sends({"error": {"message": message}}, 400)
     with HostileServer(refusal) as server:
-        assert "max_length" in error_of(made(server))
+        assert "max_length" in error_of(model_at(server))
 
 
 @pytest.mark.parametrize("status", [302, 400, 401, 422])
 def test_refusals_are_final(status):
     refusal = sends({"error": {"message": "no\nway"}}, status, location=LOCAL)
     with HostileServer(refusal) as server:
-        text = error_of(made(server))
+        text = error_of(model_at(server))
         place = server.url.split("/")[2]
         assert text.startswith(f"expected an answer of tiny ({place}), found HTTP {status}")
         assert len(server.requests) == 1
@@ -593,16 +608,16 @@ def test_the_batch_goes_on():
 
     texts = [f"{'bad' if i % 3 == 0 else 'good'} {i}" for i in range(20)]
     with HostileServer(sometimes) as server:
-        replies = made(server).generate([Generate((Message("user", text),)) for text in texts])
-    found = [reply.text if isinstance(reply, Completion) else "bad" for reply in replies]
-    assert found == ["bad" if "bad" in text else text for text in texts]
+        replies = model_at(server).generate([Generate((Message("user", text),)) for text in texts])
+    reply_texts = [reply.text if isinstance(reply, Completion) else "bad" for reply in replies]
+    assert reply_texts == ["bad" if "bad" in text else text for text in texts]
 
 
 @pytest.mark.parametrize("behavior", [hangs, trickles])
 def test_time_is_bounded(behavior):
     with HostileServer(behavior) as server:
         start = time.monotonic()
-        text = error_of(made(server, timeout=0.3, max_retries=0))
+        text = error_of(model_at(server, timeout=0.3, max_retries=0))
         assert time.monotonic() - start < 3
     assert "within 0.3 s" in text and "raise timeout" in text
 
@@ -610,7 +625,7 @@ def test_time_is_bounded(behavior):
 @pytest.mark.parametrize("status", [200, 500])
 def test_large_answers_are_refused(status):
     with HostileServer(floods(status)) as server:
-        text = error_of(made(server))
+        text = error_of(model_at(server))
         assert f"{MAX_ANSWER_BYTES:,} bytes" in text
 
 
@@ -626,7 +641,7 @@ REPEATS = {
 def test_the_key_is_in_no_message(behavior, caplog):
     caplog.set_level(logging.DEBUG)
     with HostileServer(behavior) as server:
-        model = made(server, max_retries=0)
+        model = model_at(server, max_retries=0)
         (error,) = model.generate([Generate(MESSAGES)])
         assert server.headers[0]["authorization"] == f"Bearer {KEY}"
     assert isinstance(error, LanguageModelError)
@@ -641,27 +656,27 @@ def test_nothing_of_the_environment_is_sent(monkeypatch):
     for name in ("OPENAI_BASE_URL", "HTTP_PROXY", "http_proxy"):
         monkeypatch.setenv(name, LOCAL)
     with HostileServer(GOOD) as server:
-        assert ask(made(server)).text == "go north"
+        assert ask(model_at(server)).text == "go north"
         assert "private" not in json.dumps(server.headers[0])
 
 
 def test_a_server_on_this_machine_needs_no_key(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY")
     with HostileServer(GOOD) as server:
-        assert ask(made(server)).text == "go north"
+        assert ask(model_at(server)).text == "go north"
         assert server.headers[0]["authorization"] == "Bearer none"
 
 
 def test_half_surrogates_are_replaced_both_ways():
     with HostileServer(says("a\ud800b")) as server:
-        (reply,) = made(server).generate([Generate((Message("user", "c\udfff"),))])
+        (reply,) = model_at(server).generate([Generate((Message("user", "c\udfff"),))])
         assert server.requests[0]["messages"] == [{"role": "user", "content": "c\ufffd"}]
     assert isinstance(reply, Completion) and reply.text == "a\ufffdb"
 
 
 def test_sampling_is_sent_as_asked():
     with HostileServer(GOOD) as server:
-        ask(made(server), sampling=Sampling(9, 0.5, 0.9, ("\n",), seed=4))
-        sent = server.requests[0]
-    assert sent["model"] == "tiny" and sent["max_tokens"] == 9 and sent["stop"] == ["\n"]
-    assert (sent["temperature"], sent["top_p"], sent["seed"]) == (0.5, 0.9, 4)
+        ask(model_at(server), sampling=Sampling(9, 0.5, 0.9, ("\n",), seed=4))
+        request = server.requests[0]
+    assert request["model"] == "tiny" and request["max_tokens"] == 9 and request["stop"] == ["\n"]
+    assert (request["temperature"], request["top_p"], request["seed"]) == (0.5, 0.9, 4)

@@ -61,7 +61,7 @@ def served(tmp_path_factory):
         serve.kill_server()
 
 
-def made(served, **options):
+def model_at(served, **options):
     return OpenAILanguageModel(*served, **{"concurrency": 1, "max_retries": 0, **options})
 
 
@@ -76,7 +76,7 @@ def sampled(seed, **options):
 
 
 def test_text_and_counts(served):
-    model = made(served, concurrency=4)
+    model = model_at(served, concurrency=4)
     request = Generate(LOOK, Sampling(max_new_tokens=6))
     first, second = model.generate([request, request])
     assert isinstance(first, Completion) and first == second
@@ -88,14 +88,14 @@ def test_text_and_counts(served):
 
 
 def test_seeds_repeat_one_at_a_time(served):
-    model = made(served)
+    model = model_at(served)
     once = texts(model, *(sampled(seed) for seed in range(4)))
     assert once == texts(model, *(sampled(seed) for seed in range(4)))
     assert len(set(once)) == 4
 
 
 def test_a_stop_string_cuts(served):
-    model = made(served)
+    model = model_at(served)
     (whole,) = texts(model, sampled(1))
     stop = whole[len(whole) // 2]
     (reply,) = model.generate([sampled(1, stop=(stop,))])
@@ -104,4 +104,4 @@ def test_a_stop_string_cuts(served):
 
 def test_a_prefix_is_asked_for(served):
     request = Generate(LOOK, Sampling(max_new_tokens=4), prefix="Action:")
-    assert len(texts(made(served), request)) == 1
+    assert len(texts(model_at(served), request)) == 1

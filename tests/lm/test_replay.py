@@ -84,7 +84,7 @@ class Model(BaseLanguageModel):
         return {"id": self.name}
 
 
-def said(text, **fields):
+def generate_request(text, **fields):
     return Generate((Message("user", text),), **fields)
 
 
@@ -142,17 +142,25 @@ def test_the_key_stays_the_same_over_versions():
 
 def test_a_missing_record_is_told(tmp_path):
     file = tmp_path / "r.jsonl"
-    answer(ReplayLanguageModel(file, Model()), [*REQUESTS, said("far off")])
-    asked = replace(DRAFT, sampling=Sampling(8, 0.7, 0.9, ("\n",), seed=4), purpose="reflect")
-    missing, found = ReplayLanguageModel(file).generate([asked, DRAFT])
-    assert isinstance(found, Completion)
+    answer(ReplayLanguageModel(file, Model()), [*REQUESTS, generate_request("far off")])
+    changed_request = replace(
+        DRAFT, sampling=Sampling(8, 0.7, 0.9, ("\n",), seed=4), purpose="reflect"
+    )
+    missing, recorded_reply = ReplayLanguageModel(file).generate([changed_request, DRAFT])
+    assert isinstance(recorded_reply, Completion)
     text = str(missing)
-    for part in (str(file), "'reflect'", request_key(asked), "You are in a room.", "generate"):
+    for part in (
+        str(file),
+        "'reflect'",
+        request_key(changed_request),
+        "You are in a room.",
+        "generate",
+    ):
         assert part in text
     assert text.count("\n") == 0 and "differs in sampling;" in text
     assert isinstance(missing, LanguageModelError)
-    (none,) = ReplayLanguageModel(file).generate([Generate(())])
-    assert isinstance(none, LanguageModelError)
+    (empty_reply,) = ReplayLanguageModel(file).generate([Generate(())])
+    assert isinstance(empty_reply, LanguageModelError)
 
 
 def test_token_counts_are_recorded(tmp_path):
@@ -168,11 +176,11 @@ def test_token_counts_are_recorded(tmp_path):
 
 def test_a_record_goes_on(tmp_path):
     file = tmp_path / "r.jsonl"
-    first = ReplayLanguageModel(file, Model()).generate([said("a")])
+    first = ReplayLanguageModel(file, Model()).generate([generate_request("a")])
     model = Model()
-    again = ReplayLanguageModel(file, model)
-    assert again.generate([said("a")]) == first and not model.asked
-    again.generate([said("b")])
+    reopened = ReplayLanguageModel(file, model)
+    assert reopened.generate([generate_request("a")]) == first and not model.asked
+    reopened.generate([generate_request("b")])
     assert len(file.read_text().splitlines()) == 3
     header = json.loads(file.read_text().splitlines()[0])
     assert header["schema"] == 2 and header["config"] == {"id": "model"}
@@ -180,7 +188,7 @@ def test_a_record_goes_on(tmp_path):
 
 def test_another_model_does_not_mix_in(tmp_path):
     file = tmp_path / "r.jsonl"
-    ReplayLanguageModel(file, Model()).generate([said("a")])
+    ReplayLanguageModel(file, Model()).generate([generate_request("a")])
     before = file.read_bytes()
     with pytest.raises(LanguageModelError, match="another file"):
         ReplayLanguageModel(file, Model("other"))
@@ -192,8 +200,8 @@ def test_a_header_that_was_cut_is_written_again(tmp_path):
     file.write_bytes(b'{"schema": "hea')
     with pytest.raises(DataCorrupt, match=r"found the header \{\}"):
         ReplayLanguageModel(file)
-    ReplayLanguageModel(file, Model()).generate([said("a")])
-    assert isinstance(ReplayLanguageModel(file).generate([said("a")])[0], Completion)
+    ReplayLanguageModel(file, Model()).generate([generate_request("a")])
+    assert isinstance(ReplayLanguageModel(file).generate([generate_request("a")])[0], Completion)
 
 
 BAD_LINES = [
@@ -209,7 +217,7 @@ BAD_LINES = [
 def test_a_corrupt_line_is_named(tmp_path, bad):
     file = tmp_path / "r.jsonl"
     recorder = ReplayLanguageModel(file, Model())
-    recorder.generate([said("a"), said("b")])
+    recorder.generate([generate_request("a"), generate_request("b")])
     lines = file.read_bytes().splitlines()
     file.write_bytes(b"\n".join([*lines[:2], bad, *lines[2:], b""]))
     before = file.read_bytes()
@@ -221,10 +229,13 @@ def test_a_corrupt_line_is_named(tmp_path, bad):
 
 def test_a_changed_record_is_noticed(tmp_path):
     file = tmp_path / "r.jsonl"
-    ReplayLanguageModel(file, Model()).generate([said("a")])
+    ReplayLanguageModel(file, Model()).generate([generate_request("a")])
     good = file.read_text()
-    for old, new in (('"user", "a"', '"user", "b"'), ('"kind": "generate"', '"kind": "words"')):
-        file.write_text(good.replace(old, new))
+    for original, new in (
+        ('"user", "a"', '"user", "b"'),
+        ('"kind": "generate"', '"kind": "words"'),
+    ):
+        file.write_text(good.replace(original, new))
         with pytest.raises(DataCorrupt, match="line 2"):
             ReplayLanguageModel(file)
 
@@ -241,7 +252,11 @@ def test_files_that_cannot_be_read_or_written(tmp_path):
 def test_threads_share_a_recorder(tmp_path):
     recorder = ReplayLanguageModel(tmp_path / "r.jsonl", Model())
     work = [
-        threading.Thread(target=lambda i=i: recorder.generate([said(f"{i % 5}"), said(f"own {i}")]))
+        threading.Thread(
+            target=lambda i=i: recorder.generate(
+                [generate_request(f"{i % 5}"), generate_request(f"own {i}")]
+            )
+        )
         for i in range(20)
     ]
     for thread in work:
@@ -306,17 +321,19 @@ def texts(replies):
 def test_each_request_goes_to_its_model_and_the_order_is_kept():
     models = {"agent": Model("A"), "wm": Model("W")}
     routed = RoutedLanguageModel(models, "agent")
-    asked = [
-        said(text, adapter=adapter, purpose="draft")
+    requests = [
+        generate_request(text, adapter=adapter, purpose="draft")
         for text, adapter in (("a", "wm"), ("b", None), ("c", "agent"), ("d", "wm"))
     ]
-    assert texts(routed.generate(asked)) == ["W1: a", "A1: b", "A2: c", "W2: d"]
-    (one,), (two,) = models["agent"].batches, models["wm"].batches
-    assert [len(one), len(two)] == [2, 2], "one batch for each model"
-    assert {(request.adapter, request.purpose) for request in one + two} == {(None, "draft")}
+    assert texts(routed.generate(requests)) == ["W1: a", "A1: b", "A2: c", "W2: d"]
+    (agent_batch,), (wm_batch,) = models["agent"].batches, models["wm"].batches
+    assert [len(agent_batch), len(wm_batch)] == [2, 2], "one batch for each model"
+    assert {(request.adapter, request.purpose) for request in agent_batch + wm_batch} == {
+        (None, "draft")
+    }
     of_the_wm = [replace(request, adapter="wm") for request in REQUESTS]
-    found = [type(reply) for reply in answer(routed, of_the_wm)]
-    assert found == [Completion, Completion, Scores, WordProbabilities, Encoding]
+    reply_types = [type(reply) for reply in answer(routed, of_the_wm)]
+    assert reply_types == [Completion, Completion, Scores, WordProbabilities, Encoding]
 
 
 class Broken(Model):
@@ -328,8 +345,8 @@ class Broken(Model):
 
 def test_what_fails_costs_only_its_own_requests():
     routed = RoutedLanguageModel({"agent": Model("A"), "wm": Broken("W")}, "agent")
-    asked = [said("a", adapter=adapter) for adapter in ("agnt", "agent", "wm")]
-    assert texts(routed.generate(asked)) == [
+    requests = [generate_request("a", adapter=adapter) for adapter in ("agnt", "agent", "wm")]
+    assert texts(routed.generate(requests)) == [
         "there is no model 'agnt'; did you mean 'agent'?",
         "A1: a",
         "the server is gone",
@@ -338,16 +355,16 @@ def test_what_fails_costs_only_its_own_requests():
 
 
 def test_a_model_of_several_names_gets_one_batch_and_is_counted_once():
-    shared, other = Model("S"), Model("O")
-    routed = RoutedLanguageModel({"agent": shared, "agent_ema": shared, "wm": other}, "wm")
-    routed.generate([said("a", adapter=name) for name in ("agent", "agent_ema", "wm")])
+    shared, wm_model = Model("S"), Model("O")
+    routed = RoutedLanguageModel({"agent": shared, "agent_ema": shared, "wm": wm_model}, "wm")
+    routed.generate([generate_request("a", adapter=name) for name in ("agent", "agent_ema", "wm")])
     assert [len(batch) for batch in shared.batches] == [2]
     assert routed.usage == Usage(retries=3, cost=1.5)
 
 
 def test_a_routed_model_has_what_all_of_its_models_have():
-    both = (frozenset({"generate", "score"}), frozenset({"generate", "encode"}))
-    models = {"wm": Model("W", both[0]), "agent": Model("AA", both[1])}
+    capability_sets = (frozenset({"generate", "score"}), frozenset({"generate", "encode"}))
+    models = {"wm": Model("W", capability_sets[0]), "agent": Model("AA", capability_sets[1])}
     routed = RoutedLanguageModel(models, "agent", name="both")
     assert routed.capabilities == {"generate"}
     assert routed.config() == {

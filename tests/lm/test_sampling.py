@@ -65,15 +65,15 @@ def test_a_gpu_draws_tokens_as_often_as_they_are_probable() -> None:
     probabilities = [0.5, 0.3, 0.15, 0.05]
     logits = torch.tensor(probabilities).log().expand(count, -1)
     draws = torch.rand(count, generator=torch.Generator().manual_seed(0)).tolist()
-    for top_p, kept in ((1.0, 4), (0.8, 2)):
+    for top_p, kept_count in ((1.0, 4), (0.8, 2)):
         tokens, _ = choose_on_gpu(logits, [Pick(1.0, top_p, draw, None) for draw in draws])
         counts = Counter(tokens)
-        total = sum(probabilities[:kept])
-        for token, probability in enumerate(probabilities[:kept]):
+        total = sum(probabilities[:kept_count])
+        for token, probability in enumerate(probabilities[:kept_count]):
             share = probability / total
             error = 5 * (share * (1 - share) / count) ** 0.5
             assert abs(counts[token] / count - share) < error
-        assert set(tokens) == set(range(kept))
+        assert set(tokens) == set(range(kept_count))
 
 
 def test_a_gpu_draws_no_token_without_probability() -> None:
@@ -94,8 +94,8 @@ def test_a_gpu_draws_no_token_without_probability() -> None:
 def answers(lm: HFLanguageModel) -> tuple[list[Any], list[float]]:
     requests = mixed(24)
     replies = [*lm.generate(requests), *lm.generate(requests[::-1])]
-    written = [(reply.text, reply.token_ids, reply.finish) for reply in replies]
-    return written, [logprob for reply in replies for logprob in reply.logprobs]
+    texts = [(reply.text, reply.token_ids, reply.finish) for reply in replies]
+    return texts, [logprob for reply in replies for logprob in reply.logprobs]
 
 
 def as_on_gpu(folder: Path, **options: Any) -> HFLanguageModel:
@@ -106,9 +106,9 @@ def as_on_gpu(folder: Path, **options: Any) -> HFLanguageModel:
 
 def test_texts_as_on_a_gpu_are_those_of_a_cpu(folder: Path) -> None:
     """Texts with guessed tokens, choices, stop texts, top-p: all columns of a pass are read at once."""
-    written, logprobs = answers(HFLanguageModel(folder, device="cpu"))
+    texts, logprobs = answers(HFLanguageModel(folder, device="cpu"))
     gpu_written, gpu_logprobs = answers(as_on_gpu(folder))
-    assert gpu_written == written
+    assert gpu_written == texts
     assert gpu_logprobs == pytest.approx(logprobs, abs=1e-5)
     assert play(as_on_gpu(folder), episodes=2, turns=2)
 

@@ -33,12 +33,12 @@ needs_weights = pytest.mark.skipif(
 def test_everything_is_found(stand_ins):
     from safetensors.torch import load_file
 
-    found = shipped_models("alfworld", stand_ins)
-    assert found.folder == stand_ins / "alfworld" == model_folder(root=stand_ins)
-    assert found.agent.name == "agent" and found.world_model.name == "wm"
-    assert found.settings["agent"]["tau_p"] == 0.4
-    weights = load_file(found.agent / "model.safetensors")
-    assert found.parameters == sum(weight.numel() for weight in weights.values())
+    models = shipped_models("alfworld", stand_ins)
+    assert models.folder == stand_ins / "alfworld" == model_folder(root=stand_ins)
+    assert models.agent.name == "agent" and models.world_model.name == "wm"
+    assert models.settings["agent"]["tau_p"] == 0.4
+    weights = load_file(models.agent / "model.safetensors")
+    assert models.parameters == sum(weight.numel() for weight in weights.values())
 
 
 def test_they_are_language_models_by_name(stand_ins, monkeypatch):
@@ -99,8 +99,8 @@ def test_the_real_ones_are_small_and_safe():
     assert "python benchmarks/measure/shipped.py" in (REAL / "CARD.md").read_text("utf-8")
     for path in files:
         if path.suffix != ".safetensors":
-            told = path.read_text("utf-8")
-            assert not re.search(r"/(tmp|home|root|work|Users)/", told), f"{path}: a machine's path"
+            text = path.read_text("utf-8")
+            assert not re.search(r"/(tmp|home|root|work|Users)/", text), f"{path}: a machine's path"
     assert shipped_models().settings["env"] == "comap/ALFWorld-v0"
     assert 200_000 <= shipped_models().parameters <= 1_200_000
 
@@ -108,7 +108,7 @@ def test_the_real_ones_are_small_and_safe():
 @needs_weights
 def test_the_real_ones_play():
     pytest.importorskip("torch")
-    found = shipped_models()
+    models = shipped_models()
     make_env = partial(
         gym.make,
         "comap/ALFWorld-v0",
@@ -118,11 +118,11 @@ def test_the_real_ones_play():
     )
     episodes = run_episodes(
         make_env,
-        create_agent("comap", **found.settings["agent"]),
+        create_agent("comap", **models.settings["agent"]),
         evenly(make_env().unwrapped.tasks.ids, 1),
         lm=create_language_model("shipped:agent", device="cpu"),
         world_model=LanguageWorldModel(
-            create_language_model("shipped:wm", device="cpu"), **found.settings["world_model"]
+            create_language_model("shipped:wm", device="cpu"), **models.settings["world_model"]
         ),
     )
     assert not [episode.error for episode in episodes if episode.error]

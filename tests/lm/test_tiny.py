@@ -61,21 +61,21 @@ def test_the_number_of_parameters_is_the_models_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "found"),
+    ("arguments", "message"),
     [
         ({"parameters": 1000}, "200,000"),
         ({"vocabulary": 10}, "at least 320"),
         ({"dtype": "int8"}, "float32"),
     ],
 )
-def test_wrong_sizes_are_refused(tmp_path, arguments, found):
-    with pytest.raises(OptionError, match=found):
+def test_wrong_sizes_are_refused(tmp_path, arguments, message):
+    with pytest.raises(OptionError, match=message):
         build_tiny(tmp_path, CORPUS, **arguments)
 
 
 def test_the_same_seed_gives_the_same_files_in_any_process(tmp_path):
-    other = "7" if os.environ.get("PYTHONHASHSEED") != "7" else "0"  # than this process has
-    environment = {**os.environ, "PYTHONHASHSEED": other}
+    hash_seed = "7" if os.environ.get("PYTHONHASHSEED") != "7" else "0"  # than this process has
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     command = [sys.executable, "-c", TRAIN, WORDS]
     elsewhere = subprocess.check_output(command, env=environment, text=True)
     assert elsewhere.strip() == tokenizer_of([WORDS] * 3, 400).backend_tokenizer.to_str()

@@ -44,9 +44,9 @@ def test_a_server_is_asked_in_tokens() -> None:
         request = TokenRequest((1, 2), 4, temperature=0.7, seed=2**70 + 3, candidates=(7, 8))
         assert replies(transport, request) == [TokenReply((7,), (-0.5,), {7: -0.5, 8: -2.0})]
         assert transport.adapters == ("a",)
-    sent = server.requests[-1]
-    assert sent["prompt"] == [1, 2] and sent["logprob_token_ids"] == [7, 8]
-    assert sent["seed"] == 3, "vLLM takes 63 bits of a seed"
+    body = server.requests[-1]
+    assert body["prompt"] == [1, 2] and body["logprob_token_ids"] == [7, 8]
+    assert body["seed"] == 3, "vLLM takes 63 bits of a seed"
 
 
 @pytest.mark.parametrize(
@@ -149,9 +149,9 @@ def test_an_adapter_that_is_loaded_again_has_a_new_name_at_the_server(tmp_path: 
     completions = hostile_server.sends(completion())
     with hostile_server.HostileServer(models, models, completions) as server:
         transport = ServerTransport(server.base)
-        other = ServerTransport(server.base)
+        other_transport = ServerTransport(server.base)
         names = []
-        for run in (transport, transport, other):
+        for run in (transport, transport, other_transport):
             run.load_adapter("agent", tmp_path)
             replies(run, TokenRequest((1,), adapter="agent"))
             names.append(server.requests[-1]["model"])

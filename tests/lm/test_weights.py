@@ -193,8 +193,8 @@ def test_in_half_precision_a_young_adapter_is_not_rounded_away(folder: Path) -> 
     assert not any("forward" in vars(layer) for layer in layers)
 
 
-def _share_of(expected: Any, found: Any) -> float:
-    return float((found * expected).sum() / (expected**2).sum())
+def _share_of(expected: Any, computed: Any) -> float:
+    return float((computed * expected).sum() / (expected**2).sum())
 
 
 def test_in_half_precision_answers_are_nearly_those_of_peft(

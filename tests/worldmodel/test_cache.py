@@ -44,8 +44,8 @@ def test_every_query_is_counted_once() -> None:
     cached = CachedWorldModel(model)
     batches = ["ab", "a", "bbc", "", "cab"]
     for batch in batches:
-        told = cached.predict([query(action) for action in batch])
-        assert [p.observation for p in told] == [f"{action}:0" for action in batch]
+        predictions = cached.predict([query(action) for action in batch])
+        assert [p.observation for p in predictions] == [f"{action}:0" for action in batch]
     assert cached.statistics() == (6, 3, 3)
     assert sum(cached.statistics()[:2]) == sum(map(len, batches))
     assert model.asked == 3
@@ -54,8 +54,8 @@ def test_every_query_is_counted_once() -> None:
 def test_it_never_holds_more_than_it_may_and_a_large_batch_is_still_answered() -> None:
     cached = CachedWorldModel(Echo(), max_size=10)
     actions = [str(number) for number in range(1000)]
-    told = cached.predict([query(action) for action in actions])
-    assert [p.observation for p in told] == [f"{action}:0" for action in actions]
+    predictions = cached.predict([query(action) for action in actions])
+    assert [p.observation for p in predictions] == [f"{action}:0" for action in actions]
     assert cached.statistics() == (0, 1000, 10)
     cached.predict([query("999")])
     assert cached.statistics().hits == 1
@@ -95,11 +95,11 @@ def test_a_failing_model_leaves_the_cache_as_it_was() -> None:
 def test_grounding_forgets_only_what_may_have_changed() -> None:
     env = gym.make("comap/ALFWorld-v0", source="generated")
     env.reset(seed=0)
-    for model, kept in ((Echo(), 1), (Grounding(), 0)):
+    for model, kept_count in ((Echo(), 1), (Grounding(), 0)):
         cached = CachedWorldModel(model)
         cached.predict([query("a")])
         cached.ground(env)
-        assert cached.statistics().size == kept
+        assert cached.statistics().size == kept_count
         assert getattr(model, "grounded", env) is env
 
 
@@ -108,17 +108,26 @@ def belief(history: tuple[Turn, ...], *facts: tuple[str, ...], parsed: bool = Tr
 
 
 def test_a_belief_is_the_same_however_one_got_there() -> None:
-    here, there = (Turn(None, "a"),), (Turn(None, "a"), Turn("look", "b"))
+    short_history, long_history = (Turn(None, "a"),), (Turn(None, "a"), Turn("look", "b"))
     lit, dark = ("lit", "lamp 1"), ("closed", "safe 1")
-    asked = [belief(here, lit), belief(there, lit), belief(there, dark), belief(there, lit, dark)]
+    queries = [
+        belief(short_history, lit),
+        belief(long_history, lit),
+        belief(long_history, dark),
+        belief(long_history, lit, dark),
+    ]
     cached = CachedWorldModel(Echo(), key="belief")
-    told = [answer.observation for answer in cached.predict(asked)]
-    assert told == ["look:1", "look:1", "look:2", "look:2"]
+    observations = [answer.observation for answer in cached.predict(queries)]
+    assert observations == ["look:1", "look:1", "look:2", "look:2"]
     assert cached.statistics() == (1, 3, 3)
-    cached.predict([belief(here, parsed=False), belief(there, parsed=False)])
+    cached.predict([belief(short_history, parsed=False), belief(long_history, parsed=False)])
     assert cached.statistics() == (1, 5, 5)  # what could not be read is no belief
-    other = [Query("comap/ALFWorld-v0", goal, here, State(), "look") for goal in ("a", "b")]
-    assert CachedWorldModel(Echo(), key="belief").predict(other * 2) and cached.key == "belief"
+    other_goals = [
+        Query("comap/ALFWorld-v0", goal, short_history, State(), "look") for goal in ("a", "b")
+    ]
+    assert (
+        CachedWorldModel(Echo(), key="belief").predict(other_goals * 2) and cached.key == "belief"
+    )
     exact = CachedWorldModel(Echo())
-    exact.predict(asked)
+    exact.predict(queries)
     assert exact.statistics() == (0, 4, 4)

@@ -45,10 +45,10 @@ class Says:
         self.answer = answer
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
-        found = [self.answer(query.action) for query in queries]
-        if isinstance(found[0], Exception):
-            raise found[0]
-        return found
+        answers = [self.answer(query.action) for query in queries]
+        if isinstance(answers[0], Exception):
+            raise answers[0]
+        return answers
 
 
 def test_the_first_observation_can_be_imagined_too() -> None:
@@ -146,11 +146,11 @@ def test_it_is_rebuilt_from_its_spec(model: Any) -> None:
     assert env.spec is not None
     text = env.spec.to_json()
     json.loads(text)
-    again = gym.make(EnvSpec.from_json(text))
-    assert isinstance(again, ImaginedEnv)
-    assert (again.horizon, again.real_every) == (20, 4)
+    rebuilt = gym.make(EnvSpec.from_json(text))
+    assert isinstance(rebuilt, ImaginedEnv)
+    assert (rebuilt.horizon, rebuilt.real_every) == (20, 4)
     agent = RandomAgent(seed=1)
-    first, second = (run_episode(e, agent, task=TASKS[2]) for e in (env, again))
+    first, second = (run_episode(e, agent, task=TASKS[2]) for e in (env, rebuilt))
     assert [s.observation for s in first.steps] == [s.observation for s in second.steps]
 
 
@@ -158,9 +158,9 @@ def test_imagination_can_start_in_the_middle_of_a_real_episode() -> None:
     env = real()
     _, info = env.reset(seed=4)
     env.step(info["admissible_actions"][2])
-    here = snapshot(env)
+    moment = snapshot(env)
     imagined = ImaginedEnv(real(), "oracle")
-    _, info = imagined.restore(here)
+    _, info = imagined.restore(moment)
     assert info["step"] == 1 and not info["imagined"]
     assert imagined.step("look")[0] == env.step("look")[0]
 
@@ -171,19 +171,19 @@ def test_imagination_can_start_in_the_middle_of_a_real_episode() -> None:
 def test_a_failed_reset_or_restore_leaves_no_episode() -> None:
     env = ImaginedEnv(real(), "null")
     env.reset(seed=0)
-    here = snapshot(env)
+    moment = snapshot(env)
     with pytest.raises(LookupError):
         env.reset(options={"task": "none"})
     with pytest.raises(NoEpisode):
         env.step("look")
-    restore(env, here)
+    restore(env, moment)
     env.step("look")
-    broken: Any = replace(here, real=replace(here.real, engine=object()))  # type: ignore[type-var]
+    broken: Any = replace(moment, real=replace(moment.real, engine=object()))  # type: ignore[type-var]
     with pytest.raises(SnapshotError):
         env.restore(broken)
     with pytest.raises(NoEpisode):
         env.step("look")
-    restore(env, here)
+    restore(env, moment)
     with pytest.raises(SnapshotError, match="found str"):
         env.restore("yesterday")  # type: ignore[arg-type]
     assert env.step("look")[4]["step"] == 1, "what is no snapshot at all changes nothing"
@@ -204,8 +204,8 @@ def test_a_failed_reset_or_restore_leaves_no_episode() -> None:
     ids=range(8),
 )
 def test_faults_of_the_model_end_the_episode_and_no_other(prediction: Any) -> None:
-    said = {"look": prediction, "wait": Prediction("\ud83d\x00")}
-    env = ImaginedEnv(real(), Says(said.get))
+    predictions = {"look": prediction, "wait": Prediction("\ud83d\x00")}
+    env = ImaginedEnv(real(), Says(predictions.get))
     _, before = env.reset(seed=0)
     observation, reward, terminated, truncated, info = env.step("look")
     assert (observation, reward, terminated, truncated) == ("", 0.0, False, True)
@@ -217,8 +217,8 @@ def test_faults_of_the_model_end_the_episode_and_no_other(prediction: Any) -> No
 
 
 def test_what_a_model_tells_is_put_into_shape() -> None:
-    said = Prediction("Hm.", reward=1, info={"score": 7, "admissible_actions": ["a", "b"]})
-    env = ImaginedEnv(real(), Says(lambda action: said))
+    prediction = Prediction("Hm.", reward=1, info={"score": 7, "admissible_actions": ["a", "b"]})
+    env = ImaginedEnv(real(), Says(lambda action: prediction))
     env.reset(seed=0)
     _, reward, _, _, info = env.step("look")
     assert type(reward) is float and info["score"] == 1.0
@@ -289,22 +289,25 @@ class Numbering(NullWorldModel):
 @pytest.mark.parametrize("real_every", [None, 1, 2, 3])
 def test_prepared_steps_are_the_same(real_every: int | None) -> None:
     model, silent = Numbering(), Numbering()
-    one, other = (
+    plain_env, prepared_env = (
         ImaginedEnv(real(), model, real_every=real_every),
         ImaginedEnv(real(), silent, real_every=real_every),
     )
-    assert one.reset(seed=1) == other.reset(seed=1)
+    assert plain_env.reset(seed=1) == prepared_env.reset(seed=1)
     for number in range(8):
         action = "look" if number % 2 else "inventory"
-        query = other.next_query(action)
+        query = prepared_env.next_query(action)
         engine = real_every is not None and (number + 1) % real_every == 0
         assert (query is None) == engine
         if query is not None:
-            other.prepare(action, ask(Numbering(), [query])[0])
-        assert one.step(action) == other.step(action)
-    assert one.history() == other.history() and one.snapshot() == other.snapshot()
+            prepared_env.prepare(action, ask(Numbering(), [query])[0])
+        assert plain_env.step(action) == prepared_env.step(action)
+    assert (
+        plain_env.history() == prepared_env.history()
+        and plain_env.snapshot() == prepared_env.snapshot()
+    )
     assert silent.asked == 0 and model.asked == sum(
-        t.observation.startswith("You see") for t in one.history()[1:]
+        t.observation.startswith("You see") for t in plain_env.history()[1:]
     )
 
 

@@ -55,8 +55,8 @@ def test_a_temperature_gives_each_prompt_a_seed_of_its_own() -> None:
     lm = Scripted(*["a"] * 3)
     model = LanguageWorldModel(lm, temperature=0.7)
     model.predict([query(), query(), query(action="close fridge 1")])
-    first, again, other = (one.sampling for one in lm.asked)
-    assert first == again and first.temperature == 0.7 and first.seed != other.seed
+    first, repeated, other_prompt = (request.sampling for request in lm.asked)
+    assert first == repeated and first.temperature == 0.7 and first.seed != other_prompt.seed
     assert (
         model.options["temperature"] == 0.7 and "temperature" not in LanguageWorldModel(lm).options
     )
@@ -74,8 +74,11 @@ def test_a_thought_before_the_observation_is_left_out() -> None:
 
 def test_the_prompt_tells_state_action_and_form_in_order() -> None:
     lm = Scripted("You open the fridge 1.")
-    (said,) = LanguageWorldModel(lm).predict([query()])
-    assert said.observation == "You open the fridge 1." and said.source == "language:scripted"
+    (prediction,) = LanguageWorldModel(lm).predict([query()])
+    assert (
+        prediction.observation == "You open the fridge 1."
+        and prediction.source == "language:scripted"
+    )
     text = text_of(lm.asked[0])
     marks = [
         "put a clean mug in shelf",
@@ -101,19 +104,23 @@ def test_what_is_too_long_loses_old_turns_and_nothing_else(
     turns: int, size: int, intro: int, belief: bool
 ) -> None:
     lm = Scripted("ok")
-    asked = query(turns, size)
-    start = Turn(None, "word " * intro + asked.history[0].observation)
-    asked = Query(ENV, asked.goal, (start, *asked.history[1:]), State(), asked.action)
+    long_query = query(turns, size)
+    start = Turn(None, "word " * intro + long_query.history[0].observation)
+    long_query = Query(
+        ENV, long_query.goal, (start, *long_query.history[1:]), State(), long_query.action
+    )
     state_text = "belief" if belief else "history"
     model = LanguageWorldModel(lm, max_length=600, max_new_tokens=64, state_text=state_text)
-    model.predict([asked])
+    model.predict([long_query])
     text = text_of(lm.asked[0])
     assert lm.count_tokens(text) <= 600 - 64
-    assert asked.goal in text and "open fridge 1" in text and text.endswith("next state:")
+    assert long_query.goal in text and "open fridge 1" in text and text.endswith("next state:")
     if not belief and turns:
-        shown = [n for n in range(turns) if f"> go to place {n}\n" in text]
-        assert shown == list(range(turns - len(shown), turns)), "only the oldest may be missing"
-        assert shown, "the newest turn is always there"
+        kept_turns = [n for n in range(turns) if f"> go to place {n}\n" in text]
+        assert kept_turns == list(range(turns - len(kept_turns), turns)), (
+            "only the oldest may be missing"
+        )
+        assert kept_turns, "the newest turn is always there"
 
 
 @pytest.mark.parametrize(
@@ -129,14 +136,14 @@ def test_what_is_too_long_loses_old_turns_and_nothing_else(
 def test_the_end_in_the_models_own_words(
     text: str, observation: str, terminated: bool | None
 ) -> None:
-    said = prediction_of(Completion(text), "me", "words")
-    assert (said.observation, said.terminated) == (observation, terminated)
+    prediction = prediction_of(Completion(text), "me", "words")
+    assert (prediction.observation, prediction.terminated) == (observation, terminated)
     assert prediction_of(Completion(text), "me").terminated is None
 
 
 def test_confidence_is_the_mean_probability_of_the_tokens() -> None:
-    said = prediction_of(Completion("x", (1, 2), (-0.2, -0.4)), "me")
-    assert said.confidence == pytest.approx(0.740818, abs=1e-6)
+    prediction = prediction_of(Completion("x", (1, 2), (-0.2, -0.4)), "me")
+    assert prediction.confidence == pytest.approx(0.740818, abs=1e-6)
     assert prediction_of(Completion("x"), "me").confidence is None
 
 
@@ -170,9 +177,9 @@ class Counter:
         return -(-len(text.encode("utf-8", "replace")) // 3)
 
 
-def prompt(asked: Query, **options: Any) -> str:
+def prompt(question: Query, **options: Any) -> str:
     model: Any = Counter()
-    (message,) = LanguageWorldModel(model, **options).prompt(asked)
+    (message,) = LanguageWorldModel(model, **options).prompt(question)
     return message.content
 
 

@@ -84,8 +84,8 @@ def test_the_oracle_answers_batches_in_order_and_follows_histories() -> None:
     for action in actions:
         queries.append(imagined.query(action))
         imagined.step(action)
-    told = imagined.world_model.predict(queries[::-1])
-    assert [p.observation for p in told] == [env.step(a)[0] for a in actions][::-1]
+    predictions = imagined.world_model.predict(queries[::-1])
+    assert [p.observation for p in predictions] == [env.step(a)[0] for a in actions][::-1]
 
 
 def grounded(env: gym.Env[str, str]) -> OracleWorldModel:
@@ -108,7 +108,7 @@ def test_a_fault_in_the_middle_of_a_replay_leaves_no_trace(
     _, info = env.reset(seed=5)
     env.step(info["admissible_actions"][0])
     model, inner = grounded(env), env.unwrapped
-    before, shown, facts = snapshot(env), env.render(), env.get_wrapper_attr("state_facts")()
+    before, rendering, facts = snapshot(env), env.render(), env.get_wrapper_attr("state_facts")()
     luck = inner.np_random.bit_generator.state
     act, count = inner._act, 0  # type: ignore[attr-defined]
 
@@ -124,7 +124,7 @@ def test_a_fault_in_the_middle_of_a_replay_leaves_no_trace(
     with pytest.raises(WorldModelError, match="engine on strike"):
         model.predict([query])
     monkeypatch.undo()
-    assert (snapshot(env), env.render()) == (before, shown)
+    assert (snapshot(env), env.render()) == (before, rendering)
     assert env.get_wrapper_attr("state_facts")() == facts
     assert inner.np_random.bit_generator.state == luck
     assert env.get_wrapper_attr("_elapsed_steps") == 1
@@ -150,19 +150,27 @@ def test_after_the_true_end_it_says_that_the_episode_is_over() -> None:
     (last,) = model.predict([query_of(env, *actions)])
     assert (last.terminated, last.reward) == (True, 1.0)
     for extra in (["look"], ["look", "inventory"]):
-        (told,) = model.predict([query_of(env, *actions, *extra)])
-        assert (told.observation, told.terminated, told.reward) == (last.observation, True, 0.0)
-        assert told.info is not None and told.info["success"] and told.info["invalid_action"]
+        (prediction,) = model.predict([query_of(env, *actions, *extra)])
+        assert (prediction.observation, prediction.terminated, prediction.reward) == (
+            last.observation,
+            True,
+            0.0,
+        )
+        assert (
+            prediction.info is not None
+            and prediction.info["success"]
+            and prediction.info["invalid_action"]
+        )
     assert env.step(actions[0])[4]["step"] == 1
 
 
 def test_a_question_about_another_episode_is_refused() -> None:
-    env, other = real(), real()
+    env, other_env = real(), real()
     env.reset(options={"task": TASKS[0]})
-    other.reset(options={"task": TASKS[7]})
+    other_env.reset(options={"task": TASKS[7]})
     model = grounded(env)
     with pytest.raises(WorldModelError, match="does not go on from the real episode"):
-        model.predict([query_of(other, "look")])
+        model.predict([query_of(other_env, "look")])
     query = query_of(env, "look")
     env.step("look")
     model.ground(env)
@@ -176,13 +184,13 @@ def test_a_question_about_another_episode_is_refused() -> None:
 def test_noise_makes_delta_f1_fall_from_one() -> None:
     means = [scored(NoisyWorldModel(rate, seed=7)).mean for rate in (0.0, 0.3, 1.0)]
     assert means[0] == 1.0
-    assert all(more > less for more, less in pairwise(means)), means
+    assert all(higher > lower for higher, lower in pairwise(means)), means
     assert means[-1] < 0.6
 
 
 @pytest.mark.parametrize("kind", ERROR_KINDS)
 def test_each_kind_of_error_does_what_it_says(kind: str) -> None:
-    env, found = real(), 0
+    env, error_count = real(), 0
     model, truth = NoisyWorldModel(1.0, kinds=[kind], seed=1), OracleWorldModel()
     for task in TASKS[:8]:
         actions = [s.action for s in run_episode(env, ExpertAgent(), task=task).steps]
@@ -195,13 +203,13 @@ def test_each_kind_of_error_does_what_it_says(kind: str) -> None:
             extra = len(wrong.added - right.added) + len(wrong.removed - right.removed)
             if kind == "drop":
                 assert extra == 0, "dropping predicts nothing that is not so"
-                found += missing
+                error_count += missing
             elif kind == "invent":
-                found += extra
+                error_count += extra
             else:
-                found += min(missing, extra)
+                error_count += min(missing, extra)
             info = env.step(action)[4]
-    assert found
+    assert error_count
 
 
 def test_errors_do_not_depend_on_order() -> None:
@@ -270,7 +278,7 @@ def query(number: int = 0) -> Query:
     return Query("id", f"goal {number}", (), BEFORE, "act")
 
 
-def told(model: NoisyWorldModel, number: int = 0) -> Any:
+def change(model: NoisyWorldModel, number: int = 0) -> Any:
     (prediction,) = model.predict([query(number)])
     return diff(BEFORE, State.from_text(prediction.observation))
 
@@ -284,22 +292,22 @@ def signed(delta: Any) -> set[Any]:
 
 
 def test_dropping_everything_leaves_nothing() -> None:
-    assert not any(signed(told(noisy(1.0, kinds=["drop"]), number)) for number in range(20))
+    assert not any(signed(change(noisy(1.0, kinds=["drop"]), number)) for number in range(20))
 
 
 def test_errors_of_a_lower_rate_are_among_those_of_a_higher_one() -> None:
     rates = (0.1, 0.3, 0.6, 1.0)
     for kind in ("drop", "invent"):
         for number in range(40):
-            wrong = [signed(told(noisy(rate, kinds=[kind]), number)) ^ CHANGES for rate in rates]
-            assert all(less <= more for less, more in pairwise(wrong))
+            wrong = [signed(change(noisy(rate, kinds=[kind]), number)) ^ CHANGES for rate in rates]
+            assert all(smaller <= larger for smaller, larger in pairwise(wrong))
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 def test_the_rate_is_the_share_of_changes_that_are_spoilt(rate: float) -> None:
     model = noisy(rate, kinds=["drop"])
-    kept = sum(len(told(model, number)) for number in range(500))
-    assert kept / (500 * len(CHANGES)) == pytest.approx(1 - rate, abs=0.04)
+    kept_changes = sum(len(change(model, number)) for number in range(500))
+    assert kept_changes / (500 * len(CHANGES)) == pytest.approx(1 - rate, abs=0.04)
 
 
 def test_seeds_make_different_errors_and_the_same_ones_again() -> None:
@@ -312,10 +320,10 @@ def test_seeds_make_different_errors_and_the_same_ones_again() -> None:
 
 def test_what_is_known_beyond_the_text_is_not_passed_on() -> None:
     for rate in (0.01, 1.0):
-        (said,) = noisy(rate).predict([query()])
-        assert (said.info, said.reward, said.source) == (None, None, "noisy")
-    (said,) = noisy(0.0).predict([query()])
-    assert said.source == "knows" and said.info == {"success": True, "score": 1.0}
+        (prediction,) = noisy(rate).predict([query()])
+        assert (prediction.info, prediction.reward, prediction.source) == (None, None, "noisy")
+    (prediction,) = noisy(0.0).predict([query()])
+    assert prediction.source == "knows" and prediction.info == {"success": True, "score": 1.0}
 
 
 # The retrieval model.
@@ -339,17 +347,19 @@ def test_retrieval_learns_what_can_be_known() -> None:
 
 
 def test_retrieval_fills_lists_from_the_belief() -> None:
-    def at(place: str, *things: str) -> State:
+    def belief_at(place: str, *things: str) -> State:
         facts = {("at", "agent", place), ("seen", place), *(("in", o, place) for o in things)}
         return State(frozenset(facts))
 
     model = RetrievalWorldModel()
     text = "On the shelf 1, you see a cup 2, and a cup 1."
-    known = Query("id", "goal", (), at("shelf 1", "cup 1", "cup 2"), "examine shelf 1")
-    model.fit([Transition(known, text)])
-    asked = Query("id", "goal", (), at("shelf 4", "pen 1"), "examine shelf 4")
-    assert model.predict([asked])[0].observation == "On the shelf 4, you see a pen 1."
-    empty = Query("id", "goal", (), at("shelf 5"), "examine shelf 5")
+    learned_query = Query(
+        "id", "goal", (), belief_at("shelf 1", "cup 1", "cup 2"), "examine shelf 1"
+    )
+    model.fit([Transition(learned_query, text)])
+    new_query = Query("id", "goal", (), belief_at("shelf 4", "pen 1"), "examine shelf 4")
+    assert model.predict([new_query])[0].observation == "On the shelf 4, you see a pen 1."
+    empty = Query("id", "goal", (), belief_at("shelf 5"), "examine shelf 5")
     assert model.predict([empty])[0].observation == "On the shelf 5, you see nothing."
 
 
@@ -360,13 +370,13 @@ def test_retrieval_is_saved_and_loaded_as_a_plain_file(tmp_path: Path) -> None:
     model.save(path)
     for line in path.read_text("utf-8").splitlines():
         json.loads(line)
-    again = create_world_model(model.config())  # type: ignore[arg-type]
-    assert isinstance(again, RetrievalWorldModel) and len(again) == len(model)
+    reloaded = create_world_model(model.config())  # type: ignore[arg-type]
+    assert isinstance(reloaded, RetrievalWorldModel) and len(reloaded) == len(model)
     env = ImaginedEnv(real(), model)
     _, info = env.reset(seed=5)
     queries = [env.query(action) for action in (*info["admissible_actions"], "sing a song", "")]
-    assert model.predict(queries) == again.predict(queries)
-    again.save(tmp_path / "second")
+    assert model.predict(queries) == reloaded.predict(queries)
+    reloaded.save(tmp_path / "second")
     assert (tmp_path / "second").read_bytes() == path.read_bytes()
 
 
@@ -376,15 +386,15 @@ def test_retrieval_is_saved_and_loaded_as_a_plain_file(tmp_path: Path) -> None:
 def test_configs_make_equal_models() -> None:
     model = CachedWorldModel(NoisyWorldModel(0.25, ["drop"], 9, OracleWorldModel()), max_size=7)
     config = json.loads(json.dumps(model.config()))
-    again = create_world_model(config)
-    assert isinstance(again, CachedWorldModel) and again.config() == model.config()
-    assert pickle.loads(pickle.dumps(again)).config() == model.config()
+    reloaded = create_world_model(config)
+    assert isinstance(reloaded, CachedWorldModel) and reloaded.config() == model.config()
+    assert pickle.loads(pickle.dumps(reloaded)).config() == model.config()
 
 
 @pytest.mark.parametrize("name", sorted(WORLD_MODELS))
 def test_every_id_makes_a_world_model(name: str) -> None:
-    needed = {"cached": {"model": "null"}, "language": {"lm": "http://127.0.0.1:9/v1#nobody"}}
-    extra = needed.get(name, {})
+    extras = {"cached": {"model": "null"}, "language": {"lm": "http://127.0.0.1:9/v1#nobody"}}
+    extra = extras.get(name, {})
     assert isinstance(create_world_model({"id": name, **extra}), WorldModel)
 
 
@@ -396,7 +406,7 @@ def test_ones_own_class_and_nested_models() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "message"),
     [
         ("orcale", "did you mean 'oracle'"),
         (None, "expected a world model's id or config, found None"),
@@ -411,11 +421,11 @@ def test_ones_own_class_and_nested_models() -> None:
     ],
     ids=str,
 )
-def test_mistakes_are_explained(config: Any, told: str) -> None:
+def test_mistakes_are_explained(config: Any, message: str) -> None:
     with pytest.raises(CoMapError) as caught:
         create_world_model(config)
     assert isinstance(caught.value, WorldModelError)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 # One step ahead, and nothing is done.
@@ -445,9 +455,9 @@ def test_looking_ahead_in_imagination_asks_about_the_imagined_moment() -> None:
         for model in (None, OracleWorldModel(), CachedWorldModel(OracleWorldModel())):
             ahead = imagine(imagined, action, model)
             assert ahead.observation == imagine(twin, action).observation
-        here, moment = imagined.snapshot(), snapshot(env)
+        imagined_moment, moment = imagined.snapshot(), snapshot(env)
         imagine(imagined, "look", NoisyWorldModel(1.0))
-        assert (imagined.snapshot(), snapshot(env)) == (here, moment)
+        assert (imagined.snapshot(), snapshot(env)) == (imagined_moment, moment)
         assert imagined.step(action)[0] == twin.step(action)[0] == ahead.observation
 
 

@@ -58,9 +58,9 @@ def test_nothing_makes_it_fail(action: str, name: str, place: str, text: str) ->
     facts = {("at", "agent", place.lower()), ("in", name.lower(), place.lower()), ("lit",), (name,)}
     state = State(frozenset(facts))
     model = learnt((action, text), (name, place), state=state)
-    for asked in (action, name, text, ""):
-        assert isinstance(ask(model, asked, state), str)
-        assert isinstance(ask(model, asked, State()), str)
+    for question in (action, name, text, ""):
+        assert isinstance(ask(model, question, state), str)
+        assert isinstance(ask(model, question, State()), str)
 
 
 def test_names_that_look_like_templates_are_names() -> None:
@@ -74,11 +74,11 @@ def test_names_that_look_like_templates_are_names() -> None:
             )
         ]
     )
-    said = ask(model, "take {1} [in <0>] from a.b(c 1", odd)
-    assert said == "You pick up the {1} [in <0>] from the a.b(c 1."
+    answer = ask(model, "take {1} [in <0>] from a.b(c 1", odd)
+    assert answer == "You pick up the {1} [in <0>] from the a.b(c 1."
     usual = State(frozenset({("in", "mug 7", "desk 3"), ("at", "agent", "desk 3")}))
-    said = ask(model, "take mug 7 from desk 3", usual)
-    assert said == "You pick up the mug 7 from the desk 3."
+    answer = ask(model, "take mug 7 from desk 3", usual)
+    assert answer == "You pick up the mug 7 from the desk 3."
 
 
 def test_numbers_of_any_length() -> None:
@@ -89,8 +89,8 @@ def test_numbers_of_any_length() -> None:
     model = learnt(
         ("examine desk 1", f"On the desk 1, you see a {long}, a mug 10, and a mug 2."), state=state
     )
-    other = State(frozenset({("in", f"cup {n}", "desk 4") for n in (3, 20, 100)}))
-    assert ask(model, "examine desk 4", other) == (
+    other_state = State(frozenset({("in", f"cup {n}", "desk 4") for n in (3, 20, 100)}))
+    assert ask(model, "examine desk 4", other_state) == (
         "On the desk 4, you see a cup 100, a cup 20, and a cup 3."
     )
     assert ask(model, "examine desk 1", state).count("9") == 5000
@@ -100,12 +100,12 @@ def test_numbers_of_any_length() -> None:
 def test_ties_do_not_depend_on_the_order_of_learning() -> None:
     pairs = [("push safe 1", "A."), ("pull safe 1", "B."), ("poke safe 1", "C.")]
     pairs += [("open safe 1", text) for text in ("One.", "Two.", "Three.")]
-    asked = ("open safe 1", "puxx safe 1", "p safe 1", "nothing like it")
-    told = {
-        tuple(ask(learnt(*order), action) for action in asked)
+    actions = ("open safe 1", "puxx safe 1", "p safe 1", "nothing like it")
+    answers = {
+        tuple(ask(learnt(*order), action) for action in actions)
         for order in list(permutations(pairs))[::37]
     }
-    assert len(told) == 1
+    assert len(answers) == 1
 
 
 def saved_and_asked(path: str) -> str:
@@ -132,12 +132,12 @@ def test_every_process_learns_and_says_the_same(tmp_path: Path) -> None:
         "import sys; sys.path.insert(0, sys.argv[1]); import test_retrieval;"
         "print(test_retrieval.saved_and_asked(sys.argv[2]))"
     )
-    here, there = tmp_path / "here", tmp_path / "there"
-    command = [sys.executable, "-c", code, str(Path(__file__).parent), str(there)]
+    own_file, other_file = tmp_path / "here", tmp_path / "there"
+    command = [sys.executable, "-c", code, str(Path(__file__).parent), str(other_file)]
     environment = os.environ | {"PYTHONHASHSEED": "77"}
-    other = subprocess.check_output(command, env=environment, text=True)
-    assert other.strip() == saved_and_asked(str(here))
-    assert here.read_bytes() == there.read_bytes()
+    other_output = subprocess.check_output(command, env=environment, text=True)
+    assert other_output.strip() == saved_and_asked(str(own_file))
+    assert own_file.read_bytes() == other_file.read_bytes()
 
 
 def test_files_that_are_not_whole_are_refused(tmp_path: Path) -> None:
@@ -178,9 +178,13 @@ def test_names_keep_the_case_that_texts_write_them_in() -> None:
             Transition(query("shout old attic"), "OLD ATTIC! Old attic? old attic."),
         ]
     )
-    other = State(frozenset({("at", "you", "cellar 2"), ("door", "cellar 2", "east hall")}))
-    asked = [query("walk to old attic"), query("shout old attic"), query("shout cellar 2", other)]
-    assert [found.observation for found in model.predict(asked)] == [
+    cellar = State(frozenset({("at", "you", "cellar 2"), ("door", "cellar 2", "east hall")}))
+    queries = [
+        query("walk to old attic"),
+        query("shout old attic"),
+        query("shout cellar 2", cellar),
+    ]
+    assert [prediction.observation for prediction in model.predict(queries)] == [
         "You are in the Old Attic.",
         "OLD ATTIC! Old attic? old attic.",
         "CELLAR 2! Cellar 2? cellar 2.",
