@@ -23,15 +23,15 @@ from comap.worldmodel import ImaginedEnv
 PAGE = Path(comap.__file__).parent / "docs" / "guides" / "inside.md"
 TEXT = PAGE.read_text("utf-8")
 PAGES = {
-    found[1]: found[2]
-    for found in re.finditer(r"^```python\n# (\S+\.py)\n(.*?)^```", TEXT, re.S | re.M)
+    match[1]: match[2]
+    for match in re.finditer(r"^```python\n# (\S+\.py)\n(.*?)^```", TEXT, re.S | re.M)
 }
 
 
 @pytest.fixture
 def page() -> Iterator[Any]:
     """A function that makes a module of a page's example, as if it lay where its first line says."""
-    made = []
+    module_names = []
 
     def load(path: str) -> types.ModuleType:
         parts = ("comap", *Path(path).with_suffix("").parts)
@@ -40,13 +40,13 @@ def page() -> Iterator[Any]:
         module = types.ModuleType(name)
         module.__package__ = ".".join(package)
         sys.modules[name] = module  # dataclasses look there
-        made.append(name)
+        module_names.append(name)
         exec(compile(PAGES[path], path, "exec"), module.__dict__)
         assert all(hasattr(module, public) for public in getattr(module, "__all__", ()))
         return module
 
     yield load
-    for name in made:
+    for name in module_names:
         del sys.modules[name]
 
 
@@ -77,7 +77,7 @@ def test_the_environment_the_world_model_and_the_agent(page: Any) -> None:
 def test_the_trainer(page: Any, tmp_path: Path) -> None:
     """It plays, and refuses to learn where nothing was won."""
     winners = page("trainers/winners.py")
-    made = page("envs/lamps/__init__.py").LampsEnv
+    lamps = page("envs/lamps/__init__.py").LampsEnv
 
     class GivesUp:
         name = "gives-up"
@@ -87,8 +87,14 @@ def test_the_trainer(page: Any, tmp_path: Path) -> None:
             yield []
             return Decision(None)
 
-    tasks = made(split="train").tasks.ids[:2]
-    arguments = (winners.WinnersTraining(), tmp_path, lambda: made(split="train"), GivesUp(), tasks)
+    tasks = lamps(split="train").tasks.ids[:2]
+    arguments = (
+        winners.WinnersTraining(),
+        tmp_path,
+        lambda: lamps(split="train"),
+        GivesUp(),
+        tasks,
+    )
     for _ in range(2):
         with pytest.raises(DataNotFound, match="found none"):
             winners.train_on_winners(*arguments, tmp_path / "out")
@@ -98,9 +104,9 @@ def test_the_trainer(page: Any, tmp_path: Path) -> None:
 def test_the_trainer_learns_from_what_was_won(page: Any, tmp_path: Path) -> None:
     winners = page("trainers/winners.py")
     env = page("envs/lamps/__init__.py").LampsEnv(split="train")
-    won = run_episode(env, ExpertAgent(), task=env.tasks.ids[0])
-    write_trajectories(tmp_path / "episodes" / TRAJECTORIES, [won])
+    won_episode = run_episode(env, ExpertAgent(), task=env.tasks.ids[0])
+    write_trajectories(tmp_path / "episodes" / TRAJECTORIES, [won_episode])
     rows = [*winners._rows(types.SimpleNamespace(path=tmp_path), winners.WinnersTraining())]
-    assert won.success and [row.answer for row in rows] == [
-        f"Action: {step.action}" for step in won.steps
+    assert won_episode.success and [row.answer for row in rows] == [
+        f"Action: {step.action}" for step in won_episode.steps
     ]

@@ -19,9 +19,9 @@ CLASSES = [
 def test_every_error_is_one_of_ours_documented_and_picklable(error: type[Exception]) -> None:
     assert issubclass(error, CoMapError)
     assert error.__doc__
-    made = pickle.loads(pickle.dumps(error("expected x, found y")))
-    assert type(made) is error
-    assert str(made) == "expected x, found y"
+    unpickled = pickle.loads(pickle.dumps(error("expected x, found y")))
+    assert type(unpickled) is error
+    assert str(unpickled) == "expected x, found y"
 
 
 @pytest.mark.parametrize(

@@ -84,14 +84,14 @@ def command(name: str, place: Path) -> list[str]:
 def test_a_script_runs(name: str, tmp_path: Path) -> None:
     if name == "adapt_textarena":
         pytest.importorskip("textarena")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, *command(name, tmp_path)],
         cwd=tmp_path,
         env=environment(),
         capture_output=True,
         text=True,
     )
-    check(name, tmp_path, done.returncode, done.stdout, done.stderr)
+    check(name, tmp_path, process.returncode, process.stdout, process.stderr)
 
 
 def check(name: str, place: Path, status: int, output: str, errors: str) -> None:
@@ -127,8 +127,8 @@ def test_a_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     nbformat.validate(notebook)
     resources = {"metadata": {"path": tmp_path}}
     client.NotebookClient(notebook, timeout=300, resources=resources).execute()
-    shown = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-    assert shown and not [output for output in shown if output.output_type == "error"]
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    assert outputs and not [output for output in outputs if output.output_type == "error"]
 
 
 def test_the_code_of_a_notebook_that_trains_runs(tmp_path: Path) -> None:

@@ -31,8 +31,10 @@ def test_text_is_sorted_and_one_fact_a_line(state: State) -> None:
 
 
 @given(FACTS, FACTS)
-def test_different_facts_have_different_texts(one: tuple[str, ...], two: tuple[str, ...]) -> None:
-    assert (fact_to_text(one) == fact_to_text(two)) == (one == two)
+def test_different_facts_have_different_texts(
+    first: tuple[str, ...], second: tuple[str, ...]
+) -> None:
+    assert (fact_to_text(first) == fact_to_text(second)) == (first == second)
 
 
 @given(STATES, STATES)

@@ -103,9 +103,9 @@ JSON = st.recursive(
 
 def texts(pieces: tuple[str, ...]) -> st.SearchStrategy[str]:
     """Texts made of an environment's own sentences, cut, joined and strewn with odd characters."""
-    own = st.sampled_from(pieces)
-    cut = st.tuples(own, st.integers(0, 90)).map(lambda pair: pair[0][pair[1] :])
-    return st.lists(own | cut | ODD | ANY, max_size=5).map("".join) | ANY
+    sentences = st.sampled_from(pieces)
+    cut = st.tuples(sentences, st.integers(0, 90)).map(lambda pair: pair[0][pair[1] :])
+    return st.lists(sentences | cut | ODD | ANY, max_size=5).map("".join) | ANY
 
 
 REPLIES = texts(
@@ -138,8 +138,8 @@ def test_beliefs_take_any_text(env_id: str, data: st.DataObject) -> None:
     text = texts(ENVIRONMENTS[env_id])
     state = canon.initial(data.draw(text), data.draw(text))
     for _ in range(data.draw(st.integers(0, 3))):
-        action, said = data.draw(text), data.draw(text)
-        state = canon.update(state, action, said)
+        action, observation = data.draw(text), data.draw(text)
+        state = canon.update(state, action, observation)
         assert isinstance(state, State)
     for fact in state.facts:
         assert fact and all(isinstance(part, str) and part == part.lower() for part in fact)
@@ -173,8 +173,10 @@ def test_facts_are_read_or_refused(text: str) -> None:
 def test_replies_are_read_whatever_they_say(text: str) -> None:
     for listed in (None, ("look", "open fridge 1"), ("", "*", "[")):
         for read in (parsing.find_action, parsing.find_final_action):
-            written = read(text, listed)
-            assert written is None or 0 <= written.start < written.end <= len(text)
+            parsed_action = read(text, listed)
+            assert parsed_action is None or 0 <= parsed_action.start < parsed_action.end <= len(
+                text
+            )
         parsing.parse_reflection(text, listed)
     parsing.final_action_span(text)
     hidden = hide_thoughts(text)
@@ -230,12 +232,12 @@ ASKED = st.dictionaries(
 
 @FUZZ
 @given(JSON | ASKED)
-def test_requests_are_answered_or_refused(asked: Any) -> None:
+def test_requests_are_answered_or_refused(request_body: Any) -> None:
     with suppress(OptionError):
-        assert isinstance(answer(ENGINE, asked)["result"], list)
-    told = TOOLS.answer(asked)
-    assert set(told) == {"error", "response"}
-    json.dumps(told)
+        assert isinstance(answer(ENGINE, request_body)["result"], list)
+    tool_answer = TOOLS.answer(request_body)
+    assert set(tool_answer) == {"error", "response"}
+    json.dumps(tool_answer)
 
 
 RECORDED = json.dumps(
@@ -256,9 +258,9 @@ def test_trajectories_are_read_or_refused(tmp_path_factory: Any, content: bytes)
     path: Path = tmp_path_factory.getbasetemp() / "fuzzed.jsonl"
     path.write_bytes(content + b"\n")
     try:
-        told = list(read_trajectories(path))
+        trajectories = list(read_trajectories(path))
     except DataCorrupt as error:
         assert "fuzzed.jsonl" in str(error)
         return
-    for trajectory in told:
+    for trajectory in trajectories:
         assert Trajectory.from_json(json.loads(json.dumps(trajectory.to_json()))) == trajectory

@@ -60,7 +60,7 @@ CHAPTER = 100
 def packaged_files() -> list[Path]:
     """All Python files of the package, relative to its root."""
 
-    def found(folder: Path) -> Iterator[Path]:
+    def python_files(folder: Path) -> Iterator[Path]:
         for path in folder.iterdir():
             if not path.is_dir():
                 if path.suffix == ".py":
@@ -68,9 +68,9 @@ def packaged_files() -> list[Path]:
             elif (
                 path.name not in NOT_PACKAGED and path.name[0] != "." and path.suffix != ".egg-info"
             ):
-                yield from found(path)
+                yield from python_files(path)
 
-    return sorted(found(ROOT))
+    return sorted(python_files(ROOT))
 
 
 FILES = packaged_files()
@@ -93,8 +93,8 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
     for name in ("body", "orelse", "finalbody", "handlers", "cases"):
         inner = getattr(node, name, None)
         if isinstance(inner, list):  # an expression's is none
-            for each in inner:
-                yield from statements(each)
+            for statement in inner:
+                yield from statements(statement)
 
 
 def project() -> dict[str, Any]:
@@ -116,11 +116,11 @@ def _imported(path: Path) -> Iterator[tuple[int, bool, tuple[str, ...]]]:
                 if alias.name.split(".")[0] == "comap":
                     yield node.lineno, False, tuple(alias.name.split(".")[1:])
         elif isinstance(node, ast.ImportFrom):
-            named = tuple((node.module or "").split(".")) if node.module else ()
+            module_parts = tuple((node.module or "").split(".")) if node.module else ()
             if node.level:
-                base = package[: len(package) - node.level + 1] + named
-            elif named[0] == "comap":
-                base = named[1:]
+                base = package[: len(package) - node.level + 1] + module_parts
+            elif module_parts[0] == "comap":
+                base = module_parts[1:]
             else:
                 continue
             for alias in node.names:
@@ -129,13 +129,18 @@ def _imported(path: Path) -> Iterator[tuple[int, bool, tuple[str, ...]]]:
 
 def misplaced(path: Path, target: tuple[str, ...]) -> str:
     """Return what is wrong with an import of `target` in `path`, or nothing."""
-    own = path.with_suffix("").parts
-    here, there = FLOOR_OF.get(own[0], 0), FLOOR_OF.get(target[0] if target else "", 0)
-    if there > here and own != ("__init__",):  # the package's face shows what users meet first
+    own_parts = path.with_suffix("").parts
+    own_floor, target_floor = (
+        FLOOR_OF.get(own_parts[0], 0),
+        FLOOR_OF.get(target[0] if target else "", 0),
+    )
+    if target_floor > own_floor and own_parts != (
+        "__init__",
+    ):  # the package's face shows what users meet first
         return f"imports {'.'.join(target)}, which is above it"
-    if own[0] == "envs" and target[0:1] == ("envs",):
-        mine, other = (set(parts[1:2]) & FOLDERS for parts in (own, target))
-        if other and other != mine:
+    if own_parts[0] == "envs" and target[0:1] == ("envs",):
+        mine, theirs = (set(parts[1:2]) & FOLDERS for parts in (own_parts, target))
+        if theirs and theirs != mine:
             return f"imports {'.'.join(target)}, a benchmark's own folder"
     return ""
 
@@ -143,9 +148,9 @@ def misplaced(path: Path, target: tuple[str, ...]) -> str:
 def test_imports_go_down() -> None:
     wrong = []
     for path in FILES:
-        own = path.with_suffix("").parts[0]
-        if own != "__init__" and own not in FLOOR_OF:
-            wrong.append(f"{path}: put {own!r} on a floor in this test")
+        top_name = path.with_suffix("").parts[0]
+        if top_name != "__init__" and top_name not in FLOOR_OF:
+            wrong.append(f"{path}: put {top_name!r} on a floor in this test")
         for line, relative, target in imported(path):
             if problem := misplaced(path, target):
                 wrong.append(f"{path}:{line} {problem}")
@@ -167,11 +172,11 @@ def test_the_floor_test_can_fail() -> None:
 
 def test_the_package_list_is_complete() -> None:
     listed = project()["tool"]["setuptools"]["packages"]
-    found = {".".join(("comap", *path.parts[:-1])) for path in FILES}
-    assert [*sorted(found), *OWN] == listed, "pyproject.toml, [tool.setuptools] packages"
+    packages = {".".join(("comap", *path.parts[:-1])) for path in FILES}
+    assert [*sorted(packages), *OWN] == listed, "pyproject.toml, [tool.setuptools] packages"
     bare = [
         name
-        for name in sorted(found)
+        for name in sorted(packages)
         if not (ROOT.joinpath(*name.split(".")[1:]) / "__init__.py").is_file()
     ]
     assert not bare, f"packages without __init__.py: {bare}"
@@ -201,32 +206,32 @@ print(json.dumps(said))
 
 
 def python(code: str, cwd: Path) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=True
     )
-    return done.stdout
+    return process.stdout
 
 
 def test_import_touches_nothing(tmp_path: Path) -> None:
-    said = json.loads(python(WATCH, tmp_path))
-    assert not said["connected"]
-    allowed = [Path(prefix).resolve() for prefix in [*said["prefixes"], ROOT]]
+    report = json.loads(python(WATCH, tmp_path))
+    assert not report["connected"]
+    allowed = [Path(prefix).resolve() for prefix in [*report["prefixes"], ROOT]]
     allowed += [Path("/proc"), Path("/sys"), Path("/dev")]
     strange = [
         name
-        for name in said["opened"]
+        for name in report["opened"]
         if not any(Path(name).resolve().is_relative_to(prefix) for prefix in allowed)
     ]
     assert not strange, "importing comap must open no file but those of Python and of packages"
     assert not [
         name
-        for name in said["opened"]
+        for name in report["opened"]
         if Path(name).resolve().is_relative_to(ROOT)
         and Path(name).suffix not in (".py", ".pyc")
         and ".pyc." not in name
         and not any(Path(name).resolve().is_relative_to(prefix) for prefix in allowed[:-4])
     ], "importing comap must not read its data"
-    assert not HEAVY & set(said["modules"])
+    assert not HEAVY & set(report["modules"])
 
 
 POSIX = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"}
@@ -248,8 +253,10 @@ def test_what_windows_lacks_is_imported_under_a_guard(path: Path) -> None:
 def test_import_is_quick(tmp_path: Path) -> None:
     # Time of the processor, not of the clock: what else runs on the machine does not count.
     code = "import comap, time; print(time.process_time())"
-    used = [float(python(code, tmp_path)) for _ in range(3)]
-    assert min(used) < MAX_IMPORT_SECONDS, f"importing comap took {min(used):.2f} s of a processor"
+    seconds = [float(python(code, tmp_path)) for _ in range(3)]
+    assert min(seconds) < MAX_IMPORT_SECONDS, (
+        f"importing comap took {min(seconds):.2f} s of a processor"
+    )
 
 
 @EACH_FILE
@@ -271,10 +278,10 @@ def test_doctests(
     assert not missing, f"{name}.__all__ names {missing}, which are not there"
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     failed = doctest.testmod(module, optionflags=flags).failed
-    said = capsys.readouterr().out
-    if failed and name.startswith(OPTIONAL) and "MissingExtra:" in said:
+    printed = capsys.readouterr().out
+    if failed and name.startswith(OPTIONAL) and "MissingExtra:" in printed:
         pytest.skip("needs an extra")
-    assert not failed, said
+    assert not failed, printed
 
 
 def public_names(tree: ast.Module) -> list[str]:
@@ -317,42 +324,46 @@ def test_public_names_are_documented() -> None:
 
 def folder_imports() -> dict[Path, set[Path]]:
     """Return, for each module, the modules of its own folder that it imports, wherever it does."""
-    known = {path.with_suffix("").parts: path for path in FILES}
+    modules_by_parts = {path.with_suffix("").parts: path for path in FILES}
     graph: dict[Path, set[Path]] = {path: set() for path in FILES}
     for path in FILES:
         for _, _, target in imported(path):
             for parts in (target, target[:-1]):
-                other = known.get(parts)
-                if other is not None and other != path and other.parent == path.parent:
-                    graph[path].add(other)
+                imported_path = modules_by_parts.get(parts)
+                if (
+                    imported_path is not None
+                    and imported_path != path
+                    and imported_path.parent == path.parent
+                ):
+                    graph[path].add(imported_path)
     return graph
 
 
 def circle(graph: dict[Path, set[Path]]) -> list[Path]:
     """Return modules that import each other in a circle, or nothing."""
-    done: set[Path] = set()
+    finished: set[Path] = set()
 
-    def walk(path: Path, way: list[Path]) -> list[Path]:
-        if path in way:
-            return way[way.index(path) :]
-        if path in done:
+    def walk(path: Path, trail: list[Path]) -> list[Path]:
+        if path in trail:
+            return trail[trail.index(path) :]
+        if path in finished:
             return []
-        for other in sorted(graph[path]):
-            if found := walk(other, [*way, path]):
-                return found
-        done.add(path)
+        for imported_path in sorted(graph[path]):
+            if cycle := walk(imported_path, [*trail, path]):
+                return cycle
+        finished.add(path)
         return []
 
     for path in sorted(graph):
-        if found := walk(path, []):
-            return found
+        if cycle := walk(path, []):
+            return cycle
     return []
 
 
 def test_no_folder_has_an_import_circle() -> None:
     graph = {path: others for path, others in folder_imports().items() if path.stem != "__init__"}
-    found = circle({path: others & graph.keys() for path, others in graph.items()})
-    assert not found, " imports ".join(map(str, [*found, *found[:1]]))
+    cycle = circle({path: others & graph.keys() for path, others in graph.items()})
+    assert not cycle, " imports ".join(map(str, [*cycle, *cycle[:1]]))
     a, b = Path("a.py"), Path("b.py")
     assert circle({a: {b}, b: {a}}) == [a, b] and not circle({a: {b}, b: set()})
 
@@ -360,12 +371,12 @@ def test_no_folder_has_an_import_circle() -> None:
 def test_no_module_is_a_chapter_of_another() -> None:
     graph = folder_imports()
     users: dict[Path, set[Path]] = {path: set() for path in FILES}
-    known = {path.with_suffix("").parts: path for path in FILES}
+    modules_by_parts = {path.with_suffix("").parts: path for path in FILES}
     for path in FILES:
         for _, _, target in imported(path):
             for parts in (target, target[:-1]):
-                if parts in known and known[parts] != path:
-                    users[known[parts]].add(path)
+                if parts in modules_by_parts and modules_by_parts[parts] != path:
+                    users[modules_by_parts[parts]].add(path)
     chapters = [
         f"{path} ({len((ROOT / path).read_text('utf-8').splitlines())} lines) belongs into {user}"
         for path, (user, *others) in ((p, sorted(u)) for p, u in users.items() if len(u) == 1)

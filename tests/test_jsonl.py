@@ -119,13 +119,13 @@ def test_calls_are_recorded_with_a_header_and_come_back(tmp_path):
     calls.add([{"key": "x", "value": 1, "note": "kept"}, {"key": "y", "value": None}])
     calls.add([{"key": "x", "value": 2}])
     assert (calls.get("x"), "y" in calls, calls.get("z"), len(calls)) == (1, True, None, 2)
-    again = pickle.loads(pickle.dumps(RecordedCalls(path, {"model": "b"})))
-    assert again.header == {"model": "a"}
-    assert list(again) == ["x", "y"]
+    reopened = pickle.loads(pickle.dumps(RecordedCalls(path, {"model": "b"})))
+    assert reopened.header == {"model": "a"}
+    assert list(reopened) == ["x", "y"]
     calls.add([{"key": "z", "value": 3}])
-    assert again.get("z") is None
-    again.refresh()
-    assert again.get("z") == 3
+    assert reopened.get("z") is None
+    reopened.refresh()
+    assert reopened.get("z") == 3
 
 
 def test_a_killed_recorder_loses_only_its_last_line(tmp_path):

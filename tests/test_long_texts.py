@@ -61,7 +61,11 @@ _ENDS = ("", "!", "]", "</answer>", "\n</information>")
 _ENVIRONMENTS = ("ALFWorld", "ScienceWorld", "WebShop", "StableToolBench", "SearchQA", "Web")
 _RANDOM = random.Random(0)
 TEXTS: list[tuple[str, str, str]] = [
-    *((begun, repeated, _RANDOM.choice(_ENDS)) for begun in _BEGUN for repeated in _REPEATED),
+    *(
+        (beginning, repeated, _RANDOM.choice(_ENDS))
+        for beginning in _BEGUN
+        for repeated in _REPEATED
+    ),
     *(
         (_RANDOM.choice(_BEGUN), "".join(_RANDOM.choices(_REPEATED, k=3)), _RANDOM.choice(_ENDS))
         for _ in range(100)
@@ -71,8 +75,8 @@ TEXTS: list[tuple[str, str, str]] = [
 
 
 def seconds(read: Callable[[str], object], parts: tuple[str, str, str], length: int) -> float:
-    begun, repeated, end = parts
-    text = begun + repeated * (length // len(repeated)) + end
+    beginning, repeated, end = parts
+    text = beginning + repeated * (length // len(repeated)) + end
     start = time.process_time()
     read(text)
     return time.process_time() - start
@@ -126,7 +130,7 @@ def test_steps(name: str) -> None:
         read_results,
         read_documents,
         normalize_answer,
-        lambda text: action_tokens([text[at : at + 64] for at in range(0, len(text), 64)]),
+        lambda text: action_tokens([text[start : start + 64] for start in range(0, len(text), 64)]),
         parsing.first_line,
         lambda text: parsing.read_tags("comap/ALFWorld-v0", text),
         lambda text: parsing.read_tags("comap/SearchQA-v0", text),
@@ -140,7 +144,9 @@ def test_replies(read: Callable[[str], object]) -> None:
 
 _LISTED = ("look", "go to desk 1", "go to desk 10", "search[red shoes]", "put a mug in it")
 _MARKED = ("</think>", "an Action: ", "Action:\n", "```\n", '{"action": "', "go to ", "KEEP: ", "*")
-_REPLIES = [(begun, part, "!") for begun in ("", "Action:", "Final Action:") for part in _MARKED]
+_REPLIES = [
+    (beginning, part, "!") for beginning in ("", "Action:", "Final Action:") for part in _MARKED
+]
 _REPLIES += TEXTS[::36]
 
 
@@ -174,5 +180,5 @@ def test_webshops_actions_are_read_as_its_patterns_do(text: str) -> None:
 @given(st.lists(st.sampled_from(["<a>", "</a>", "<b>", "</b>", "<", "x", "\n"]), max_size=9))
 def test_tags_are_read_as_their_pattern_does(parts: list[str]) -> None:
     text = "".join(parts)
-    found = [(one[1], *one.span(2)) for one in re.finditer(r"(?s)<(a|b)>(.*?)</\1>", text)]
-    assert list(tagged(text, "a", "b")) == found
+    expected = [(match[1], *match.span(2)) for match in re.finditer(r"(?s)<(a|b)>(.*?)</\1>", text)]
+    assert list(tagged(text, "a", "b")) == expected

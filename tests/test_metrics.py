@@ -67,29 +67,29 @@ def test_the_sign_of_a_change_counts() -> None:
 
 
 @given(STATES, STATES, STATES)
-def test_delta_f1_is_a_symmetric_share(before: State, one: State, other: State) -> None:
-    score = delta_f1(before, one, other)
+def test_delta_f1_is_a_symmetric_share(before: State, first: State, second: State) -> None:
+    score = delta_f1(before, first, second)
     assert 0.0 <= score <= 1.0
-    assert score == delta_f1(before, other, one)
-    if one.parsed and other.parsed:
-        assert (score == 1.0) == (one.facts == other.facts)
+    assert score == delta_f1(before, second, first)
+    if first.parsed and second.parsed:
+        assert (score == 1.0) == (first.facts == second.facts)
 
 
 @given(st.lists(st.tuples(STATES, STATES, STATES), max_size=12))
 def test_the_report_agrees_with_single_scores(rows: list[tuple[State, State, State]]) -> None:
     report = delta_f1_report(rows)
-    kept = [row for row in rows if row[2].parsed]
-    changed = [row for row in kept if row[0].facts != row[2].facts]
-    assert (report.n, report.dropped) == (len(kept), len(rows) - len(kept))
+    parsed_rows = [row for row in rows if row[2].parsed]
+    changed = [row for row in parsed_rows if row[0].facts != row[2].facts]
+    assert (report.n, report.dropped) == (len(parsed_rows), len(rows) - len(parsed_rows))
     assert report.n_nonempty == len(changed)
-    for found, part in ((report.mean, kept), (report.nonempty_mean, changed)):
+    for reported, part in ((report.mean, parsed_rows), (report.nonempty_mean, changed)):
         expected = sum(delta_f1(*row) for row in part) / len(part) if part else 0.0
-        assert found == pytest.approx(expected)
-    if kept:
-        assert report.no_op_share == pytest.approx(1 - len(changed) / len(kept))
-        failures = sum(not row[1].parsed for row in kept)
-        assert report.parse_failure_rate == pytest.approx(failures / len(kept))
-    truth = [diff(row[0], row[2]) for row in kept]
+        assert reported == pytest.approx(expected)
+    if parsed_rows:
+        assert report.no_op_share == pytest.approx(1 - len(changed) / len(parsed_rows))
+        failures = sum(not row[1].parsed for row in parsed_rows)
+        assert report.parse_failure_rate == pytest.approx(failures / len(parsed_rows))
+    truth = [diff(row[0], row[2]) for row in parsed_rows]
     total = sum(len(delta) for delta in truth)
     assert sum(score.support for score in report.by_predicate.values()) == total
 
@@ -199,20 +199,20 @@ def test_pass_k_counts_every_choice_of_k_attempts(attempts: list[list[bool]]) ->
     one_succeeds, all_succeed = pass_at_k(attempts), pass_hat_k(attempts)
     assert one_succeeds.keys() == all_succeed.keys()
     for k in one_succeeds:
-        chosen = [list(combinations(outcomes, k)) for outcomes in attempts]
-        some = [sum(map(any, choices)) / len(choices) for choices in chosen]
-        every = [sum(map(all, choices)) / len(choices) for choices in chosen]
-        assert one_succeeds[k] == pytest.approx(sum(some) / len(some))
-        assert all_succeed[k] == pytest.approx(sum(every) / len(every))
+        choices_by_task = [list(combinations(outcomes, k)) for outcomes in attempts]
+        any_shares = [sum(map(any, choices)) / len(choices) for choices in choices_by_task]
+        all_shares = [sum(map(all, choices)) / len(choices) for choices in choices_by_task]
+        assert one_succeeds[k] == pytest.approx(sum(any_shares) / len(any_shares))
+        assert all_succeed[k] == pytest.approx(sum(all_shares) / len(all_shares))
     assert one_succeeds[1] == pytest.approx(all_succeed[1])
 
 
 @given(st.integers(0, 12), st.integers(0, 12))
 def test_mcnemar_counts_the_splits_that_are_as_uneven(first: int, second: int) -> None:
     n = first + second
-    as_uneven = [one for one in range(n + 1) if abs(2 * one - n) >= abs(first - second)]
+    as_uneven = [count for count in range(n + 1) if abs(2 * count - n) >= abs(first - second)]
     assert mcnemar(first, second) == pytest.approx(
-        sum(math.comb(n, one) for one in as_uneven) / 2**n
+        sum(math.comb(n, count) for count in as_uneven) / 2**n
     )
     with pytest.raises(OptionError, match="at least 0"):
         mcnemar(-1, second)
@@ -224,7 +224,7 @@ def test_the_bootstrap_draws_from_all_resamples() -> None:
     difference = paired_difference(first, second)
     assert (difference.first, difference.second, difference.value) == (1.4, 3.8, 2.4)
 
-    means = sorted(sum(drawn) / 5 for drawn in product(gains, repeat=5))
+    means = sorted(sum(resample) / 5 for resample in product(gains, repeat=5))
     exact = (means[int(0.025 * len(means))], means[int(0.975 * len(means))])
     assert (difference.low, difference.high) == pytest.approx(exact, abs=0.2)
     assert paired_difference(first, second) == difference, "the same seed draws the same"
@@ -244,10 +244,10 @@ def test_differences_without_spread_and_of_one_task() -> None:
             paired_difference(first, second)
 
 
-def outcomes(*won: bool, task: str = "a", first_seed: int = 0) -> list[Outcome]:
+def outcomes(*successes: bool, task: str = "a", first_seed: int = 0) -> list[Outcome]:
     return [
         Outcome(task, first_seed + number, success, float(success), 4)
-        for number, success in enumerate(won)
+        for number, success in enumerate(successes)
     ]
 
 
@@ -269,12 +269,19 @@ def test_a_comparison_by_hand() -> None:
     assert comparison.paired_by == "task and seed"
     assert (comparison.first_wins, comparison.second_wins) == ((), ("b", "c"))
     assert comparison.p_value == 0.5, "two of two discordant tasks, two-sided"
-    found = comparison.differences
-    assert list(found) == ["success", "score", "steps", "delta_f1", "delta_f1_nonempty"]
-    assert (found["success"].first, found["success"].second) == pytest.approx((1 / 3, 1.0))
-    assert (found["score"].value, found["steps"].value) == pytest.approx((0.5, -2.0))
-    assert (found["delta_f1"].value, found["delta_f1"].n) == (0.0, 2), "where both predicted"
-    assert (found["delta_f1_nonempty"].value, found["delta_f1_nonempty"].low) == (0.75, None)
+    differences = comparison.differences
+    assert list(differences) == ["success", "score", "steps", "delta_f1", "delta_f1_nonempty"]
+    assert (differences["success"].first, differences["success"].second) == pytest.approx(
+        (1 / 3, 1.0)
+    )
+    assert (differences["score"].value, differences["steps"].value) == pytest.approx((0.5, -2.0))
+    assert (differences["delta_f1"].value, differences["delta_f1"].n) == (0.0, 2), (
+        "where both predicted"
+    )
+    assert (differences["delta_f1_nonempty"].value, differences["delta_f1_nonempty"].low) == (
+        0.75,
+        None,
+    )
 
 
 def test_seeds_of_a_task_count_together() -> None:
@@ -310,8 +317,8 @@ def test_seeds_that_only_one_run_has() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2), BOOLS, BOOLS), min_size=1))
 def test_comparisons_are_antisymmetric(rows: list[tuple[str, int, bool, bool]]) -> None:
-    first = [Outcome(task, seed, won, float(won), 1) for task, seed, won, _ in rows]
-    second = [Outcome(task, seed, won, float(won), 1) for task, seed, _, won in rows]
+    first = [Outcome(task, seed, success, float(success), 1) for task, seed, success, _ in rows]
+    second = [Outcome(task, seed, success, float(success), 1) for task, seed, _, success in rows]
     comparison, turned = compare(first, second), compare(second, first)
     assert turned.p_value == comparison.p_value
     assert (turned.first_wins, turned.second_wins) == (

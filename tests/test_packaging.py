@@ -31,8 +31,8 @@ build_meta.build_wheel(out), build_meta.build_sdist(out)
 
 
 def project() -> dict[str, Any]:
-    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    return found
+    pyproject: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    return pyproject
 
 
 @pytest.mark.parametrize("started_in", [".", "tests"])
@@ -50,7 +50,7 @@ def test_tests_run_in_a_folder_whose_name_is_no_identifier(started_in: str, tmp_
 
     environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    done = subprocess.run(
+    process = subprocess.run(
         command,
         cwd=checkout / started_in,
         env=environment,
@@ -58,16 +58,16 @@ def test_tests_run_in_a_folder_whose_name_is_no_identifier(started_in: str, tmp_
         text=True,
         check=False,
     )
-    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
+    assert process.returncode == 0 and "1 passed" in process.stdout, process.stdout
 
 
 def tracked() -> list[str]:
     """The files of the repository, new ones included."""
     words = ["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode or not done.stdout:
+    process = subprocess.run(words, capture_output=True, text=True, check=False)
+    if process.returncode or not process.stdout:
         pytest.skip("not a git checkout: nobody knows what belongs to it")
-    return [name for name in done.stdout.splitlines() if (ROOT / name).is_file()]
+    return [name for name in process.stdout.splitlines() if (ROOT / name).is_file()]
 
 
 @pytest.mark.parametrize(
@@ -93,15 +93,15 @@ def test_without_an_nvidia_driver_the_cpu_build_of_torch_is_installed(
         (tmp_path / name).chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
     words = [str(ROOT / ".ci" / "install-torch"), str(tmp_path / "python")]
-    done = subprocess.run(words, env={"PATH": path}, capture_output=True, text=True, check=True)
-    said = (tmp_path / "said").read_text().splitlines()
-    assert len(said) == len(installed)
-    assert all(line.endswith(end) for line, end in zip(said, installed, strict=True)), said
-    assert ("2.5 GB" in done.stdout) is ("uv" in failing)
+    process = subprocess.run(words, env={"PATH": path}, capture_output=True, text=True, check=True)
+    commands = (tmp_path / "said").read_text().splitlines()
+    assert len(commands) == len(installed)
+    assert all(line.endswith(end) for line, end in zip(commands, installed, strict=True)), commands
+    assert ("2.5 GB" in process.stdout) is ("uv" in failing)
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes | set[str]]:
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes | set[str]]:
     """The names in the wheel and in the source distribution, built of a copy without network."""
     pytest.importorskip("setuptools", minversion="77")
     place = tmp_path_factory.mktemp("packaging")
@@ -112,19 +112,23 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes | set[str
         shutil.copy(ROOT / name, target)
     out.mkdir()
     words = [sys.executable, "-c", BUILD, str(out)]
-    done = subprocess.run(words, cwd=source, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    process = subprocess.run(words, cwd=source, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
     (wheel,), (sdist,) = out.glob("*.whl"), out.glob("*.tar.gz")
     with zipfile.ZipFile(wheel) as file:
-        (told,) = (name for name in file.namelist() if name.endswith(".dist-info/METADATA"))
-        metadata, inside = file.read(told), set(file.namelist())
+        (metadata_name,) = (
+            name for name in file.namelist() if name.endswith(".dist-info/METADATA")
+        )
+        metadata, inside = file.read(metadata_name), set(file.namelist())
     with tarfile.open(sdist) as archive:
         names = {member.name.partition("/")[2] for member in archive if not member.isdir()}
     return {"wheel": inside, "sdist": names, "metadata": metadata}
 
 
-def test_the_wheel_has_the_package_and_nothing_else(built: dict[str, Any]) -> None:
-    names = {name.removeprefix("comap/") for name in built["wheel"] if ".dist-info/" not in name}
+def test_the_wheel_has_the_package_and_nothing_else(distributions: dict[str, Any]) -> None:
+    names = {
+        name.removeprefix("comap/") for name in distributions["wheel"] if ".dist-info/" not in name
+    }
     package = {
         name.replace(
             "integrations/comap_envs/", "comap_envs/"
@@ -136,21 +140,23 @@ def test_the_wheel_has_the_package_and_nothing_else(built: dict[str, Any]) -> No
     # The rows that `comap score world-model --set` shows beside a model's.
     package.add("benchmarks/results/world_model_set_v1.json")
     assert names == package, f"lacks {package - names}, has besides {names - package}"
-    assert any(name.endswith("licenses/LICENSE") for name in built["wheel"])
-    assert any(name.endswith("entry_points.txt") for name in built["wheel"])
+    assert any(name.endswith("licenses/LICENSE") for name in distributions["wheel"])
+    assert any(name.endswith("entry_points.txt") for name in distributions["wheel"])
 
 
-def test_the_source_distribution_is_the_repository(built: dict[str, Any]) -> None:
-    made = {name for name in built["sdist"] if name.startswith("comap_agents.egg-info/")}
-    rest = built["sdist"] - made - {"PKG-INFO", "setup.cfg"}
+def test_the_source_distribution_is_the_repository(distributions: dict[str, Any]) -> None:
+    generated = {
+        name for name in distributions["sdist"] if name.startswith("comap_agents.egg-info/")
+    }
+    rest = distributions["sdist"] - generated - {"PKG-INFO", "setup.cfg"}
     assert rest == set(tracked()), (
         f"lacks {set(tracked()) - rest}, has besides {rest - set(tracked())}"
     )
 
 
-def test_metadata(built: dict[str, Any]) -> None:
-    told = built["metadata"].decode()
-    head, _, body = told.partition("\n\n")
+def test_metadata(distributions: dict[str, Any]) -> None:
+    metadata = distributions["metadata"].decode()
+    head, _, body = metadata.partition("\n\n")
     assert f"Version: {comap.__version__}" in head and "License-Expression: Apache-2.0" in head
     assert body.startswith("# ") and "Description-Content-Type: text/markdown" in head
     for extra in project()["project"]["optional-dependencies"]:
@@ -166,27 +172,27 @@ def test_metadata(built: dict[str, Any]) -> None:
 
 def test_every_command_that_installs_comap_names_our_distribution() -> None:
     assert project()["project"]["name"] == DISTRIBUTION
-    other = re.compile(r"""pip3? install[^`#\n]*[ "'](comap)[\["' ]""")
+    install_pattern = re.compile(r"""pip3? install[^`#\n]*[ "'](comap)[\["' ]""")
     wrong = []
     for name in tracked():
         if not name.startswith("benchmarks/results/") and name != Path(__file__).name:
             text = (ROOT / name).read_text("utf-8", errors="replace")
-            wrong += [f"{name}: {found[0]}" for found in other.finditer(text)]
+            wrong += [f"{name}: {match[0]}" for match in install_pattern.finditer(text)]
     assert not wrong, wrong
 
 
 def requirements(texts: list[str]) -> list[Requirement]:
     """What is asked for, with the extras of our own that are named resolved."""
     extras = project()["project"]["optional-dependencies"]
-    found = []
+    resolved = []
     for text in texts:
-        one = Requirement(text)
-        found += (
-            [one]
-            if canonicalize_name(one.name) != DISTRIBUTION
-            else requirements([part for extra in one.extras for part in extras[extra]])
+        requirement = Requirement(text)
+        resolved += (
+            [requirement]
+            if canonicalize_name(requirement.name) != DISTRIBUTION
+            else requirements([part for extra in requirement.extras for part in extras[extra]])
         )
-    return found
+    return resolved
 
 
 CORE = """
@@ -206,39 +212,50 @@ MODULES = {"faiss-cpu": "faiss", "pystemmer": "Stemmer", "jpype1": "jpype", "pil
 
 
 def test_core_alone_plays_verifies_and_compares(tmp_path: Path) -> None:
-    told = project()["project"]
-    core = {canonicalize_name(one.name) for one in requirements(told["dependencies"])}
+    project_table = project()["project"]
+    core = {
+        canonicalize_name(requirement.name)
+        for requirement in requirements(project_table["dependencies"])
+    }
     extra = requirements(
-        [text for texts in told["optional-dependencies"].values() for text in texts]
+        [text for texts in project_table["optional-dependencies"].values() for text in texts]
     )
-    lacking = {canonicalize_name(one.name) for one in extra} - core
+    lacking = {canonicalize_name(requirement.name) for requirement in extra} - core
     names = sorted(MODULES.get(name, name.replace("-", "_")) for name in lacking)
     assert {"jinja2", "matplotlib", "torch", "jsonschema"} <= set(names)
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", CORE, *names],
         cwd=tmp_path,
         env={**os.environ, "COMAP_HOME": str(tmp_path / "home")},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    assert "report: none; a report needs the extra 'viz'; run: pip install \"comap-" in done.stdout
+    assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
+    assert (
+        "report: none; a report needs the extra 'viz'; run: pip install \"comap-" in process.stdout
+    )
 
 
 def test_what_ci_pins_is_what_the_project_asks_for() -> None:
     lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
     texts = [line.partition("#")[0].strip() for line in lines]  # a reason may stand beside a pin
     pins = [Requirement(text) for text in texts if text]
-    known = {canonicalize_name(pin.name): pin for pin in pins}
-    assert len(known) == len(pins), "a package is pinned twice"
-    told = project()["project"]
-    extras = told["optional-dependencies"]
-    wanted = [text for texts in extras.values() for text in texts]
-    every = requirements([*told["dependencies"], *wanted])
-    for asked in every:
-        pin = known.get(canonicalize_name(asked.name))
+    pins_by_name = {canonicalize_name(pin.name): pin for pin in pins}
+    assert len(pins_by_name) == len(pins), "a package is pinned twice"
+    project_table = project()["project"]
+    extras = project_table["optional-dependencies"]
+    extra_texts = [text for texts in extras.values() for text in texts]
+    all_requirements = requirements([*project_table["dependencies"], *extra_texts])
+    for requirement in all_requirements:
+        pin = pins_by_name.get(canonicalize_name(requirement.name))
         if pin is not None:
-            (one,) = pin.specifier
-            assert one.operator == "==" and asked.specifier.contains(one.version), asked
-    for asked in requirements([*told["dependencies"], *extras["test"], *extras["lint"]]):
-        assert canonicalize_name(asked.name) in known, f"constraints.txt does not pin {asked.name}"
+            (specifier,) = pin.specifier
+            assert specifier.operator == "==" and requirement.specifier.contains(
+                specifier.version
+            ), requirement
+    for requirement in requirements(
+        [*project_table["dependencies"], *extras["test"], *extras["lint"]]
+    ):
+        assert canonicalize_name(requirement.name) in pins_by_name, (
+            f"constraints.txt does not pin {requirement.name}"
+        )

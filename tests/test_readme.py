@@ -37,15 +37,15 @@ def test_each_python_block_runs_alone_and_prints_what_is_shown(number: int, tmp_
     place = places[number]
     if "integrations.trl" in BLOCKS[place][1]:
         pytest.importorskip("trl")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", BLOCKS[place][1]], cwd=tmp_path, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     follows = BLOCKS[place + 1 : place + 2]
     if follows and follows[0][0] == "text":
-        check_output(follows[0][1], done.stdout)
+        check_output(follows[0][1], process.stdout)
     else:
-        assert done.stdout == ""
+        assert process.stdout == ""
 
 
 COMPARED = {
@@ -71,21 +71,21 @@ def test_findings_are_those_of_the_evidence() -> None:
         methods = COMPARED[compared].split(" against ")
         assert [rates[method] for method in methods] == [first, second], compared
         point, low, high = re.findall(r"[+-][\d.]+", difference)
-        written = f"| {COMPARED[compared]} | \\{point} | \\{low} to {high} |"
-        (line,) = [line for line in evidence.splitlines() if line.startswith(written)]
+        row_start = f"| {COMPARED[compared]} | \\{point} | \\{low} to {high} |"
+        (line,) = [line for line in evidence.splitlines() if line.startswith(row_start)]
         assert line.endswith(f"| {seeds} |")
 
 
 def test_the_shipped_agent_s_success_is_the_measured_one() -> None:
     record = json.loads((ROOT / "lm" / "models" / "alfworld" / "training.json").read_text("utf-8"))
-    shut, own, oracle = list(record["success"].values())[:3]
-    (told,) = re.findall(r"The shipped agent wins [^.]*\.\d % of (?:[^.]|\.\d)*", TEXT)
-    for measured in (shut, own, oracle):
-        assert f"{measured['value']:.1f} %" in told and str(measured["n"]) in told
+    shut, own_world, oracle = list(record["success"].values())[:3]
+    (sentence,) = re.findall(r"The shipped agent wins [^.]*\.\d % of (?:[^.]|\.\d)*", TEXT)
+    for measured in (shut, own_world, oracle):
+        assert f"{measured['value']:.1f} %" in sentence and str(measured["n"]) in sentence
     differences = json.loads((ROOT / "benchmarks/results/shipped_agent.json").read_text("utf-8"))
     gain = differences["final"]["differences"]["new.masked-0.7: own world model and gate shut"]
     ends = [f"{100 * gain[name]:+.1f}" for name in ("mean", "low", "high")]
-    assert re.findall(r"[+-]\d+\.\d", told) == ends
+    assert re.findall(r"[+-]\d+\.\d", sentence) == ends
 
 
 def test_the_speed_is_the_measured_one() -> None:

@@ -82,9 +82,9 @@ SHAPES = (
 
 @pytest.mark.parametrize("words", FORMS, ids=range(len(FORMS)))
 def test_no_form_of_a_command_shows_a_secret(words: list[str]) -> None:
-    shown = public_words(["run", *words, "--episodes", "3"])
-    assert SECRET not in json.dumps(shown)
-    assert shown[0] == "run" and shown[-2:] == ["--episodes", "3"]
+    public = public_words(["run", *words, "--episodes", "3"])
+    assert SECRET not in json.dumps(public)
+    assert public[0] == "run" and public[-2:] == ["--episodes", "3"]
 
 
 @pytest.mark.parametrize("name", SECRET_NAMES.split())

@@ -31,16 +31,16 @@ class Speaker(gymnasium.Env[str, str]):
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         self.turn += 1
-        said = action if action.startswith("say") else TEXTS[self.turn % len(TEXTS)]
-        return said, 0.0, False, False, {}
+        observation = action if action.startswith("say") else TEXTS[self.turn % len(TEXTS)]
+        return observation, 0.0, False, False, {}
 
 
 def test_contains_any_text_up_to_its_length() -> None:
     space = Unicode(LONGEST)
     assert all(text in space for text in TEXTS)
     assert np.str_("text") in space
-    for other in ("x" * (LONGEST + 1), b"x", 3, None, ["x"]):
-        assert other not in space
+    for outsider in ("x" * (LONGEST + 1), b"x", 3, None, ["x"]):
+        assert outsider not in space
 
 
 def test_equality_hash_repr_and_pickle() -> None:
@@ -68,15 +68,17 @@ def test_async_vectors_carry_every_text(shared: bool) -> None:
     envs = AsyncVectorEnv([lambda: Speaker(0), lambda: Speaker(3)], shared_memory=shared)
     sync = SyncVectorEnv([lambda: Speaker(0), lambda: Speaker(3)])
     try:
-        seen = [envs.reset()[0]]
+        observations = [envs.reset()[0]]
         expected = [sync.reset()[0]]
         for _ in TEXTS:
-            seen.append(envs.step(("x", "x"))[0])
+            observations.append(envs.step(("x", "x"))[0])
             expected.append(sync.step(("x", "x"))[0])
-        assert seen == expected
-        assert seen[0] == (TEXTS[0], TEXTS[3]), "earlier observations must stay what they were"
-        assert all(type(text) is str for texts in seen for text in texts)
-        assert all(texts in envs.observation_space for texts in seen)
+        assert observations == expected
+        assert observations[0] == (TEXTS[0], TEXTS[3]), (
+            "earlier observations must stay what they were"
+        )
+        assert all(type(text) is str for texts in observations for text in texts)
+        assert all(texts in envs.observation_space for texts in observations)
     finally:
         envs.close()
         sync.close()
@@ -87,8 +89,8 @@ def test_without_copy_the_view_is_live() -> None:
     try:
         first = envs.reset()[0]
         assert tuple(first) == ("", "")
-        again = envs.step(("say one", "say two"))[0]
-        assert again is first, "copy=False hands out the same object each time"
+        second = envs.step(("say one", "say two"))[0]
+        assert second is first, "copy=False hands out the same object each time"
         assert list(first) == ["say one", "say two"]
         assert (first[-1], first[:1], len(first)) == ("say two", ("say one",), 2)
         assert copy.deepcopy(first) == ("say one", "say two")

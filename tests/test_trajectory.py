@@ -25,9 +25,13 @@ def trajectories(draw: Any) -> Trajectory:
     before = start = draw(STATES)
     steps = []
     for t in range(1, draw(st.integers(0, 4)) + 1):
-        after, said = draw(STATES), draw(STATES)
+        after, predicted_state = draw(STATES), draw(STATES)
         predicted = Predicted(
-            draw(TEXTS), said, diff(before, said), "wm", draw(st.none() | NUMBERS)
+            draw(TEXTS),
+            predicted_state,
+            diff(before, predicted_state),
+            "wm",
+            draw(st.none() | NUMBERS),
         )
         steps.append(
             Step(
@@ -70,9 +74,11 @@ def test_json_comes_back_whole(trajectory: Trajectory) -> None:
 
 
 def short() -> Trajectory:
-    one, two = State(frozenset({("closed", "box")})), State(frozenset({("open", "box")}))
-    step = Step(1, "open box", "It is open. \ud83d", 1.0, True, False, False, two, diff(one, two))
-    return Trajectory("env", "t/1", "dev", "open it", "me", "A box.", one, (step,))
+    closed, opened = State(frozenset({("closed", "box")})), State(frozenset({("open", "box")}))
+    step = Step(
+        1, "open box", "It is open. \ud83d", 1.0, True, False, False, opened, diff(closed, opened)
+    )
+    return Trajectory("env", "t/1", "dev", "open it", "me", "A box.", closed, (step,))
 
 
 def test_file_comes_back(tmp_path: Path) -> None:

@@ -42,9 +42,9 @@ def test_two_runs_are_compared(runs: list[str], tmp_path: Path) -> None:
 
 def test_one_task_is_called_so(runs: list[str], tmp_path: Path) -> None:
     (first, *_) = read_trajectories(Path(runs[0], "trajectories.jsonl"))
-    one = str(tmp_path / "one")
-    assert run("--agent", "expert", "--tasks", first.task, "--out", one) == 0
-    assert "with 1 task the intervals" in say("compare", runs[0], one)[1]
+    one_task_run = str(tmp_path / "one")
+    assert run("--agent", "expert", "--tasks", first.task, "--out", one_task_run) == 0
+    assert "with 1 task the intervals" in say("compare", runs[0], one_task_run)[1]
 
 
 def test_the_other_order_turns_the_signs(runs: list[str]) -> None:
@@ -62,10 +62,10 @@ def test_the_comparison_is_on_the_page_of_both(runs: list[str], tmp_path: Path) 
 
 
 def test_runs_of_other_tasks_are_refused(runs: list[str], tmp_path: Path) -> None:
-    other = str(tmp_path / "other")
-    assert run("--agent", "expert", "--split", "valid_seen", "--out", other) == 0
-    code, printed, mistake = say("compare", runs[0], other)
+    other_split_run = str(tmp_path / "other")
+    assert run("--agent", "expert", "--split", "valid_seen", "--out", other_split_run) == 0
+    code, printed, mistake = say("compare", runs[0], other_split_run)
     assert (code, printed) == (2, "") and len(mistake.splitlines()) == 1
     assert "split: valid_unseen in random, valid_seen in other" in mistake
-    code, _, mistake = say("compare", runs[0], other, "--accept", "split")
+    code, _, mistake = say("compare", runs[0], other_split_run, "--accept", "split")
     assert code == 2 and "tasks that both runs played, found none" in mistake

@@ -23,10 +23,10 @@ COMMANDS = [
 @pytest.mark.parametrize("words", COMMANDS)
 def test_what_is_printed_is_read_again(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, told, _ = say(*words.split(), "--print-config")
+    code, printed, _ = say(*words.split(), "--print-config")
     assert code == 0
-    Path("all.yaml").write_text(told)
-    Path("all.json").write_text(json.dumps(yaml.safe_load(told)))
+    Path("all.yaml").write_text(printed)
+    Path("all.json").write_text(json.dumps(yaml.safe_load(printed)))
     name = words.split()[: 1 + words.startswith("train")]
     for file in ("all.yaml", "all.json"):
         assert understood([*name, "--config", file]) == understood(words.split())
@@ -59,20 +59,20 @@ def test_folders_and_secrets_are_asked_for_again(tmp_path, monkeypatch):
     code = run("--agent", "random", "--tasks", str(tmp_path / "tasks.txt"), "--out", "first")
     assert code == 2
     (tmp_path / "tasks.txt").write_text("generated/valid_unseen/normal/0-000000\n")
-    given = ["--tasks", str(tmp_path / "tasks.txt"), *option, "--out", "first"]
-    assert run("--agent", "random", *given) == 0
+    local_words = ["--tasks", str(tmp_path / "tasks.txt"), *option, "--out", "first"]
+    assert run("--agent", "random", *local_words) == 0
     text = Path("first", "run.json").read_text()
     assert "sk-01" not in text and str(tmp_path) not in text
     code, _, errors = say("run", "--config", "first/run.json")
     assert code == 2 and "expected --model-option" in errors
     code, _, errors = say("run", "--config", "first/run.json", *option)
     assert code == 2 and "expected --tasks" in errors and len(errors.splitlines()) == 1
-    played = understood(["run", "--config", "first/run.json", *given])
+    played = understood(["run", "--config", "first/run.json", *local_words])
     assert played.agent == "random" and played.out == Path("first")
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[1, 2]", "expected options in"),
         ("episods: 3", "episods"),
@@ -82,16 +82,16 @@ def test_folders_and_secrets_are_asked_for_again(tmp_path, monkeypatch):
         ('{"format": "comap training 2", "described": 5, "sessions": [{}]}', "another command"),
     ],
 )
-def test_another_file_is_refused(text, told, tmp_path):
+def test_another_file_is_refused(text, message, tmp_path):
     file = tmp_path / "file.yaml"
     file.write_text(text)
     code, _, errors = say("run", "--agent", "random", "--config", str(file))
-    assert code == 2 and told in errors and len(errors.splitlines()) == 1
+    assert code == 2 and message in errors and len(errors.splitlines()) == 1
     assert say("run", "--agent", "random", "--config", str(tmp_path / "none"))[0] == 2
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[" * 100_000, "maximum recursion depth"),
         ("a: " + "[" * 200 + "]" * 200, "levels within each other"),
@@ -102,11 +102,11 @@ def test_another_file_is_refused(text, told, tmp_path):
         ("a: &a {b: *a}", "an alias"),
     ],
 )
-def test_a_file_that_is_no_config_is_refused_in_a_line(text, told, tmp_path):
+def test_a_file_that_is_no_config_is_refused_in_a_line(text, message, tmp_path):
     file = tmp_path / "config.yaml"
     file.write_text(text)
     code, _, errors = say("run", "--config", str(file), "--out", str(tmp_path / "out"))
-    assert code == 2 and told in errors and len(errors.splitlines()) == 1
+    assert code == 2 and message in errors and len(errors.splitlines()) == 1
 
 
 MAKES = """

@@ -17,8 +17,10 @@ from comap.errors import DataCorrupt
 
 
 def folder_of(name, tmp_path):
-    known = embedded_catalog().folder if name == "webshop" else generated_folder() / "index"
-    return Path(shutil.copytree(known, tmp_path / "copy"))
+    original_folder = (
+        embedded_catalog().folder if name == "webshop" else generated_folder() / "index"
+    )
+    return Path(shutil.copytree(original_folder, tmp_path / "copy"))
 
 
 def opened(name, folder):
@@ -49,9 +51,9 @@ def test_changed_files_are_told(name, file, tmp_path, capsys, monkeypatch):
 def test_older_folders_have_none(name, tmp_path, capsys):
     folder = folder_of(name, tmp_path)
     path = folder / ("manifest.json" if name == "webshop" else "index.json")
-    told = json.loads(path.read_bytes())
-    del told["digests"]
-    path.write_text(json.dumps(told))
+    manifest = json.loads(path.read_bytes())
+    del manifest["digests"]
+    path.write_text(json.dumps(manifest))
     assert main(["data", "verify", name, "--data-dir", str(folder)]) == 0
     assert "made without SHA-256" in capsys.readouterr().out
     assert main(["data", "verify", name, "--data-dir", str(tmp_path / "nowhere")]) == 2

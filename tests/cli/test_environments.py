@@ -26,7 +26,7 @@ def test_an_expert_plays_the_split_for_tests(words, split, tmp_path):
     out = tmp_path / "run"
     assert main(["run", *words, "--agent", "expert", "--episodes", "3", "--out", str(out)]) == 0
     episodes = list(read_trajectories(out / "trajectories.jsonl"))
-    assert [(one.split, one.success) for one in episodes] == [(split, True)] * 3
+    assert [(episode.split, episode.success) for episode in episodes] == [(split, True)] * 3
     assert main(["view", str(out), "--no-open"]) == 0
 
 

@@ -19,24 +19,24 @@ ENVIRONMENTS = sorted(name for name in gym.registry if name.startswith("comap/")
 
 
 def test_what_there_is_is_listed():
-    code, told, _ = say("envs")
-    assert code == 0 and re.search(r"comap/ALFWorld-v0 +Household tasks", told)
-    code, told, _ = say("agents")
-    assert code == 0 and all(f"\n  {name} " in told for name in AGENTS)
-    code, told, _ = say("models")
-    assert code == 0 and "http://HOST:PORT/v1#NAME" in told and "\n  retrieval " in told
+    code, printed, _ = say("envs")
+    assert code == 0 and re.search(r"comap/ALFWorld-v0 +Household tasks", printed)
+    code, printed, _ = say("agents")
+    assert code == 0 and all(f"\n  {name} " in printed for name in AGENTS)
+    code, printed, _ = say("models")
+    assert code == 0 and "http://HOST:PORT/v1#NAME" in printed and "\n  retrieval " in printed
 
 
 def test_an_environment_is_described(monkeypatch, tmp_path):
     monkeypatch.setenv("COMAP_HOME", str(tmp_path))
     (tmp_path / "webshop").mkdir()
     (tmp_path / "webshop" / "notes.txt").write_bytes(b"x" * 2_500_000)
-    code, told, _ = say("envs", "comap/WebShop-v0")
+    code, printed, _ = say("envs", "comap/WebShop-v0")
     assert code == 0
-    assert re.search(r"test +182 tasks \(for tests\)", told)
-    assert re.search(r"observation_mode +\"text\" or \"text_rich\". \(default: 'text'\)", told)
-    assert "max_text_length" in told and "1 files, 2.5 MB" in told
-    assert "\na task: generated/" in told and "Instruction:" in told
+    assert re.search(r"test +182 tasks \(for tests\)", printed)
+    assert re.search(r"observation_mode +\"text\" or \"text_rich\". \(default: 'text'\)", printed)
+    assert "max_text_length" in printed and "1 files, 2.5 MB" in printed
+    assert "\na task: generated/" in printed and "Instruction:" in printed
     code, _, errors = say("envs", "comap/WebShp-v0")
     assert code == 2 and "did you mean 'comap/WebShop-v0'?" in errors
 
@@ -45,34 +45,34 @@ def test_an_environment_is_described(monkeypatch, tmp_path):
 def test_options_are_explained_where_they_stand(env, monkeypatch, tmp_path):
     """In a terminal there is no section of a page that "See *Task panel*" could mean."""
     monkeypatch.setenv("COMAP_HOME", str(tmp_path))
-    code, told, _ = say("envs", env)
-    options = told.partition("\noptions, ")[2].partition("\n\n")[0]
+    code, printed, _ = say("envs", env)
+    options = printed.partition("\noptions, ")[2].partition("\n\n")[0]
     assert code == 0 and "split" in options
     assert not re.search(r"\bsee \*", options, re.IGNORECASE)
 
 
 def test_an_agent_is_described():
-    code, told, _ = say("agents", "comap")
-    assert code == 0 and re.search(r"--tau-p +.*\(default:", " ".join(told.split()))
-    for option in re.findall(r"\n  (--[a-z-]+)", told):
+    code, printed, _ = say("agents", "comap")
+    assert code == 0 and re.search(r"--tau-p +.*\(default:", " ".join(printed.split()))
+    for option in re.findall(r"\n  (--[a-z-]+)", printed):
         assert option[2:] in say("run", "--agent", "comap", "--help-all")[1]
-    assert "\n  head " in told.partition("--agent-option")[2]
+    assert "\n  head " in printed.partition("--agent-option")[2]
     assert "mixed" in say("agents", "random")[1]
 
 
 @pytest.mark.parametrize("agent", sorted(AGENTS))
 def test_a_default_that_is_a_function_is_named(agent):
     """Its own text would have its address, which is another one in each process."""
-    code, told, _ = say("agents", agent)
-    assert code == 0 and " at 0x" not in told
+    code, printed, _ = say("agents", agent)
+    assert code == 0 and " at 0x" not in printed
     if agent == "comap":
-        assert "(default: comap.agents.comap:action_gate)" in " ".join(told.split())
+        assert "(default: comap.agents.comap:action_gate)" in " ".join(printed.split())
 
 
 def test_the_doctor_says_what_is_lacking_and_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setenv("COMAP_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    code, told, errors = say("doctor")
+    code, printed, errors = say("doctor")
     assert (code, errors) == (0, "")
     for name in (
         "Python",
@@ -84,10 +84,10 @@ def test_the_doctor_says_what_is_lacking_and_what_to_do(monkeypatch, tmp_path):
         "engine",
         "browser",
     ):
-        assert re.search(rf"\n(ok|--)  {name} ", f"\n{told}"), name
-    assert re.search(r"--  data alfworld +not in .*run: comap data get alfworld\n", told)
-    assert re.search(r"--  GPU +no NVIDIA driver", told)
-    assert re.search(r"--  engine +hf \(vLLM is not installed\); tested with vLLM 0\.", told)
+        assert re.search(rf"\n(ok|--)  {name} ", f"\n{printed}"), name
+    assert re.search(r"--  data alfworld +not in .*run: comap data get alfworld\n", printed)
+    assert re.search(r"--  GPU +no NVIDIA driver", printed)
+    assert re.search(r"--  engine +hf \(vLLM is not installed\); tested with vLLM 0\.", printed)
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'H100, 81559 MiB, 570.1'\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     assert re.search(r"GPU +H100, 81559 MiB, 570.1", say("doctor")[1])
@@ -109,11 +109,11 @@ def test_the_doctor_compares_versions(monkeypatch):
     monkeypatch.setattr(
         "comap.cli.explore.metadata.requires", lambda name: REQUIRED.strip().split("\n")
     )
-    told = say("doctor")[1]
-    assert re.search(r"--  gymnasium +has gymnasium 1\.3\.0, needs <2,>=1\.4; run: pip", told)
-    assert re.search(r'--  extra mcp +has mcp 3\.0\.0, needs <3,>=1\.30; run: .*\[mcp\]"', told)
-    assert re.search(r"--  extra train +lacks nothing-like-it; run: ", told)
-    assert "extra lint" not in told and "winonly" not in told
+    printed = say("doctor")[1]
+    assert re.search(r"--  gymnasium +has gymnasium 1\.3\.0, needs <2,>=1\.4; run: pip", printed)
+    assert re.search(r'--  extra mcp +has mcp 3\.0\.0, needs <3,>=1\.30; run: .*\[mcp\]"', printed)
+    assert re.search(r"--  extra train +lacks nothing-like-it; run: ", printed)
+    assert "extra lint" not in printed and "winonly" not in printed
 
     monkeypatch.setitem(INSTALLED, "mcp", "2.3.0")
     assert re.search(r"ok  extra mcp +mcp\n", say("doctor")[1])
@@ -122,11 +122,11 @@ def test_the_doctor_compares_versions(monkeypatch):
 def play(words, *lines):
     """What is printed for these lines, prompts aside."""
     command = [sys.executable, "-m", "comap", "play", *words.split()]
-    done = subprocess.run(
+    process = subprocess.run(
         command, input="".join(f"{line}\n" for line in lines), capture_output=True, text=True
     )
-    assert done.stderr == "", done.stderr
-    return done.returncode, done.stdout
+    assert process.stderr == "", process.stderr
+    return process.returncode, process.stdout
 
 
 def test_a_person_plays(monkeypatch, capsys):
@@ -134,21 +134,23 @@ def test_a_person_plays(monkeypatch, capsys):
     lines = iter(["actions", "1", "facts", "undo", "undo", "quit"])
     monkeypatch.setattr("builtins.input", lambda prompt: next(lines))
     assert main(words) == 0
-    told = capsys.readouterr().out
-    action = re.search(r"\n +1  (.+)", told)[1]
-    assert f"\n> {action}\n" in told and re.search(r"\n\+ at\(agent, .+\)\n", told)
-    assert "no action to take back" in told
-    assert told.endswith("\nnot finished after 0 steps: score 0, return 0\n")
+    printed = capsys.readouterr().out
+    action = re.search(r"\n +1  (.+)", printed)[1]
+    assert f"\n> {action}\n" in printed and re.search(r"\n\+ at\(agent, .+\)\n", printed)
+    assert "no action to take back" in printed
+    assert printed.endswith("\nnot finished after 0 steps: score 0, return 0\n")
 
 
 def test_a_person_wins_and_the_input_may_end(tmp_path):
     assert run("--agent", "expert", "--out", str(tmp_path), "--episodes", "1") == 0
-    (won,) = episodes(tmp_path)
-    words = f"--env-option source=generated --split {won.split} --task {won.task}"
-    code, told = play(words, *(step.action for step in won.steps), "look")
-    assert code == 0 and f"\nsuccess after {len(won.steps)} steps: score 1, return 1\n" in told
-    code, told = play(words, won.steps[0].action)
-    assert code == 0 and told.endswith("not finished after 1 steps: score 0, return 0\n")
+    (episode,) = episodes(tmp_path)
+    words = f"--env-option source=generated --split {episode.split} --task {episode.task}"
+    code, printed = play(words, *(step.action for step in episode.steps), "look")
+    assert (
+        code == 0 and f"\nsuccess after {len(episode.steps)} steps: score 1, return 1\n" in printed
+    )
+    code, printed = play(words, episode.steps[0].action)
+    assert code == 0 and printed.endswith("not finished after 1 steps: score 0, return 0\n")
     code, _, errors = say("play", "--task", "nowhere")
     assert code == 2 and "found 'nowhere'" in errors
 
@@ -163,16 +165,16 @@ def played(tmp_path_factory):
 def test_episodes_are_exported(played, tmp_path, capsys):
     datasets = pytest.importorskip("datasets")
     recorded = episodes(played)
-    for to in ("messages", "sharegpt", "parquet"):
-        out = tmp_path / f"new/{to}"
-        assert main(["export", str(played), "--to", to, "--out", str(out)]) == 0
+    for export_format in ("messages", "sharegpt", "parquet"):
+        out = tmp_path / f"new/{export_format}"
+        assert main(["export", str(played), "--to", export_format, "--out", str(out)]) == 0
         assert f"{out}: 4 rows" in capsys.readouterr().out
     messages, talks = (
         [json.loads(line) for line in (tmp_path / "new" / name).read_text().splitlines()]
         for name in ("messages", "sharegpt")
     )
-    actions = [[step.action for step in one.steps] for one in recorded]
-    assert [[step.action for step in one.steps] for one in from_sharegpt(talks)] == actions
+    actions = [[step.action for step in episode.steps] for episode in recorded]
+    assert [[step.action for step in episode.steps] for episode in from_sharegpt(talks)] == actions
     assert messages[0]["messages"][-1] == {
         "role": "assistant",
         "content": f"Action: {actions[0][-1]}",

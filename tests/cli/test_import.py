@@ -44,16 +44,16 @@ def test_the_format_is_told_by_the_first_row(folder: Path, tmp_path: Path) -> No
     assert record["imported"]["files"][0]["sha256"]
     assert str(folder) not in json.dumps(record["imported"])
 
-    named = say("data", "import", "eto", file, "--out", str(tmp_path / "b"))
-    assert named[0] == 2 and "not in the form of eto" in named[2]
+    named_result = say("data", "import", "eto", file, "--out", str(tmp_path / "b"))
+    assert named_result[0] == 2 and "not in the form of eto" in named_result[2]
     assert say("data", "import", "eto", "--out", str(tmp_path / "b"))[0] == 2
 
 
 def test_what_is_no_file_is_told_as_what_it_is(folder: Path, tmp_path: Path) -> None:
     out = ("--out", str(tmp_path / "a"))
-    for name, told in (("run", "found the folder"), ("missing", "found none")):
+    for name, message in (("run", "found the folder"), ("missing", "found none")):
         code, _, mistake = say("data", "import", str(folder / name), *out)
-        assert code == 2 and told in mistake and "rename" not in mistake
+        assert code == 2 and message in mistake and "rename" not in mistake
 
 
 def test_a_file_that_ends_too_early_is_an_exit_status(folder: Path, tmp_path: Path) -> None:
@@ -86,9 +86,11 @@ def test_nothing_is_made_up_of_outcomes(folder: Path, tmp_path: Path) -> None:
     assert row["conversations"][3]["value"].startswith("Thought: Step 1 comes next.\nAction: ")
 
     # And back: comap's own export has ETO's form, but is not ETO's data.
-    again = say("data", "import", out, "--out", str(tmp_path / "again"))
-    assert again[0] == 0 and "comap export --to sharegpt (told by its first row)" in again[1]
-    assert "license as published: not stated" in again[1] and "apache" not in again[1]
+    reimported = say("data", "import", out, "--out", str(tmp_path / "again"))
+    assert (
+        reimported[0] == 0 and "comap export --to sharegpt (told by its first row)" in reimported[1]
+    )
+    assert "license as published: not stated" in reimported[1] and "apache" not in reimported[1]
     (first, *_) = read_trajectories(tmp_path / "again" / "trajectories.jsonl")
     (original, *_) = read_trajectories(folder / "run" / "trajectories.jsonl")
     assert [step.action for step in first.steps] == [step.action for step in original.steps]

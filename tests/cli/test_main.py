@@ -83,14 +83,14 @@ def test_completion_names_commands_and_options(capsys):
 
 @pytest.mark.parametrize("words", ["--help", "--version", "bench --help"])
 def test_help_and_version_import_nothing_heavy(words):
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "comap", *words.split()],
         env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"},
         capture_output=True,
         text=True,
         check=True,
     )
-    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    imported = {line.rpartition("|")[2].strip() for line in process.stderr.splitlines()}
     assert "comap.cli.main" in imported and not HEAVY & imported
 
 
@@ -111,8 +111,8 @@ def test_one_s_own_code_has_all_of_comap_on_the_command_line(tmp_path):
         "--env",
         "own:own/Lake-v0",
     ]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "expected an environment of comap" in done.stderr
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "expected an environment of comap" in process.stderr
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,9 @@ def test_one_s_own_code_has_all_of_comap_on_the_command_line(tmp_path):
 def test_a_process_at_a_terminal_that_knows_ascii_alone(words, code, tmp_path):
     command = [sys.executable, "-m", "comap", "run", *words.split(), "--out", str(tmp_path / "out")]
     env = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(command, capture_output=True, env=env, encoding="ascii", check=False)
-    assert done.returncode == code and "Traceback" not in done.stderr
-    assert (done.stderr == "") == ("success" in done.stdout) == (code == 0)
+    process = subprocess.run(command, capture_output=True, env=env, encoding="ascii", check=False)
+    assert process.returncode == code and "Traceback" not in process.stderr
+    assert (process.stderr == "") == ("success" in process.stdout) == (code == 0)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a shell's pipe")
@@ -132,8 +132,8 @@ def test_a_reader_that_goes_away():
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as pipe:
-        done = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, check=False)
-    assert (done.returncode, done.stderr) == (141, b"")
+        process = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, check=False)
+    assert (process.returncode, process.stderr) == (141, b"")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has other signals")
@@ -141,7 +141,7 @@ def test_a_reader_that_goes_away():
 def test_ctrl_c_while_modules_are_loaded(module, tmp_path):
     interrupted = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n"
     (tmp_path / f"{module}.py").write_text(interrupted)
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "comap", "run", "--agent", "random"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
@@ -149,7 +149,7 @@ def test_ctrl_c_while_modules_are_loaded(module, tmp_path):
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell may ignore it
     )
-    assert (done.returncode, done.stderr) == (130, "comap: stopped\n")
+    assert (process.returncode, process.stderr) == (130, "comap: stopped\n")
 
 
 NAMES = {
@@ -191,8 +191,10 @@ def test_options_of_one_name_mean_the_same_in_all_commands():
             short = SHORT_NAMES.get(action.dest)
             if short and action.option_strings:
                 assert short in action.option_strings, f"comap {name} --{option}"
-    several = {option: by for option, by in kinds.items() if len(by) > 1}
-    assert set(several) <= {"scale", "optimization.schedule", "weights", "engine"}, several
+    repeated_options = {option: by for option, by in kinds.items() if len(by) > 1}
+    assert set(repeated_options) <= {"scale", "optimization.schedule", "weights", "engine"}, (
+        repeated_options
+    )
     assert set(NAMES) <= set(kinds)
 
 

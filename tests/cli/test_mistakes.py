@@ -151,20 +151,20 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("words", "told"), MISTAKES, ids=[words for words, _ in MISTAKES])
-def test_a_mistake_is_told_in_a_line_before_any_work(words, told, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(("words", "message"), MISTAKES, ids=[words for words, _ in MISTAKES])
+def test_a_mistake_is_told_in_a_line_before_any_work(words, message, tmp_path, capsys, monkeypatch):
     pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.json").write_text('{"a": ')
-    with socket.create_server(("127.0.0.1", 0)) as used:
-        words = words.replace("USED", str(used.getsockname()[1]))
+    with socket.create_server(("127.0.0.1", 0)) as busy_socket:
+        words = words.replace("USED", str(busy_socket.getsockname()[1]))
         assert main(shlex.split(words)) in (1, 2)
-    said = capsys.readouterr()
-    lines = said.err.splitlines()
-    assert [line.startswith("comap") for line in lines] == [True] and told in lines[0]
-    assert "from the hub" not in said.out
-    made = {path.name for path in tmp_path.rglob("*") if path.is_file()}
-    assert made - {"broken.json"} <= {"lock", "journal.jsonl", "plan.json"}
+    output = capsys.readouterr()
+    lines = output.err.splitlines()
+    assert [line.startswith("comap") for line in lines] == [True] and message in lines[0]
+    assert "from the hub" not in output.out
+    files = {path.name for path in tmp_path.rglob("*") if path.is_file()}
+    assert files - {"broken.json"} <= {"lock", "journal.jsonl", "plan.json"}
 
 
 FOUND = json.loads(Path(__file__).with_name("mistakes.json").read_text("utf-8"))
@@ -230,7 +230,7 @@ class Nonsense(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body.encode())
 
-    def log_message(self, *about: Any) -> None:
+    def log_message(self, *arguments: Any) -> None:
         pass
 
 
@@ -262,32 +262,34 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int,
         Path("badrecord/run.json").write_text('{"format": 1', "utf-8")
         with (
             ThreadingHTTPServer(("127.0.0.1", 0), Nonsense) as server,
-            socket.create_server(("127.0.0.1", 0)) as used,
+            socket.create_server(("127.0.0.1", 0)) as busy_socket,
         ):
             threading.Thread(target=server.serve_forever, daemon=True).start()
-            yield folder, server.server_address[1], used.getsockname()[1]
+            yield folder, server.server_address[1], busy_socket.getsockname()[1]
             server.shutdown()
 
 
 @pytest.mark.parametrize("row", FOUND, ids=[row.get("command") or row["python"] for row in FOUND])
 def test_what_a_newcomer_does_wrong_is_explained(row, world, capsys, monkeypatch):
     pytest.importorskip("trl")
-    folder, port, used = world
+    folder, port, busy_port = world
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     if "python" in row:
         with monkeypatch.context() as patch, pytest.raises(Exception) as caught:
             patch.setitem(sys.modules, "torch", sys.modules.get("torch"))
             exec(row["python"], {})
-        said = f"{type(caught.value).__name__}: {caught.value}"
+        message = f"{type(caught.value).__name__}: {caught.value}"
     else:
-        words = row["command"].replace("PORT", str(port)).replace("USED", str(used))
+        words = row["command"].replace("PORT", str(port)).replace("USED", str(busy_port))
         if words.startswith("without "):
             lacking, _, words = words.removeprefix("without ").partition(": ")
             monkeypatch.setitem(sys.modules, lacking, None)
         assert main(shlex.split(words)) == row["exit"] != 0
         output = capsys.readouterr()
-        said = output.err or output.out
-        assert "Traceback" not in said
-    said = " ".join(said.split()).replace(f"{folder}/", "")
-    assert [part for part in row["message"] if part not in said.replace(str(used), "USED")] == []
+        message = output.err or output.out
+        assert "Traceback" not in message
+    message = " ".join(message.split()).replace(f"{folder}/", "")
+    assert [
+        part for part in row["message"] if part not in message.replace(str(busy_port), "USED")
+    ] == []

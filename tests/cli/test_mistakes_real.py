@@ -62,10 +62,12 @@ def test_a_mistake_with_a_model_is_explained(row, world, tmp_path, capsys, monke
     small = SMALL if command.startswith("run") else "--env-option source=generated"
     assert main(shlex.split(f"{command} {small} --out {tmp_path / 'out'}")) == row["exit"]
     output = capsys.readouterr()
-    said = " ".join((output.err if row["exit"] == 2 else output.out).split())
+    message_text = " ".join((output.err if row["exit"] == 2 else output.out).split())
     assert "Traceback" not in output.err
-    missing = [part for part in row["message"] if part.replace("PORT", str(port)) not in said]
-    assert not missing, said[-600:]
+    missing = [
+        part for part in row["message"] if part.replace("PORT", str(port)) not in message_text
+    ]
+    assert not missing, message_text[-600:]
 
 
 def test_messages_help():

@@ -20,43 +20,49 @@ from kits.hostile_server import HostileServer, says, sends
 SERVER, OTHER = "http://127.0.0.1:9/v1#m", "http://127.0.0.1:9/v1#other"
 
 
-def made(monkeypatch, spec, **options):
+def options_of(monkeypatch, spec, **options):
     """What a model is made with."""
-    found = []
+    calls = []
 
-    def make(spec, **given):
-        del given["build_tiny"]
-        found.append({name: value for name, value in given.items() if value is not None})
+    def make(spec, **arguments):
+        del arguments["build_tiny"]
+        calls.append({name: value for name, value in arguments.items() if value is not None})
         return spec
 
     monkeypatch.setattr(models_module, "create_language_model", make)
     Models(ModelOptions(**options), Path(), Environments("comap/ALFWorld-v0"), 0)(spec)
-    return found[0]
+    return calls[0]
 
 
 def test_options_of_models_go_to_models_of_their_kind(monkeypatch):
     tiny = {"model": "tiny", "world_model": SERVER, "dtype": "float32"}
-    assert made(monkeypatch, "tiny", **tiny) == {"dtype": "float32"}
-    assert made(monkeypatch, SERVER, **tiny) == {}, "what a server computes with is its affair"
-    two = {"model": SERVER, "world_model": OTHER, "model_option": {"concurrency": 3}}
-    assert made(monkeypatch, SERVER, **two) == made(monkeypatch, OTHER, **two) == {"concurrency": 3}
-    named = {"model": "m", "world_model": "tiny", "base_url": "http://127.0.0.1:9/v1"}
-    assert made(monkeypatch, "m", **named) == {"base_url": "http://127.0.0.1:9/v1"}
-    assert made(monkeypatch, "tiny", **named) == {}
-    assert made(monkeypatch, "other", **named) == {"base_url": "http://127.0.0.1:9/v1"}
+    assert options_of(monkeypatch, "tiny", **tiny) == {"dtype": "float32"}
+    assert options_of(monkeypatch, SERVER, **tiny) == {}, (
+        "what a server computes with is its affair"
+    )
+    two_servers = {"model": SERVER, "world_model": OTHER, "model_option": {"concurrency": 3}}
+    assert (
+        options_of(monkeypatch, SERVER, **two_servers)
+        == options_of(monkeypatch, OTHER, **two_servers)
+        == {"concurrency": 3}
+    )
+    named_model = {"model": "m", "world_model": "tiny", "base_url": "http://127.0.0.1:9/v1"}
+    assert options_of(monkeypatch, "m", **named_model) == {"base_url": "http://127.0.0.1:9/v1"}
+    assert options_of(monkeypatch, "tiny", **named_model) == {}
+    assert options_of(monkeypatch, "other", **named_model) == {"base_url": "http://127.0.0.1:9/v1"}
     alone = {"world_model": "tiny", "dtype": "float32"}
-    assert made(monkeypatch, "tiny", **alone) == {"dtype": "float32"}
+    assert options_of(monkeypatch, "tiny", **alone) == {"dtype": "float32"}
 
 
 def test_adapters_go_where_they_are_asked_for(monkeypatch):
-    given = {"adapter": {"actor": "a", "wm": "w"}, "world_model_adapter": "wm"}
-    both = {"actor": "a", "wm": "w"}
-    shared = given | {"model": "tiny", "world_model": "tiny"}
-    assert made(monkeypatch, "tiny", **shared) == {"adapters": both}
-    apart = given | {"model": "tiny", "world_model": SERVER}
-    assert made(monkeypatch, "tiny", **apart) == {"adapters": {"actor": "a"}}
-    assert made(monkeypatch, SERVER, **apart) == {"adapters": {"wm": "w"}}
-    assert made(monkeypatch, "tiny", adapter={"actor": "a"}, model="tiny") == {
+    adapter_options = {"adapter": {"actor": "a", "wm": "w"}, "world_model_adapter": "wm"}
+    both_adapters = {"actor": "a", "wm": "w"}
+    shared = adapter_options | {"model": "tiny", "world_model": "tiny"}
+    assert options_of(monkeypatch, "tiny", **shared) == {"adapters": both_adapters}
+    apart = adapter_options | {"model": "tiny", "world_model": SERVER}
+    assert options_of(monkeypatch, "tiny", **apart) == {"adapters": {"actor": "a"}}
+    assert options_of(monkeypatch, SERVER, **apart) == {"adapters": {"wm": "w"}}
+    assert options_of(monkeypatch, "tiny", adapter={"actor": "a"}, model="tiny") == {
         "adapters": {"actor": "a"}
     }
 
@@ -73,28 +79,32 @@ def shipping(stand_ins, monkeypatch):
 
 def test_comap_plays_out_of_the_box(shipping, tmp_path, capsys):
     assert run("--agent", "comap", *SHORT, "--out", str(tmp_path)) == 0
-    told = capsys.readouterr().out
-    assert "model: the small one that comap ships (0.2 M parameters" in told
+    printed = capsys.readouterr().out
+    assert "model: the small one that comap ships (0.2 M parameters" in printed
     steps = [step for trajectory in episodes(tmp_path) for step in trajectory.steps]
     assert len(steps) == 8 and {step.notes["path"] for step in steps} == {"reflected"}
     assert {step.notes["p_source"] for step in steps} == {"verbalizer"}
     assert {step.notes["decoding"] for step in steps} == {"masked"}
-    made = json.loads((tmp_path / "run.json").read_text())
-    assert "head" not in made["config"]["agent"] and made["agent"]["tau_p"] == 0.4
-    assert made["config"]["world_model"] == made["world_model"]["lm"]["name"] == "shipped:wm"
-    assert made["language_model"]["name"] == "shipped:agent"
-    assert made["world_model"]["max_new_tokens"] == 4 and made["world_model"]["prompts"] == "brief"
-    assert str(shipping) not in json.dumps(made)
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert "head" not in record["config"]["agent"] and record["agent"]["tau_p"] == 0.4
+    assert record["config"]["world_model"] == record["world_model"]["lm"]["name"] == "shipped:wm"
+    assert record["language_model"]["name"] == "shipped:agent"
+    assert (
+        record["world_model"]["max_new_tokens"] == 4 and record["world_model"]["prompts"] == "brief"
+    )
+    assert str(shipping) not in json.dumps(record)
     assert run("--agent", "comap", "--model", "shipped", *SHORT, "--out", str(tmp_path)) == 0
-    told = capsys.readouterr().out
-    assert "the small one" not in told and "4 of 4 tasks had ended before" in told, "the same run"
+    printed = capsys.readouterr().out
+    assert "the small one" not in printed and "4 of 4 tasks had ended before" in printed, (
+        "the same run"
+    )
 
 
 def writes(handler):
     """Draft one action, and revise it to another."""
-    asked = handler.body["messages"][-1]["content"]
+    prompt = handler.body["messages"][-1]["content"]
     reply = "Thought: Hm.\nAction: look"
-    if "Final Action:" in asked:
+    if "Final Action:" in prompt:
         reply = (
             "Reflection: No.\nDecision: REVISE\nFinal Action: inventory\nRevise Probability: 0.9"
         )
@@ -105,8 +115,8 @@ def test_comaps_gate_opens_with_a_model_behind_a_server(tmp_path, capsys):
     words = ["--agent", "comap", *SHORT[:2], "--world-model", "null", "--out", str(tmp_path)]
     with HostileServer(writes) as server:
         assert run(*words, "--model", f"{server.url}#m") == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "CoMap's gate opened at 8 of 8 reflections; p: verbal, q: proxy" in told
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "CoMap's gate opened at 8 of 8 reflections; p: verbal, q: proxy" in printed
     assert {s.action for t in episodes(tmp_path) for s in t.steps} == {"inventory"}
     assert json.loads((tmp_path / "run.json").read_text())["agent"]["p_source"] == "verbal"
     assert run(*words, "--model", f"{server.url}#m") == 0, "there is nothing to ask the server"
@@ -124,12 +134,14 @@ def test_a_server_that_refuses_ends_a_run_before_it_begins(tmp_path, capsys):
 def test_what_is_asked_for_wins_over_what_ships(shipping, tmp_path, capsys):
     words = ["--agent", "comap", "--tau-p", "0.9", "--decoding", "scored", "--world-model", "null"]
     assert run(*words, *SHORT, "--p-source", "verbalizer", "--out", str(tmp_path / "a")) == 0
-    made = json.loads((tmp_path / "a" / "run.json").read_text())
-    chosen = {name: made["agent"][name] for name in ("tau_p", "decoding", "p_source", "prompts")}
-    assert chosen == {
+    record = json.loads((tmp_path / "a" / "run.json").read_text())
+    agent_settings = {
+        name: record["agent"][name] for name in ("tau_p", "decoding", "p_source", "prompts")
+    }
+    assert agent_settings == {
         "tau_p": 0.9, "decoding": "scored", "p_source": "verbalizer", "prompts": "brief"
     }  # fmt: skip
-    assert made["world_model"] == "null"
+    assert record["world_model"] == "null"
     words = ["--agent", "comap", "--world-model-option", "max_new_tokens=2", *SHORT]
     assert run(*words, "--world-model-prompts", "standard", "--out", str(tmp_path / "b")) == 0
     world = json.loads((tmp_path / "b" / "run.json").read_text())["world_model"]
@@ -138,18 +150,21 @@ def test_what_is_asked_for_wins_over_what_ships(shipping, tmp_path, capsys):
 
 def test_other_agents_play_out_of_the_box_too(shipping, tmp_path, capsys):
     assert run("--agent", "react", *SHORT, "--out", str(tmp_path / "react")) == 0
-    made = json.loads((tmp_path / "react" / "run.json").read_text())
+    record = json.loads((tmp_path / "react" / "run.json").read_text())
     settings = json.loads((shipping / "alfworld" / "settings.json").read_text())["agent"]
     for name in ("prompts", "state_text", "decoding", "draft_tokens", "temperature"):
-        assert made["agent"][name] == settings[name], f"{name} is as it was trained with"
-    assert made["world_model"] is None and "--model for yours" in capsys.readouterr().out
+        assert record["agent"][name] == settings[name], f"{name} is as it was trained with"
+    assert record["world_model"] is None and "--model for yours" in capsys.readouterr().out
     dream = ["--agent", "random", "--imagined", "--world-model", "shipped", "--horizon", "2"]
     assert run(*dream, "--out", str(tmp_path / "dream")) == 0
-    made = json.loads((tmp_path / "dream" / "run.json").read_text())
-    assert made["language_model"] is None and made["imagined"]["world_model"]["max_new_tokens"] == 4
+    record = json.loads((tmp_path / "dream" / "run.json").read_text())
+    assert (
+        record["language_model"] is None
+        and record["imagined"]["world_model"]["max_new_tokens"] == 4
+    )
     for name in sorted(set(AGENTS) - {"paw"}):  # which has no brief prompts
-        _, told = Play(agent=name, model="shipped:agent")._agent()
-        assert bool(set(told) - {"seed"}) == (name not in ("expert", "random"))
+        _, agent_options = Play(agent=name, model="shipped:agent")._agent()
+        assert bool(set(agent_options) - {"seed"}) == (name not in ("expert", "random"))
 
 
 def test_without_shipped_models_a_model_must_be_named(tmp_path, capsys, monkeypatch):
@@ -167,32 +182,40 @@ def test_without_shipped_models_a_model_must_be_named(tmp_path, capsys, monkeypa
 def test_the_engine_goes_to_hugging_face_models_alone(monkeypatch, capsys):
     auto = {"model": "Qwen/Q", "world_model": "tiny"}
     hf = {"engine": "hf"}
-    assert made(monkeypatch, "Qwen/Q", **auto) == hf
+    assert options_of(monkeypatch, "Qwen/Q", **auto) == hf
     assert "engine: hf (vLLM is not installed)\n" in capsys.readouterr().out
-    assert made(monkeypatch, "tiny", **auto) == {}
-    assert made(monkeypatch, SERVER, model=SERVER) == {}
+    assert options_of(monkeypatch, "tiny", **auto) == {}
+    assert options_of(monkeypatch, SERVER, model=SERVER) == {}
     assert capsys.readouterr().out == ""
 
     monkeypatch.setattr("comap.lm.engine_choice.has_vllm", lambda: True)
-    named = {"model": "Qwen/Q", "engine": "vllm"}
+    named_engine = {"model": "Qwen/Q", "engine": "vllm"}
     vllm = {"engine": "vllm"}
-    assert made(monkeypatch, "Qwen/Q", **named) == vllm
+    assert options_of(monkeypatch, "Qwen/Q", **named_engine) == vllm
     assert "engine: vllm (named)\n" in capsys.readouterr().out
-    assert made(monkeypatch, "tiny", **named, world_model="tiny") == {}
-    assert made(monkeypatch, "Qwen/Q", **named, world_model="Qwen/Q") == vllm
-    assert made(monkeypatch, "Qwen/W", world_model="Qwen/W", model=SERVER, engine="vllm") == vllm
+    assert options_of(monkeypatch, "tiny", **named_engine, world_model="tiny") == {}
+    assert options_of(monkeypatch, "Qwen/Q", **named_engine, world_model="Qwen/Q") == vllm
+    assert (
+        options_of(monkeypatch, "Qwen/W", world_model="Qwen/W", model=SERVER, engine="vllm") == vllm
+    )
 
     server = {"model": "Qwen/Q", "engine": "http://127.0.0.1:9#q"}
-    assert made(monkeypatch, "Qwen/Q", **server) == {"engine": "http://127.0.0.1:9#q"}
+    assert options_of(monkeypatch, "Qwen/Q", **server) == {"engine": "http://127.0.0.1:9#q"}
 
 
 def test_two_engines_divide_the_memory(monkeypatch):
     monkeypatch.setattr("comap.lm.engine_choice.has_vllm", lambda: True)
-    two = {"model": "Qwen/Q", "world_model": "Qwen/W", "engine": "vllm"}
+    two_models = {"model": "Qwen/Q", "world_model": "Qwen/W", "engine": "vllm"}
     for spec in ("Qwen/Q", "Qwen/W"):
-        assert made(monkeypatch, spec, **two) == {"engine": "vllm", "engine_memory": 0.45}
-    named = {"model": "Qwen/Q", "engine": "vllm", "engine_memory": 0.3}
-    assert made(monkeypatch, "Qwen/Q", **named) == {"engine": "vllm", "engine_memory": 0.3}
+        assert options_of(monkeypatch, spec, **two_models) == {
+            "engine": "vllm",
+            "engine_memory": 0.45,
+        }
+    with_share = {"model": "Qwen/Q", "engine": "vllm", "engine_memory": 0.3}
+    assert options_of(monkeypatch, "Qwen/Q", **with_share) == {
+        "engine": "vllm",
+        "engine_memory": 0.3,
+    }
 
 
 @pytest.mark.parametrize(
@@ -207,7 +230,7 @@ def test_two_engines_divide_the_memory(monkeypatch):
 )
 def test_engines_that_cannot_be_are_refused(monkeypatch, options, message):
     with pytest.raises(OptionError, match=message):
-        made(monkeypatch, options["model"], **options)
+        options_of(monkeypatch, options["model"], **options)
 
 
 def test_auto_is_hf_where_that_alone_can_do_it(monkeypatch):

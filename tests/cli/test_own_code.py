@@ -107,7 +107,7 @@ def darkness(episode):
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch):
+def module(tmp_path, monkeypatch):
     """The name of a module in the working directory, which is not on the path yet."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -120,88 +120,99 @@ def own(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("env", ["own/Lamps-v0", "own/Lake-v0"])
-def test_ones_own_environment_is_played_and_verified(own, env, capsys, monkeypatch):
-    words = ["run", "--env", f"{own}:{env}", "--agent", "random", "--out", "run", "--episodes", "2"]
+def test_ones_own_environment_is_played_and_verified(module, env, capsys, monkeypatch):
+    words = [
+        "run",
+        "--env",
+        f"{module}:{env}",
+        "--agent",
+        "random",
+        "--out",
+        "run",
+        "--episodes",
+        "2",
+    ]
     assert main(words) == 0
-    assert {one.env_id for one in episodes(Path("run"))} == {env}
+    assert {episode.env_id for episode in episodes(Path("run"))} == {env}
     assert main(["verify", "run"]) == 0, "its module is imported in this process"
     for name in ("own/Lamps-v0", "own/Lake-v0"):
         gymnasium.registry.pop(name)
-    del sys.modules[own]
-    code, told, _ = say("envs", f"{own}:{env}")
-    assert code == 0 and "splits:\n" in told and "max_text_length" in told
-    hint = told.strip().rpartition("to play it: comap ")[2]
+    del sys.modules[module]
+    code, printed, _ = say("envs", f"{module}:{env}")
+    assert code == 0 and "splits:\n" in printed and "max_text_length" in printed
+    hint = printed.strip().rpartition("to play it: comap ")[2]
     monkeypatch.setattr("builtins.input", lambda prompt: "quit")
     assert main(hint.split()) == 0
     for name in ("own/Lamps-v0", "own/Lake-v0"):
         gymnasium.registry.pop(name)
-    del sys.modules[own]
-    code, told, _ = say("verify", "run")
-    assert code == 3 and f"--env {own}:{env}" in told, "a record imports nothing by itself"
-    assert main(["verify", "run", "--env", f"{own}:{env}"]) == 0
+    del sys.modules[module]
+    code, printed, _ = say("verify", "run")
+    assert code == 3 and f"--env {module}:{env}" in printed, "a record imports nothing by itself"
+    assert main(["verify", "run", "--env", f"{module}:{env}"]) == 0
 
 
-def test_the_working_directory_is_searched_only_for_ones_own_code(own):
+def test_the_working_directory_is_searched_only_for_ones_own_code(module):
     before = list(sys.path)
     assert say("run", "--agent", "random", "--world-model", "null", "--tasks", "none")[0] == 2
     assert sys.path == before
-    assert say("run", "--agent", f"{own}:Curious", "--help")[0] == 0
+    assert say("run", "--agent", f"{module}:Curious", "--help")[0] == 0
     assert sys.path == [*before, str(Path.cwd())]
 
 
-def test_ones_own_agent_asks_ones_own_world_model(own, capsys):
-    words = ["--env", f"{own}:own/Lamps-v0", "--world-model", f"{own}:Foresees"]
+def test_ones_own_agent_asks_ones_own_world_model(module, capsys):
+    words = ["--env", f"{module}:own/Lamps-v0", "--world-model", f"{module}:Foresees"]
     words += ["--world-model-option", "word=Dark"]
-    agent = ["run", "--agent", f"{own}:Curious", "--agent-option", "turn=1", *words]
+    agent = ["run", "--agent", f"{module}:Curious", "--agent-option", "turn=1", *words]
     assert main([*agent, "--out", "run"]) == 0
-    steps = [step for one in episodes(Path("run")) for step in one.steps]
+    steps = [step for episode in episodes(Path("run")) for step in episode.steps]
     assert [step.action for step in steps] == ["light b", "light a"] * 2
     assert {tuple(step.notes["said"]) for step in steps} == {("Dark a", "Dark b")}
-    made = json.loads(Path("run", "run.json").read_text())
-    assert made["config"]["world_model"] == f"{own}:Foresees word=Dark"
+    record = json.loads(Path("run", "run.json").read_text())
+    assert record["config"]["world_model"] == f"{module}:Foresees word=Dark"
     assert main([*agent, "--imagined"]) == 0 and Path("runs", "Curious").is_dir()
     assert {t.world_model for t in episodes(Path("runs", "Curious"))} == {"Foresees"}
-    told = " ".join(say("run", "--agent", f"{own}:Curious", "--help")[1].split())
-    assert "turn (Which it takes first)" in told
-    assert "--decoding NAME" in say("run", "--agent", f"{own}:Loud", "--help")[1]
+    help_text = " ".join(say("run", "--agent", f"{module}:Curious", "--help")[1].split())
+    assert "turn (Which it takes first)" in help_text
+    assert "--decoding NAME" in say("run", "--agent", f"{module}:Loud", "--help")[1]
 
 
-def test_ones_own_world_model_is_scored(own, capsys):
-    words = ["score", "world-model", "--env", f"{own}:own/Lamps-v0", "--world-model"]
+def test_ones_own_world_model_is_scored(module, capsys):
+    words = ["score", "world-model", "--env", f"{module}:own/Lamps-v0", "--world-model"]
     assert (
-        main([*words, f"{own}:Foresees", "--samples", "4", "--save-transitions", "some.jsonl"]) == 0
+        main([*words, f"{module}:Foresees", "--samples", "4", "--save-transitions", "some.jsonl"])
+        == 0
     )
     assert main([*words, "null", "--transitions", "some.jsonl", "--out", "null.json"]) == 0
     scores = json.loads(Path("null.json").read_text())["scores"]
     assert scores["n"] == 4 and scores["nonempty"]["delta_f1"] == 0
 
 
-def test_one_s_own_reward_trains_on_one_s_own_environment(own, capsys):
-    words = ["train", "paw", "--preset", "tiny", "--env", f"{own}:own/Lamps-v0", "--out", "out"]
+def test_one_s_own_reward_trains_on_one_s_own_environment(module, capsys):
+    words = ["train", "paw", "--preset", "tiny", "--env", f"{module}:own/Lamps-v0", "--out", "out"]
     words += ["--tiny-parameters", "200000", "--updates", "1", "--groups", "1", "--members", "2"]
     words += ["--train-split", "all", "--evaluation-tasks", "0", "--warmup-tokens", "2000"]
     words += ["--max-episode-steps", "2", "--reward"]
-    code, _, errors = say(*words, f"{own}:brightnes")
+    code, _, errors = say(*words, f"{module}:brightnes")
     assert code == 2 and "no attribute 'brightnes'" in errors and not Path("out").exists()
-    code, _, errors = say(*words, f"{own}:brightness")
+    code, _, errors = say(*words, f"{module}:brightness")
     assert code == 0, errors
-    made = json.loads(Path("out", "run.json").read_text())["described"]
-    assert made["config"]["reward"] == f"{own}:brightness"
-    again = understood(["train", "paw", "--config", "out/run.json", "--out", "out"])
-    assert again == understood([*words, f"{own}:brightness"])
+    described = json.loads(Path("out", "run.json").read_text())["described"]
+    assert described["config"]["reward"] == f"{module}:brightness"
+    from_config = understood(["train", "paw", "--config", "out/run.json", "--out", "out"])
+    assert from_config == understood([*words, f"{module}:brightness"])
     (line,) = map(json.loads, Path("out", "metrics.jsonl").read_text().splitlines())
     assert line["return"] >= 2, "each of two steps counts 1 beside the environment's reward"
-    code, _, errors = say(*words, f"{own}:darkness")
+    code, _, errors = say(*words, f"{module}:darkness")
     assert code == 2 and "darkness" in errors
 
 
-def test_other_stacks_import_it_too(own):
-    env_id = f"{own}:own/Lamps-v0"
+def test_other_stacks_import_it_too(module):
+    env_id = f"{module}:own/Lamps-v0"
     environment = environment_factory(env_id)()
     assert environment.reset(**task_rows(env_id, 1)[0]).startswith("Dark.")
     assert type(environment).__name__ == "Lamps"
     assert environment.act("light a") == "Lit a\n\nAvailable actions: light a; light b"
-    offered = Offered([env_id, f"{own}:own/Lake-v0"])
+    offered = Offered([env_id, f"{module}:own/Lake-v0"])
     assert offered.env_ids == ("own/Lamps-v0", "own/Lake-v0")
     assert offered.make("own/Lake-v0").reset(seed=0)[0] == "cell 0"
     gymnasium.register("own/Pole-v0", lambda: gymnasium.make("CartPole-v1"))
@@ -211,7 +222,7 @@ def test_other_stacks_import_it_too(own):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ("--agent OWN:Curios", "no attribute 'Curios'"),
         ("--agent OWN:NoAgent", "expected an agent, with 'name' and 'decide'"),
@@ -223,11 +234,11 @@ def test_other_stacks_import_it_too(own):
         ("--agent random --env BROKEN:own/X-v0", "SyntaxError"),
     ],
 )
-def test_what_is_not_there_is_told(own, words, told):
-    Path(f"broken_{own}.py").write_text("def (")
-    words = words.replace("OWN", own).replace("BROKEN", f"broken_{own}")
+def test_what_is_not_there_is_told(module, words, message):
+    Path(f"broken_{module}.py").write_text("def (")
+    words = words.replace("OWN", module).replace("BROKEN", f"broken_{module}")
     code, _, errors = say("run", *words.split())
-    assert code in (1, 2) and told in errors and len(errors.splitlines()) == 1
+    assert code in (1, 2) and message in errors and len(errors.splitlines()) == 1
 
 
 FAULTY = """
@@ -283,16 +294,18 @@ def play_faulty(*words):
 
 
 @pytest.mark.parametrize(
-    ("agent", "line", "told"),
+    ("agent", "line", "message"),
     [
         ("Divides", 10, "division by zero"),
         ("Returns", 15, "write `yield from ()` before its return"),
         ("Forgets", 21, "return Decision(ACTION)"),
     ],
 )
-def test_a_fault_of_ones_own_agent_names_its_line_and_advises_no_retry(faulty, agent, line, told):
+def test_a_fault_of_ones_own_agent_names_its_line_and_advises_no_retry(
+    faulty, agent, line, message
+):
     code, out, _ = play_faulty("run", "--agent", f"{faulty}:{agent}", "--out", "run")
-    assert code == 3 and told in out and f"({faulty}.py, line {line}, in decide)" in out
+    assert code == 3 and message in out and f"({faulty}.py, line {line}, in decide)" in out
     assert "mend the code" in out and "--retry-failed" not in out
 
 

@@ -34,8 +34,8 @@ def test_progress_counts_steps_also_while_no_episode_has_ended(tmp_path, capsys,
 def test_an_expert_plays_and_is_shown(tmp_path, capsys):
     out = str(tmp_path / "run")
     assert run("--agent", "expert", "--out", out) == 0
-    said = capsys.readouterr()
-    assert said.err == "" and "4 of 4 tasks, success 100.0 %" in said.out and out in said.out
+    output = capsys.readouterr()
+    assert output.err == "" and "4 of 4 tasks, success 100.0 %" in output.out and out in output.out
     assert [t.success for t in episodes(tmp_path / "run")] == [True] * 4
     assert run("--agent", "expert", "--out", out, "--live", "2") == 0
     assert "4 of 4 tasks had ended before" in capsys.readouterr().out
@@ -43,8 +43,10 @@ def test_an_expert_plays_and_is_shown(tmp_path, capsys):
     page = tmp_path / "run" / "view.html"
     assert capsys.readouterr().out == f"page: {page}\n"
     entries, records = viewed(page)
-    assert [one["outcome"] for one in entries] == ["solved"] * 4 and "put" in entries[0]["title"]
-    assert all(one["about"] and one["real"]["steps"] for one in records)
+    assert [entry["outcome"] for entry in entries] == ["solved"] * 4 and "put" in entries[0][
+        "title"
+    ]
+    assert all(record["about"] and record["real"]["steps"] for record in records)
     assert main(["view", out, "--out", str(tmp_path / "other.html"), "--max", "2"]) == 0
     assert "the first 2 shown" in (tmp_path / "other.html").read_text("utf-8")
     assert len(viewed(tmp_path / "other.html")[0]) == 2
@@ -61,7 +63,7 @@ def test_runs_are_viewed_together(tmp_path, capsys):
     page = folders[0] / "view-together.html"
     assert capsys.readouterr().out == f"page: {page}\n"
     entries, _ = viewed(page)
-    assert len(entries) == 8 and {one["run"] for one in entries[:4]} != {entries[4]["run"]}
+    assert len(entries) == 8 and {entry["run"] for entry in entries[:4]} != {entries[4]["run"]}
     markup = page.read_text("utf-8")
     assert "<bdi>a/run</bdi>" in markup and "<bdi>b/run</bdi>" in markup, (
         "as much as tells them apart"
@@ -76,8 +78,8 @@ def test_tasks_may_be_named(tmp_path, capsys):
     listed = tmp_path / "tasks.txt"
     listed.write_text("\n".join(["", *tasks, " "]))
     command = ["run", "--agent", "random", "--env-option", "source=generated"]
-    for name, named in {"file": [str(listed)], "ids": list(tasks)}.items():
-        assert main([*command, "--out", str(tmp_path / name), "--tasks", *named]) == 0
+    for name, task_words in {"file": [str(listed)], "ids": list(tasks)}.items():
+        assert main([*command, "--out", str(tmp_path / name), "--tasks", *task_words]) == 0
         assert [t.task for t in episodes(tmp_path / name)] == list(tasks)
 
 
@@ -86,12 +88,12 @@ def test_imagination(world_model, tmp_path, capsys):
     words = ["--agent", "expert", "--imagined", "--world-model", world_model, "--fit-tasks", "2"]
     for _ in range(2):  # the second time it goes on
         assert run(*words, "--env-option", "expert=explore", "--out", str(tmp_path)) == 0
-    found = episodes(tmp_path)
-    assert all(t.imagined and t.error is None for t in found)
+    trajectories = episodes(tmp_path)
+    assert all(t.imagined and t.error is None for t in trajectories)
     if world_model == "oracle":
-        assert all(t.success for t in found)
-    said = json.loads((tmp_path / "run.json").read_text())
-    assert said["imagined"]["world_model"] and str(tmp_path) not in json.dumps(said)
+        assert all(t.success for t in trajectories)
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert record["imagined"]["world_model"] and str(tmp_path) not in json.dumps(record)
 
 
 def test_a_language_agent_and_world_model(tmp_path, capsys):
@@ -100,10 +102,10 @@ def test_a_language_agent_and_world_model(tmp_path, capsys):
     words += ["--tiny-parameters", "200000", "--env-option", "max_episode_steps=3"]
     assert run(*words, "--out", str(tmp_path), "--live", "4") == 0
     first = (tmp_path / "trajectories.jsonl").read_bytes()
-    found = episodes(tmp_path)
-    assert all(t.error is None and len(t.steps) == 3 for t in found)
-    assert all(step.calls and not step.invalid_action for t in found for step in t.steps)
-    assert found[0].settings["decoding"] == "masked" and found[0].settings["model"] == "tiny"
+    played = episodes(tmp_path)
+    assert all(t.error is None and len(t.steps) == 3 for t in played)
+    assert all(step.calls and not step.invalid_action for t in played for step in t.steps)
+    assert played[0].settings["decoding"] == "masked" and played[0].settings["model"] == "tiny"
     for name in ("trajectories.jsonl", "summary.json"):
         (tmp_path / name).unlink()
     assert run(*words, "--out", str(tmp_path), "--live", "1") == 0
@@ -146,9 +148,14 @@ def test_prompts_of_small_runs_are_recorded_and_an_older_run_stays_as_it_was(
     words += ["brief", "--decoding", "masked", "--env-option", "max_episode_steps=1"]
 
     def has_prompts(folder):
-        (kept,) = {step.calls[0].messages is not None for t in episodes(folder) for step in t.steps}
-        assert json.loads((folder / "run.json").read_text())["keep"] == ("replies", "prompts")[kept]
-        return kept
+        (has_messages,) = {
+            step.calls[0].messages is not None for t in episodes(folder) for step in t.steps
+        }
+        assert (
+            json.loads((folder / "run.json").read_text())["keep"]
+            == ("replies", "prompts")[has_messages]
+        )
+        return has_messages
 
     older, small, large = (tmp_path / name for name in ("older", "small", "large"))
     assert run(*words, "--out", str(older), "--keep", "replies") == 0
@@ -175,10 +182,10 @@ def test_failed_episodes_are_told_and_are_a_failure_if_there_are_no_others(
 
     monkeypatch.setattr(ALFWorldEnv, "_act", broken)
     assert run("--agent", "random", "--out", str(tmp_path)) == 3
-    told = capsys.readouterr().out
-    assert "4 of 4 episodes failed: RuntimeError 4 (the first: [U+001B]" in told
-    assert "mend the code" in told and "--retry-failed" not in told
-    assert not set(told) & set("\x1b\x07\u202e\ud800"), "nothing steers the terminal"
+    printed = capsys.readouterr().out
+    assert "4 of 4 episodes failed: RuntimeError 4 (the first: [U+001B]" in printed
+    assert "mend the code" in printed and "--retry-failed" not in printed
+    assert not set(printed) & set("\x1b\x07\u202e\ud800"), "nothing steers the terminal"
     for line in (tmp_path / "trajectories.jsonl").read_bytes().splitlines():
         assert line.isascii() and json.loads(line)["error"].startswith(f"RuntimeError: {HOSTILE}")
     monkeypatch.undo()
@@ -208,15 +215,17 @@ def test_each_agent_has_its_own_settings(capsys, monkeypatch):
     further = {"comap": "head", "random": "mixed", "itp": "k_head", "wkm": "knowledge"}
     for agent in AGENTS:
         assert main(["run", "--agent", agent, "--help-all"]) == 0
-        told = capsys.readouterr().out
-        assert ("  --decoding NAME" in told) == (agent not in ("expert", "random"))
-        assert (f"--agent-option of {agent}:" in told) == (agent in further)
-        assert further.get(agent, "") in told
+        help_text = capsys.readouterr().out
+        assert ("  --decoding NAME" in help_text) == (agent not in ("expert", "random"))
+        assert (f"--agent-option of {agent}:" in help_text) == (agent in further)
+        assert further.get(agent, "") in help_text
         assert main(["run", "--agent", agent, "--help"]) == 0
         assert len(capsys.readouterr().out.splitlines()) <= 100
     assert main(["run", "--help"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "comap run --agent NAME --help" in told and all(agent in told for agent in AGENTS)
+    help_text = " ".join(capsys.readouterr().out.split())
+    assert "comap run --agent NAME --help" in help_text and all(
+        agent in help_text for agent in AGENTS
+    )
 
 
 def test_options_come_from_files_too(tmp_path, capsys):
@@ -228,13 +237,13 @@ def test_options_come_from_files_too(tmp_path, capsys):
     read = understood(["run", "--config", str(file), "--tau-p", "0.2"])
     assert isinstance(read, Play)
     assert read.env_option == {"source": "generated", "max_episode_steps": 7}
-    chosen = {"seed": 4, "tau_p": 0.2, "history_turns": None, "future_state": False}
-    assert (read.agent, read.episodes, read.config) == ("comap", 2, chosen)
-    for text, told in (("agent: [", "while parsing"), ("agent: comap\nlife: 3", "life")):
+    agent_settings = {"seed": 4, "tau_p": 0.2, "history_turns": None, "future_state": False}
+    assert (read.agent, read.episodes, read.config) == ("comap", 2, agent_settings)
+    for text, message in (("agent: [", "while parsing"), ("agent: comap\nlife: 3", "life")):
         file.write_text(text)
         assert main(["run", "--config", str(file)]) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert told in line
+        assert message in line
     assert main(["run", "--config", str(tmp_path / "none.yaml")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 

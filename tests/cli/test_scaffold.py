@@ -15,7 +15,7 @@ BROKEN = ("self.np_random.permutation(6)", '__import__("numpy").random.permutati
 
 
 def comap(*words: str, cwd: Path) -> tuple[int, str]:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "comap", *words],
         cwd=cwd,
         env=os.environ
@@ -26,39 +26,39 @@ def comap(*words: str, cwd: Path) -> tuple[int, str]:
         capture_output=True,
         encoding="utf-8",
     )
-    return done.returncode, done.stdout + done.stderr
+    return process.returncode, process.stdout + process.stderr
 
 
 @pytest.mark.parametrize(("kind", "name"), [("env", "lamps"), ("world-model", "doors")])
 def test_a_package_is_written_whose_tests_pass(kind, name, tmp_path):
-    code, told, _ = say("init", kind, name, "--out", str(tmp_path / name))
-    assert code == 0 and f"cd {tmp_path / name}" in told
-    done = subprocess.run(
+    code, printed, _ = say("init", kind, name, "--out", str(tmp_path / name))
+    assert code == 0 and f"cd {tmp_path / name}" in printed
+    process = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
         cwd=tmp_path / name,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path / name), *sys.path])},
         capture_output=True,
         encoding="utf-8",
     )
-    assert done.returncode == 0, done.stdout
+    assert process.returncode == 0, process.stdout
 
 
 def test_an_environment_is_validated(tmp_path):
     say("init", "env", "lamps", "--out", str(tmp_path))
-    code, told = comap("validate", "lamps:mine/Lamps-v0", cwd=tmp_path)
-    assert code == 0 and told.endswith("23 of 23 tests passed\n"), told
+    code, printed = comap("validate", "lamps:mine/Lamps-v0", cwd=tmp_path)
+    assert code == 0 and printed.endswith("23 of 23 tests passed\n"), printed
 
     source = (tmp_path / "lamps.py").read_text("utf-8")
     lines = [line for line in source.splitlines() if "expert=" not in line]
     without_expert = "\n".join(lines)
     (tmp_path / "lamps.py").write_text(without_expert.replace(*BROKEN), "utf-8")
-    code, told = comap("validate", "lamps:mine/Lamps-v0", cwd=tmp_path)
-    assert code == 1 and "of 23 tests passed, 2 do not apply\n" in told, told
-    assert "FAILED  seed repeats an episode\n        AssertionError: seed 0 must" in told
+    code, printed = comap("validate", "lamps:mine/Lamps-v0", cwd=tmp_path)
+    assert code == 1 and "of 23 tests passed, 2 do not apply\n" in printed, printed
+    assert "FAILED  seed repeats an episode\n        AssertionError: seed 0 must" in printed
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["init", "env", "../up"], "expected a name of lower-case letters"),
         (["init", "env", "json"], "which Python has"),
@@ -70,9 +70,9 @@ def test_an_environment_is_validated(tmp_path):
         (["validate", "comap/Nowhere-v0"], "comap/Nowhere-v0"),
     ],
 )
-def test_mistakes(words, told):
+def test_mistakes(words, message):
     code, _, error = say(*words)
-    assert code == 2 and told in error
+    assert code == 2 and message in error
 
 
 def test_nothing_is_overwritten(tmp_path):

@@ -49,18 +49,18 @@ def reference(folder, answers, method="CoT@1"):
     folder.mkdir(parents=True, exist_ok=True)
     for key, answer in answers.items():
         call = {"node_type": "Action", "description": "find_for_words"}
-        given = {
+        action_input = {
             "node_type": "Action Input",
             "description": '{"word": "a"}',
             "observation": '{"error": "", "response": "b"}',
         }
-        said = json.dumps({"return_type": "give_answer", "final_answer": answer})
-        told = {
+        final_answer = json.dumps({"return_type": "give_answer", "final_answer": answer})
+        answer_record = {
             "query": f"query {key}?",
             "function": [{"name": "find_for_words"}],
-            "final_answer": said if answer else "",
+            "final_answer": final_answer if answer else "",
         }
-        data = {"answer_generation": told, "trys": [{"chain": [call, given]}]}
+        data = {"answer_generation": answer_record, "trys": [{"chain": [call, action_input]}]}
         (folder / f"{key}_{method}.json").write_text(json.dumps(data))
     return folder
 
@@ -80,10 +80,14 @@ def queries(folder, keys, group="G1_instruction"):
     return folder
 
 
-def verdicts(path, said):
+def verdicts(path, verdicts_by_query):
     rows = {
-        key: {"is_solved": {str(n): f"AnswerStatus.{one.title()}" for n, one in enumerate(row)}}
-        for key, row in said.items()
+        key: {
+            "is_solved": {
+                str(n): f"AnswerStatus.{verdict.title()}" for n, verdict in enumerate(row)
+            }
+        }
+        for key, row in verdicts_by_query.items()
     }
     path.write_text(json.dumps(rows))
     return path
@@ -129,10 +133,10 @@ def test_missing_and_empty_answers_are_unsolved_and_named(tmp_path, capsys):
     result = json.loads(out.read_text())
     assert (result["sopr"]["mean"], result["sopr"]["n"]) == (0.4, 5)
     assert result["sopr"]["of_answers"]["value"] == pytest.approx(2 / 3)
-    about = result["answers"]
-    assert (about["n"], about["queries"], about["sizes"]) == (3, 5, {"G1_instruction": 5})
-    assert about["missing"] == ["G1_instruction/4", "G1_instruction/10"]
-    assert about["empty"] == ["G1_instruction/3"]
+    answers = result["answers"]
+    assert (answers["n"], answers["queries"], answers["sizes"]) == (3, 5, {"G1_instruction": 5})
+    assert answers["missing"] == ["G1_instruction/4", "G1_instruction/10"]
+    assert answers["empty"] == ["G1_instruction/3"]
     printed = capsys.readouterr().out
     assert "G1_instruction/10" in printed and "WARNING" not in printed
     (mine / "2_CoT@1.json").unlink()
@@ -170,11 +174,11 @@ def test_answers_to_queries_of_no_split_are_left_out_and_named(tmp_path):
 def test_a_missing_answer_loses_to_any_other(tmp_path):
     data = queries(tmp_path / "data", "123")
     mine = reference(tmp_path / "mine" / "G1_instruction", {"1": "x"})
-    other = reference(tmp_path / "other" / "G1_instruction", {"1": "x", "2": "y"})
+    opponent = reference(tmp_path / "other" / "G1_instruction", {"1": "x", "2": "y"})
     ours = verdicts(tmp_path / "o.json", {"1": ("solved",)})
     theirs = verdicts(tmp_path / "t.json", {"1": ("solved",), "2": ("unsolved",)})
     out = tmp_path / "s.json"
-    words = [mine, "--data-dir", data, "--verdicts", ours, "--against", other, "--out", out]
+    words = [mine, "--data-dir", data, "--verdicts", ours, "--against", opponent, "--out", out]
     score(*words, "--against-verdicts", theirs)
     sowr = json.loads(out.read_text())["sowr"]
     assert (sowr["wins"], sowr["ties"], sowr["losses"], sowr["n"]) == (0, 1, 1, 2)
@@ -197,13 +201,13 @@ def test_tasks_of_a_run_that_has_not_ended_count_as_unsolved(tmp_path, capsys):
 
 def test_sowr_by_verdicts_on_both(tmp_path):
     mine = reference(tmp_path / "mine", {"1": "x", "2": "y", "3": "z"})
-    other = reference(tmp_path / "other", {"1": "x", "2": "y", "3": "z", "9": "n"}, "DFS@1")
+    opponent = reference(tmp_path / "other", {"1": "x", "2": "y", "3": "z", "9": "n"}, "DFS@1")
     ours = verdicts(tmp_path / "o.json", dict.fromkeys("123", ("solved",)))
     theirs = verdicts(
         tmp_path / "t.json", {"1": ("unsolved",), "2": ("unsolved",), "3": ("solved",)}
     )
     out = tmp_path / "s.json"
-    words = [mine, "--verdicts", ours, "--against", other, "--out", out]
+    words = [mine, "--verdicts", ours, "--against", opponent, "--out", out]
     score(*words, "--against-verdicts", theirs)
     sowr = json.loads(out.read_text())["sowr"]
     assert (sowr["wins"], sowr["ties"], sowr["losses"], sowr["by_verdict"]) == (2, 1, 0, 2)
@@ -215,8 +219,8 @@ def test_sowr_by_verdicts_on_both(tmp_path):
 def test_runs_are_scored_by_their_checkers(tmp_path, capsys):
     for agent in ("expert", "random"):
         words = ["--agent", agent, "--episodes", "4", "--split", "G1_tool"]
-        more = ["--env-option", "admissible_actions=true", "--env-option", "generator_seed=5"]
-        assert main(["run", *TOOLS, *words, *more, "--out", str(tmp_path / agent)]) == 0
+        env_words = ["--env-option", "admissible_actions=true", "--env-option", "generator_seed=5"]
+        assert main(["run", *TOOLS, *words, *env_words, "--out", str(tmp_path / agent)]) == 0
     out = tmp_path / "s.json"
     capsys.readouterr()
     score(tmp_path / "expert", "--against", tmp_path / "random", "--out", out)
@@ -234,11 +238,11 @@ def judging():
     """A server that finds short answers solved and long ones unsolved, and prefers the first."""
 
     def reply(handler):
-        asked = handler.body["messages"][-1]["content"]
-        if "good" in asked and "bad" in asked:
-            text = "1" if asked.index("good") < asked.index("bad") else "2"
+        prompt = handler.body["messages"][-1]["content"]
+        if "good" in prompt and "bad" in prompt:
+            text = "1" if prompt.index("good") < prompt.index("bad") else "2"
         else:
-            text = "Solved" if "good" in asked else "Unsolved" if "bad" in asked else "Unsure"
+            text = "Solved" if "good" in prompt else "Unsolved" if "bad" in prompt else "Unsure"
         says(text)(handler)
 
     return reply
@@ -247,23 +251,23 @@ def judging():
 def test_a_model_behind_a_server_judges(tmp_path):
     pytest.importorskip("openai")
     mine = reference(tmp_path / "mine", {"1": "good", "2": "bad", "3": "middling"})
-    other = reference(tmp_path / "other", {"1": "bad", "2": "bad", "3": "middling"})
-    out, again = tmp_path / "s.json", tmp_path / "again.json"
+    opponent = reference(tmp_path / "other", {"1": "bad", "2": "bad", "3": "middling"})
+    out, rescored_path = tmp_path / "s.json", tmp_path / "again.json"
     with HostileServer(judging()) as running:
         url = f"{running.url}#critic"
-        words = ["--judge", url, "--runs", 2, "--rounds", 2, "--against", other]
+        words = ["--judge", url, "--runs", 2, "--rounds", 2, "--against", opponent]
         score(mine, *words, "--judge-option", "max_retries=0", "--out", out)
-        asked = len(running.requests)
+        request_count = len(running.requests)
     result = json.loads(out.read_text())
     sopr, sowr = result["sopr"], result["sowr"]
     assert (sopr["mean"], sopr["judge"]) == (0.5, "critic") and len(sopr["prompt_sha256"]) == 64
     assert sopr["verdicts"]["3"] == ["unsure", "unsure"]
     assert (sowr["wins"], sowr["by_verdict"], sowr["judge"]) == (1, 1, "critic")
     assert sowr["ties"] + sowr["losses"] == 2
-    assert asked == 2 * (3 + 1) * 2 + 2 * 2, "answers, unsure ones again, and pairs left"
-    score(mine, "--verdicts", out, "--out", again)
-    kept = json.loads(again.read_text())["sopr"]
-    assert {name: kept[name] for name in ("mean", "judge", "prompt_sha256", "verdicts")} == {
+    assert request_count == 2 * (3 + 1) * 2 + 2 * 2, "answers, unsure ones again, and pairs left"
+    score(mine, "--verdicts", out, "--out", rescored_path)
+    rescored = json.loads(rescored_path.read_text())["sopr"]
+    assert {name: rescored[name] for name in ("mean", "judge", "prompt_sha256", "verdicts")} == {
         name: sopr[name] for name in ("mean", "judge", "prompt_sha256", "verdicts")
     }
 
@@ -298,10 +302,10 @@ def test_mistakes_are_told(tmp_path, capsys):
         ([mine, "--runs", 0], "--runs must be"),
         ([mine, "--against", tmp_path / "answer" / "dfs"], "SoWR needs a --judge"),
     ]
-    for words, told in cases:
+    for words, message in cases:
         score(*words, code=2)
         error = capsys.readouterr().err
-        assert told in error and "Traceback" not in error, (words, error)
+        assert message in error and "Traceback" not in error, (words, error)
     ours = verdicts(tmp_path / "o.json", {"1": ("solved",)})
     theirs = verdicts(tmp_path / "t.json", {"2": ("solved",)})
     words = [mine, "--verdicts", ours, "--against", tmp_path / "answer" / "dfs"]
@@ -347,10 +351,10 @@ def test_the_example_answers(official, tmp_path, kind, expected):
 
 def test_help_on_scoring_a_world_model_is_about_scoring(capsys):
     assert main(["score", "world-model", "--help"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "World model to score" in said
-    assert "agents that use one" not in said
-    assert "--model MODEL" not in said.replace("--world-model MODEL", "")
+    help_text = " ".join(capsys.readouterr().out.split())
+    assert "World model to score" in help_text
+    assert "agents that use one" not in help_text
+    assert "--model MODEL" not in help_text.replace("--world-model MODEL", "")
 
 
 def test_each_id_of_a_world_model_is_the_command_lines_or_says_what_is():
@@ -403,21 +407,24 @@ def own_model(tmp_path, monkeypatch):
 def test_predicted_texts_are_kept_and_unreadable_ones_are_shown(tmp_path, own_model, capsys):
     out = tmp_path / "scores.json"
     words = ("--world-model", f"{own_model}:Speaks", "--samples", "6", "--out", out)
-    said = predicted(capsys, *words).out
+    printed = predicted(capsys, *words).out
     result = json.loads(out.read_text())
     assert result["complete"] and len(result["predictions"]) == result["scores"]["transitions"] == 6
-    assert all(one["predicted"] == f"I think: {one['action']}" for one in result["predictions"])
-    assert not any(one["readable"] for one in result["predictions"])
-    assert said.count("'I think: ") == 3 and str(out) in said
+    assert all(
+        prediction["predicted"] == f"I think: {prediction['action']}"
+        for prediction in result["predictions"]
+    )
+    assert not any(prediction["readable"] for prediction in result["predictions"])
+    assert printed.count("'I think: ") == 3 and str(out) in printed
 
 
 def test_an_interrupted_score_keeps_what_was_predicted(tmp_path, own_model, capsys):
     out = tmp_path / "scores.json"
     words = ("--world-model", f"{own_model}:Stops", "--samples", "100", "--out", out)
-    said = predicted(capsys, *words, code=130)
+    output = predicted(capsys, *words, code=130)
     result = json.loads(out.read_text())
     assert not result["complete"] and len(result["predictions"]) == 64
-    assert "the first 64 transitions" in " ".join(said.out.split()) and "stopped" in said.err
+    assert "the first 64 transitions" in " ".join(output.out.split()) and "stopped" in output.err
 
 
 @pytest.mark.parametrize("name", ["oracle", "noisy"])
@@ -428,8 +435,8 @@ def test_models_that_try_actions_out_are_scored_on_drawn_transitions(name, tmp_p
     predicted(capsys, *words, "--save-transitions", saved)
     scores = json.loads(out.read_text())["scores"]
     assert (scores["all"]["delta_f1"] == 100) == (name == "oracle")
-    said = predicted(capsys, "--world-model", name, "--transitions", saved, code=2)
-    assert "leave --transitions out" in said.err
+    output = predicted(capsys, "--world-model", name, "--transitions", saved, code=2)
+    assert "leave --transitions out" in output.err
 
 
 def test_scores_of_world_models_say_on_which_tasks_and_of_which_model(tmp_path, capsys):

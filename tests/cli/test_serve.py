@@ -16,17 +16,17 @@ def test_other_machines_need_a_token(kind, host, tmp_path, capsys):
     (tmp_path / "token").write_text("short")
     words = ["serve", kind, "--host", host, "--token-file", str(tmp_path / "token")]
     assert main(words) == 2
-    said = capsys.readouterr().err
-    assert "at least 16 characters, found 5" in said and "short" not in said
+    errors = capsys.readouterr().err
+    assert "at least 16 characters, found 5" in errors and "short" not in errors
 
 
 def test_tools_want_the_token():
     pytest.importorskip("httpx")
     testclient = pytest.importorskip("starlette.testclient")
     app = virtual_app(VirtualTools([], world=0), token="a-token-of-tools")
-    asked = {"category": "Media", "tool_name": "library", "api_name": "search", "tool_input": "{}"}
+    call = {"category": "Media", "tool_name": "library", "api_name": "search", "tool_input": "{}"}
     with testclient.TestClient(app, "http://127.0.0.1") as client:
         for headers in ({}, {"Authorization": "Bearer a-token-of-toolz"}, {"Authorization": ""}):
-            assert client.post("/virtual", json=asked, headers=headers).status_code == 401
+            assert client.post("/virtual", json=call, headers=headers).status_code == 401
         right = {"Authorization": "Bearer a-token-of-tools"}
-        assert client.post("/virtual", json=asked, headers=right).status_code == 200
+        assert client.post("/virtual", json=call, headers=right).status_code == 200

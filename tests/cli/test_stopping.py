@@ -40,22 +40,22 @@ WORDS = ["run", "--agent", "slowly:Slow", "--episodes", "2", "--max-episode-step
 WORDS += ["--live", "1", "--env-option", "source=generated", "--out", "slow"]
 
 
-@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_run_that_is_stopped_says_how_to_go_on(sent, status, tmp_path):
+@pytest.mark.parametrize(("stop_signal", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_is_stopped_says_how_to_go_on(stop_signal, status, tmp_path):
     (tmp_path / "slowly.py").write_text(AGENT)
     command = [sys.executable, "-c", INTERRUPTIBLE, *WORDS]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         while not (tmp_path / "waits").exists() and process.poll() is None:
             time.sleep(0.05)
-        process.send_signal(sent)
-        _, said = process.communicate(timeout=60)
+        process.send_signal(stop_signal)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == status
-    assert said.splitlines()[-1] == (
+    assert errors.splitlines()[-1] == (
         "comap: stopped; what has ended is kept in slow: give the same command again to go on"
     )
     (tmp_path / "slowly.py").write_text(AGENT.replace("90", "0"))
-    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert again.returncode == 0 and "1 of 2 tasks had ended before" in again.stdout
+    resumed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert resumed.returncode == 0 and "1 of 2 tasks had ended before" in resumed.stdout
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,10 @@ def test_a_hostile_trajectory(command, line, tmp_path, capsys):
     places = {"FILE": str(file), "DIR": str(tmp_path / "pushed")}
     words = [places.get(word, word).replace("DIR", places["DIR"]) for word in command.split()]
     assert main(words) in (1, 2, 3)
-    said = capsys.readouterr()
+    output = capsys.readouterr()
     assert (
-        not set(said.out + said.err) & set(ESCAPES[:1] + "\x07\x9b\u202e") and said.err + said.out
+        not set(output.out + output.err) & set(ESCAPES[:1] + "\x07\x9b\u202e")
+        and output.err + output.out
     )
 
 
@@ -52,8 +53,8 @@ def test_a_hostile_run(tmp_path, capsys):
     ):
         (tmp_path / "run.json").write_text(json.dumps(changed))
         assert main(words) in (1, 2)
-    said = capsys.readouterr()
-    assert "\x1b" not in said.out + said.err and "[U+001B]" in said.err
+    output = capsys.readouterr()
+    assert "\x1b" not in output.out + output.err and "[U+001B]" in output.err
 
 
 def test_bars_of_libraries_still_move():

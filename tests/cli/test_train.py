@@ -103,8 +103,8 @@ def test_every_setting_of_paw_is_an_option():
 
 def test_preset_and_environment_follow_each_other():
     def resolved(*words):
-        found = command("paw", *words)
-        return found.preset, found.env
+        paw_command = command("paw", *words)
+        return paw_command.preset, paw_command.env
 
     assert resolved() == ("alfworld", "comap/ALFWorld-v0")
     assert resolved("--env", "comap/WebShop-v0") == ("webshop", "comap/WebShop-v0")
@@ -115,34 +115,34 @@ def test_preset_and_environment_follow_each_other():
 
 
 def test_options_of_the_environment():
-    def made(*words):
+    def env_options(*words):
         return command("paw", *words).env_options()
 
-    assert made() == {"max_episode_steps": 50}
-    assert made("--preset", "tiny") == {"max_episode_steps": 30, "source": "generated"}
+    assert env_options() == {"max_episode_steps": 50}
+    assert env_options("--preset", "tiny") == {"max_episode_steps": 30, "source": "generated"}
     tiny = ["--preset", "tiny", "--data-dir", "d"]
-    assert made(*tiny) == {"max_episode_steps": 30, "data_dir": "d"}
-    few = ["--max-episode-steps", "9", "--env-option", "dialect=put"]
-    assert made(*few) == {"max_episode_steps": 9, "dialect": "put"}
+    assert env_options(*tiny) == {"max_episode_steps": 30, "data_dir": "d"}
+    custom_words = ["--max-episode-steps", "9", "--env-option", "dialect=put"]
+    assert env_options(*custom_words) == {"max_episode_steps": 9, "dialect": "put"}
     searched = {"max_episode_steps": 4, "source": "generated", "topk": 1}
     for name in ("tiny_search_r1", "tiny_zerosearch"):
-        assert made("--preset", name) == searched
-        assert made("--preset", name, "--env-option", "topk=2") == {**searched, "topk": 2}
+        assert env_options("--preset", name) == searched
+        assert env_options("--preset", name, "--env-option", "topk=2") == {**searched, "topk": 2}
         assert paw("--preset", name).evaluation_splits == ("test",)
 
 
 @pytest.mark.parametrize("method", ["comap", "sft"])
 def test_the_preset_tiny_has_small_rooms_unless_tasks_are_chosen(method):
-    def made(*words):
+    def env_options(*words):
         return command(method, "--preset", "tiny", *words).env_options()
 
     small = {"difficulty": "r6-8.o3-6.f45", "expert": "explore", "source": "generated"}
-    assert made() == {**small, "max_episode_steps": 20}
-    chosen = ("--env-option", "max_episode_steps=9", "--env-option", "difficulty=easy")
-    assert made(*chosen) == {**small, "max_episode_steps": 9, "difficulty": "easy"}
-    assert made("--env-option", "source=generated") == {"source": "generated"}
-    assert made("--data-dir", "d") == {"data_dir": "d"}
-    assert made("--env", "comap/WebShop-v0") == {"source": "generated"}
+    assert env_options() == {**small, "max_episode_steps": 20}
+    custom_words = ("--env-option", "max_episode_steps=9", "--env-option", "difficulty=easy")
+    assert env_options(*custom_words) == {**small, "max_episode_steps": 9, "difficulty": "easy"}
+    assert env_options("--env-option", "source=generated") == {"source": "generated"}
+    assert env_options("--data-dir", "d") == {"data_dir": "d"}
+    assert env_options("--env", "comap/WebShop-v0") == {"source": "generated"}
 
 
 # -- a small training ----------------------------------------------------------------------------
@@ -161,13 +161,13 @@ def trained(tmp_path_factory):
 
 def episodes(folder):
     files = sorted(folder.glob("**/trajectories.jsonl"))
-    return {one.task: one for path in files for one in read_trajectories(path)}
+    return {episode.task: episode for path in files for episode in read_trajectories(path)}
 
 
 def test_a_training_is_shown_and_written(trained):
     place, out, err = trained
     lines = out.splitlines()
-    stages = [int(found[1]) for line in lines if (found := re.match(r"\[(\d+)/13\] .* s$", line))]
+    stages = [int(match[1]) for line in lines if (match := re.match(r"\[(\d+)/13\] .* s$", line))]
     assert stages == list(range(1, 14)) and err == ""
     assert "{" not in out and "Warning" not in out  # nothing of what libraries print
     for name in ("report.html", "metrics.jsonl", "summary.json", "models/agent/config.json"):
@@ -195,19 +195,19 @@ def test_the_models_play_as_they_were_evaluated(trained, tmp_path):
     played = tmp_path / "played"
     code, _, err = say(*words[1:], "--tasks", *sorted(evaluated), "--out", str(played))
     assert code == 0, err
-    again = episodes(played)
-    assert len(again) == 2 and again.keys() == evaluated.keys()
-    for task, trajectory in again.items():
+    replayed = episodes(played)
+    assert len(replayed) == 2 and replayed.keys() == evaluated.keys()
+    for task, trajectory in replayed.items():
         assert trajectory.error is None
-        for here, there in zip(trajectory.steps, evaluated[task].steps, strict=True):
-            assert (here.action, here.observation) == (there.action, there.observation)
-            assert here.notes == there.notes
+        for step, original in zip(trajectory.steps, evaluated[task].steps, strict=True):
+            assert (step.action, step.observation) == (original.action, original.observation)
+            assert step.notes == original.notes
 
 
 def test_a_training_goes_on_only_as_it_was(trained):
     place = str(trained[0])
-    again = command("comap", "--config", f"{place}/run.json", "--out", place)
-    assert again == understood([*SMALL, "--out", place])
+    resumed_command = command("comap", "--config", f"{place}/run.json", "--out", place)
+    assert resumed_command == understood([*SMALL, "--out", place])
     code, _, err = say("train", "iwm", "--config", f"{place}/run.json")
     assert code == 2 and "one of another command" in err
     code, out, err = say(*SMALL, "--out", place, "--live", "2")
@@ -243,9 +243,9 @@ def test_a_baseline_is_trained_and_goes_on(tmp_path):
     run = json.loads((place / "run.json").read_text())
     assert run["described"]["method"] == "wkm" and run["described"]["preset"] == "tiny"
     assert str(tmp_path) not in (place / "run.json").read_text()
-    code, again, err = say(*SMALL_WKM, "--out", str(place))
-    assert (code, err) == (0, "") and again.count(": done before") == 3
-    assert again.splitlines()[-1] == out.splitlines()[-1]
+    code, resumed_output, err = say(*SMALL_WKM, "--out", str(place))
+    assert (code, err) == (0, "") and resumed_output.count(": done before") == 3
+    assert resumed_output.splitlines()[-1] == out.splitlines()[-1]
     code, _, err = say(*SMALL_WKM, "--out", str(place), "--gamma", "0.5")
     assert code == 2 and "gamma: 0.7 there, 0.5 now" in err
     code, _, err = say("train", "sft", *SMALL_WKM[2:], "--out", str(place))
@@ -256,15 +256,15 @@ def test_a_baseline_is_trained_and_goes_on(tmp_path):
 
 
 @pytest.fixture
-def asked(monkeypatch):
+def training_requests(monkeypatch):
     """What `train` was asked; it writes a training's files, and trains nothing."""
     for package in PACKAGES:
         pytest.importorskip(package)
-    found = []
+    requests = []
 
-    def train_nothing(config, *, out, tell, **given):
-        found.append({"config": config, "out": out, **given})
-        described = {"method": "paw", "config": config.describe(), **given["about"]}
+    def train_nothing(config, *, out, tell, **arguments):
+        requests.append({"config": config, "out": out, **arguments})
+        described = {"method": "paw", "config": config.describe(), **arguments["about"]}
         out.mkdir(parents=True, exist_ok=True)
         (out / "run.json").write_text(
             json.dumps({"format": FORMAT, "described": described, "sessions": []})
@@ -277,85 +277,87 @@ def asked(monkeypatch):
         return out / "models" / "agent"
 
     monkeypatch.setattr("comap.trainers.paw.training.train", train_nothing)
-    return found
+    return requests
 
 
-def test_a_paw_training_is_asked_for_and_shown(asked, tmp_path):
+def test_a_paw_training_is_asked_for_and_shown(training_requests, tmp_path):
     out, model = tmp_path / "out", tmp_path / "policy-1"
     model.mkdir()
     words = ("--preset", "tiny", "--algorithm", "gigpo", "--seed", "3", "--max-updates", "2")
-    more = ("--model", str(model), "--engine", "http://127.0.0.1:8000", "--live", "2")
-    code, said, err = say("train", "paw", *words, *more, "--out", str(out))
+    model_words = ("--model", str(model), "--engine", "http://127.0.0.1:8000", "--live", "2")
+    code, printed, err = say("train", "paw", *words, *model_words, "--out", str(out))
     assert (code, err) == (0, "")
-    (told,) = asked
-    config = told["config"]
+    (request,) = training_requests
+    config = request["config"]
     assert (config.algorithm, config.seed, config.max_updates, config.concurrency) == (
         "gigpo",
         3,
         2,
         2,
     )
-    assert (told["out"], told["model"]) == (out, model)
-    assert (told["engine"], told["report_to"]) == ("http://127.0.0.1:8000", "none")
-    assert told["about"]["preset"] == "tiny" and told["about"]["row"] == "GiGPO+PaW"
-    assert told["about"]["model"]["name"] == "policy-1"
-    assert set(told["about"]["env"]["fingerprint"]) == {"train", "valid_seen", "valid_unseen"}
-    assert str(tmp_path) not in json.dumps(told["about"])
-    assert told["make_env"]("train").spec.max_episode_steps == 30
-    lines = said.splitlines()
+    assert (request["out"], request["model"]) == (out, model)
+    assert (request["engine"], request["report_to"]) == ("http://127.0.0.1:8000", "none")
+    assert request["about"]["preset"] == "tiny" and request["about"]["row"] == "GiGPO+PaW"
+    assert request["about"]["model"]["name"] == "policy-1"
+    assert set(request["about"]["env"]["fingerprint"]) == {"train", "valid_seen", "valid_unseen"}
+    assert str(tmp_path) not in json.dumps(request["about"])
+    assert request["make_env"]("train").spec.max_episode_steps == 30
+    lines = printed.splitlines()
     assert lines[0] == "update 1 of 4: success 25.0 %, return 2.500, loss 0.125"
     assert lines[1].startswith("evaluation after update 1: valid_seen 50.0 % [15.0, 85.0] (n=4)")
     assert f"report: {out / 'report.html'}" in lines and (out / "report.html").is_file()
     assert lines[-1].startswith("comap run --agent paw --env comap/ALFWorld-v0")
-    assert "{" not in said
+    assert "{" not in printed
 
 
-def test_the_models_of_paw(asked, tmp_path, monkeypatch):
+def test_the_models_of_paw(training_requests, tmp_path, monkeypatch):
     tiny = ("train", "paw", "--preset", "tiny")
     assert say(*tiny, "--out", str(tmp_path / "a"))[0] == 0
-    assert asked[-1]["about"]["model"]["name"] == "shipped:agent"
-    assert asked[-1]["config"].warmup.warmup_tokens == 0
-    built = []
+    assert training_requests[-1]["about"]["model"]["name"] == "shipped:agent"
+    assert training_requests[-1]["config"].warmup.warmup_tokens == 0
+    builds = []
 
     def build(folder, env_id, *, parameters, seed):
-        built.append((folder, env_id, parameters, seed))
+        builds.append((folder, env_id, parameters, seed))
         return folder
 
     monkeypatch.setattr("comap.trainers.setup.tiny_for_training", build)
     words = (*tiny, "--tiny-parameters", "200000", "--seed", "5", "--model", "tiny")
     assert say(*words, "--out", str(tmp_path / "b"))[0] == 0
-    assert built == [(tmp_path / "b" / "untrained", "comap/ALFWorld-v0", 200_000, 5)]
-    assert asked[-1]["about"]["model"] == {"name": "tiny", "parameters": 200_000}
+    assert builds == [(tmp_path / "b" / "untrained", "comap/ALFWorld-v0", 200_000, 5)]
+    assert training_requests[-1]["about"]["model"] == {"name": "tiny", "parameters": 200_000}
     name = "Qwen/Qwen2.5-1.5B-Instruct"
     hub = ("--preset", "alfworld", "--model", name, "--env-option", "source=generated")
-    code, said, err = say("train", "paw", *hub, "--out", str(tmp_path / "c"))
+    code, printed, err = say("train", "paw", *hub, "--out", str(tmp_path / "c"))
     assert code == 0, err
-    assert asked[-1]["model"] == name and asked[-1]["config"] == PaWTraining()
-    assert said.splitlines()[0].startswith(f"loading {name} from the hub")
+    assert (
+        training_requests[-1]["model"] == name and training_requests[-1]["config"] == PaWTraining()
+    )
+    assert printed.splitlines()[0].startswith(f"loading {name} from the hub")
 
 
-def test_a_simulator_is_passed_on(asked, tmp_path):
+def test_a_simulator_is_passed_on(training_requests, tmp_path):
     def trained_with(*words):
-        out = tmp_path / str(len(asked))
+        out = tmp_path / str(len(training_requests))
         code, _, err = say("train", "paw", *words, "--out", str(out))
         assert code == 0, err
-        return asked[-1]
+        return training_requests[-1]
 
-    told = trained_with("--preset", "tiny_zerosearch", "--model", "m/m", "--warmup-tokens", "0")
-    assert told["simulator"] == "tiny"
-    assert told["about"]["simulator"] == {"name": "tiny", "kind": "local"}
+    request = trained_with("--preset", "tiny_zerosearch", "--model", "m/m", "--warmup-tokens", "0")
+    assert request["simulator"] == "tiny"
+    assert request["about"]["simulator"] == {"name": "tiny", "kind": "local"}
     folder = tmp_path / "player-1"
     folder.mkdir()
-    more = ("--model", "some/model", "--env-option", "source=generated")
-    told = trained_with("--preset", "zerosearch", "--simulator", str(folder), *more)
-    assert told["simulator"] == str(folder) and told["about"]["row"] == "ZeroSearch"
-    assert told["about"]["simulator"]["name"] == "player-1"
-    assert str(tmp_path) not in json.dumps(told["about"])
+    model_words = ("--model", "some/model", "--env-option", "source=generated")
+    request = trained_with("--preset", "zerosearch", "--simulator", str(folder), *model_words)
+    assert request["simulator"] == str(folder) and request["about"]["row"] == "ZeroSearch"
+    assert request["about"]["simulator"]["name"] == "player-1"
+    assert str(tmp_path) not in json.dumps(request["about"])
     server = "http://127.0.0.1:1/v1#played"
-    told = trained_with("--preset", "zerosearch", "--simulator", server, *more)
-    assert told["about"]["simulator"] == {"name": "played", "kind": "remote"}
-    told = trained_with("--preset", "search_r1", *more)
-    assert told["simulator"] is None and "simulator" not in told["about"]
+    request = trained_with("--preset", "zerosearch", "--simulator", server, *model_words)
+    assert request["about"]["simulator"] == {"name": "played", "kind": "remote"}
+    request = trained_with("--preset", "search_r1", *model_words)
+    assert request["simulator"] is None and "simulator" not in request["about"]
 
 
 # -- what lets the models play -------------------------------------------------------------------
@@ -374,71 +376,73 @@ def test_adapters_are_played_with_their_base():
     )
     base = "Qwen/Qwen3-4B"
     options = {"data_dir": "my data", "dialect": "put"}
-    told = played(play_command(config, Path("m"), "comap/ALFWorld-v0", options, base))
-    assert (told.model, told.world_model, told.data_dir) == (base, base, "my data")
-    assert told.adapter == {"agent": "m/agent", "wm": "m/wm"} and told.world_model_adapter == "wm"
-    chosen = {"adapter": "agent", "seed": 3, "future_state": False, "temperature": 0.0}
+    play = played(play_command(config, Path("m"), "comap/ALFWorld-v0", options, base))
+    assert (play.model, play.world_model, play.data_dir) == (base, base, "my data")
+    assert play.adapter == {"agent": "m/agent", "wm": "m/wm"} and play.world_model_adapter == "wm"
+    agent_settings = {"adapter": "agent", "seed": 3, "future_state": False, "temperature": 0.0}
     limits = {"max_length": 2048, "draft_tokens": 64, "reflect_tokens": 128}  # not the model's own
-    assert told.config == {
-        **chosen, **limits, "p_source": "head", "q_source": "token_geo_mean"
+    assert play.config == {
+        **agent_settings, **limits, "p_source": "head", "q_source": "token_geo_mean"
     }  # fmt: skip
-    assert told.agent_option == {"head": "m/head.safetensors", "with_thought": False}
-    assert told.dtype is None
-    assert told.env_option == {"dialect": "put"}
-    assert told.world_model_option == {"max_length": 2048, "max_new_tokens": 9}
+    assert play.agent_option == {"head": "m/head.safetensors", "with_thought": False}
+    assert play.dtype is None
+    assert play.env_option == {"dialect": "put"}
+    assert play.world_model_option == {"max_length": 2048, "max_new_tokens": 9}
     lora = PaWTraining(weights="lora")
-    told = played(play_command(lora, Path("m"), "e", {"data_dir": "my data"}, base))
-    assert (told.model, told.adapter, told.data_dir) == (base, {"agent": "m/agent"}, "my data")
-    assert told.config["adapter"] == "agent"
+    play = played(play_command(lora, Path("m"), "e", {"data_dir": "my data"}, base))
+    assert (play.model, play.adapter, play.data_dir) == (base, {"agent": "m/agent"}, "my data")
+    assert play.config["adapter"] == "agent"
 
 
 @pytest.mark.parametrize("method", BASELINES)
 def test_baselines_play_as_in_evaluations(method):
     config = baseline_preset(method, "paper", seed=3)
-    told = played(play_command(config, Path("m"), "comap/ALFWorld-v0", {}, "base"))
-    assert told.agent == {"sft": "react"}.get(method, method) and told.model == "base"
-    assert told.adapter is not None and told.adapter["agent"] == "m/agent"
-    assert ("wm" in told.adapter) == (method in ("itp", "webevolver"))
-    assert told.config["seed"] == 3
-    assert told.config.get("encoder") == getattr(config.agent, "encoder", None)
+    play = played(play_command(config, Path("m"), "comap/ALFWorld-v0", {}, "base"))
+    assert play.agent == {"sft": "react"}.get(method, method) and play.model == "base"
+    assert play.adapter is not None and play.adapter["agent"] == "m/agent"
+    assert ("wm" in play.adapter) == (method in ("itp", "webevolver"))
+    assert play.config["seed"] == 3
+    assert play.config.get("encoder") == getattr(config.agent, "encoder", None)
 
 
 def test_webevolver_plays_as_in_evaluations():
     config = baseline_preset("webevolver", "tiny", depth=2)
-    told = played(play_command(config, Path("m"), "comap/ALFWorld-v0", {}))
-    assert (told.agent, told.model, told.world_model) == ("webevolver", "m/agent", "m/wm")
-    assert told.config["depth"] == 2 and told.world_model_option["temperature"] == 0.7
+    play = played(play_command(config, Path("m"), "comap/ALFWorld-v0", {}))
+    assert (play.agent, play.model, play.world_model) == ("webevolver", "m/agent", "m/wm")
+    assert play.config["depth"] == 2 and play.world_model_option["temperature"] == 0.7
     alone = baseline_preset("webevolver", "tiny", imagined_from=None)
-    told = played(play_command(alone, Path("m"), "comap/ALFWorld-v0", {}))
-    assert (told.agent, told.world_model) == ("react", None)
+    play = played(play_command(alone, Path("m"), "comap/ALFWorld-v0", {}))
+    assert (play.agent, play.world_model) == ("react", None)
 
 
 def test_webevolver_on_the_web_has_a_preset_of_its_own():
-    own, other = (
+    web_config, alfworld_config = (
         command("webevolver", "--preset", "tiny", "--env", env).config
         for env in ("comap/Web-v0", "comap/ALFWorld-v0")
     )
-    assert own.epochs > other.epochs and own.evaluation_splits == ("test",)
-    asked = command(
+    assert web_config.epochs > alfworld_config.epochs and web_config.evaluation_splits == ("test",)
+    training = command(
         "webevolver", "--preset", "tiny", "--env", "comap/Web-v0", "--demonstrations", "7"
     )
-    assert asked.config.demonstrations == 7 and command("webevolver").config == WebEvolverTraining()
+    assert (
+        training.config.demonstrations == 7 and command("webevolver").config == WebEvolverTraining()
+    )
 
 
 @pytest.mark.parametrize("name", sorted(PRESETS))
 def test_the_policy_plays_as_in_evaluations(name):
     config = preset(name, seed=3)
     place = ("comap/ALFWorld-v0", {"dialect": "put"})
-    told = played(play_command(config, Path("my models"), *place, "its base"))
+    play = played(play_command(config, Path("my models"), *place, "its base"))
     trained = "my models/agent"
     if config.weights == "lora":
-        assert (told.model, told.adapter) == ("its base", {"agent": trained})
+        assert (play.model, play.adapter) == ("its base", {"agent": trained})
     else:
-        assert (told.model, told.adapter) == (trained, {})
-    assert told.agent == "paw"
-    assert told.split == config.evaluation_splits[-1] and told.env_option == {"dialect": "put"}
-    made = create_agent("paw", **{**told.config, **told.agent_option})
+        assert (play.model, play.adapter) == (trained, {})
+    assert play.agent == "paw"
+    assert play.split == config.evaluation_splits[-1] and play.env_option == {"dialect": "put"}
+    agent = create_agent("paw", **{**play.config, **play.agent_option})
     # In training the policy's adapter is the model's default; in a run it is named.
     expected = config.acting(config.evaluation_temperature)
     adapter = "agent" if config.weights == "lora" else None
-    assert made.config == dataclasses.replace(expected, adapter=adapter)
+    assert agent.config == dataclasses.replace(expected, adapter=adapter)

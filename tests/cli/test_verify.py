@@ -35,16 +35,16 @@ def lines(folder):
 def write(folder, episodes):
     """Change a file on purpose: what has its SHA-256 no longer does."""
     forget(folder)
-    text = "".join(json.dumps(one) + "\n" for one in episodes)
+    text = "".join(json.dumps(episode) + "\n" for episode in episodes)
     (folder / "trajectories.jsonl").write_text(text)
 
 
 def forget(folder):
     summary = folder / "summary.json"
     if summary.exists():
-        told = json.loads(summary.read_text())
-        told.pop("files", None)
-        summary.write_text(json.dumps(told))
+        summary_fields = json.loads(summary.read_text())
+        summary_fields.pop("files", None)
+        summary.write_text(json.dumps(summary_fields))
 
 
 def first_of(result):
@@ -72,17 +72,19 @@ def test_a_run_verifies(played, tmp_path, capsys):
     out = tmp_path / "result.json"
     capsys.readouterr()
     assert main(["verify", str(played), "--episodes", "2", "--out", str(out)]) == 0
-    said = capsys.readouterr()
-    assert "2 agrees; steps compared: 100" in said.out and said.err == ""
+    output = capsys.readouterr()
+    assert "2 agrees; steps compared: 100" in output.out and output.err == ""
     result = json.loads(out.read_text())
     assert result["agree"] and result["recorded"] == 3 and len(result["episodes"]) == 2
     assert result["files"][0]["status"] == "agrees" and str(tmp_path) not in out.read_text()
     assert main(["verify", str(played), "--episodes", "all"]) == 0
     assert main(["verify", str(played / "trajectories.jsonl")]) == 0  # its summary lies beside it
-    other = verify(played, sample=1, seed=3)
-    assert other["episodes"] == verify(played, sample=1, seed=3)["episodes"]
-    told = [(line["command"][0], line["exit"]) for line in read(played / "journal.jsonl")]
-    assert told == [("run", 0), ("verify", 0), ("verify", 0)]
+    sampled = verify(played, sample=1, seed=3)
+    assert sampled["episodes"] == verify(played, sample=1, seed=3)["episodes"]
+    journal_entries = [
+        (line["command"][0], line["exit"]) for line in read(played / "journal.jsonl")
+    ]
+    assert journal_entries == [("run", 0), ("verify", 0), ("verify", 0)]
     assert str(played) not in (played / "journal.jsonl").read_text()
 
 
@@ -149,11 +151,11 @@ def test_what_was_changed_is_found(kind, copy, capsys):
     change(episodes[1])
     write(copy, episodes)
     assert main(["verify", str(copy)]) == 1
-    said = capsys.readouterr().out
-    assert "first difference: trajectories.jsonl, line 2" in said and f"step {step}" in said
+    printed = capsys.readouterr().out
+    assert "first difference: trajectories.jsonl, line 2" in printed and f"step {step}" in printed
     result = verify(copy)
-    found = first_of(result)
-    assert (found["field"], found["step"]) == (field, step)
+    difference = first_of(result)
+    assert (difference["field"], difference["step"]) == (field, step)
     assert result["counts"] == {"agrees": 2, "differs": 1} and not result["agree"]
 
 
@@ -161,17 +163,17 @@ def test_a_changed_letter_is_found_by_the_sha256(copy):
     file = copy / "trajectories.jsonl"
     first, rest = file.read_text().split("\n", 1)
     file.write_text(first.replace('"agent": "', '"agent": "x') + "\n" + rest)
-    found = first_of(verify(copy))
-    assert found["field"] == "files" and "trajectories.jsonl of " in found["found"]
+    difference = first_of(verify(copy))
+    assert difference["field"] == "files" and "trajectories.jsonl of " in difference["found"]
 
 
 def test_other_numbers_and_lost_episodes_are_found(copy):
     summary = json.loads((copy / "summary.json").read_text())
     (copy / "summary.json").write_text(json.dumps(summary | {"score": 0.75}))
-    found = first_of(verify(copy))
-    assert (found["field"], found["found"]) == ("summary.score", "0.75")
+    difference = first_of(verify(copy))
+    assert (difference["field"], difference["found"]) == ("summary.score", "0.75")
     write(copy, lines(copy)[:2])
-    again = json.loads(json.dumps(summary))
+    summary_copy = json.loads(json.dumps(summary))
     assert first_of(verify(copy))["field"] == "number of episodes"
     (copy / "summary.json").unlink()
     result = verify(copy)
@@ -181,7 +183,7 @@ def test_other_numbers_and_lost_episodes_are_found(copy):
         and "did not end" in result["files"][0]["reason"]
     )
     assert main(["verify", str(copy)]) == 3
-    (copy / "summary.json").write_text(json.dumps(again))
+    (copy / "summary.json").write_text(json.dumps(summary_copy))
 
 
 def test_a_summary_of_before_lacks_what_was_added_and_no_more(copy):
@@ -202,8 +204,8 @@ def test_a_summary_of_before_lacks_what_was_added_and_no_more(copy):
 
 def test_another_version_is_told_as_such(copy, capsys):
     episodes = lines(copy)
-    for one in episodes:
-        one["fingerprint"]["comap"] = "0.0.7"
+    for episode in episodes:
+        episode["fingerprint"]["comap"] = "0.0.7"
     write(copy, episodes)
     assert main(["verify", str(copy)]) == 0
     assert "recorded elsewhere: comap: 0.0.7 there" in capsys.readouterr().out
@@ -230,8 +232,8 @@ def test_hostile_lines(line, copy, capsys):
     with (copy / "trajectories.jsonl").open("ab") as file:
         file.write(line + b"\n")
     assert main(["verify", str(copy), "--episodes", "all"]) == 1
-    said = capsys.readouterr()
-    assert "line 4" in said.out and "\x1b" not in said.out + said.err
+    output = capsys.readouterr()
+    assert "line 4" in output.out and "\x1b" not in output.out + output.err
 
 
 def test_hostile_words_and_options(copy, capsys):
@@ -240,11 +242,11 @@ def test_hostile_words_and_options(copy, capsys):
     forget(copy)
     (copy / "run.json").write_text(json.dumps(run))
     assert main(["verify", str(copy)]) == 3
-    said = capsys.readouterr().out
-    assert "has no option 'nonsense'" in said and "\x1b" not in said
+    printed = capsys.readouterr().out
+    assert "has no option 'nonsense'" in printed and "\x1b" not in printed
     (copy / "run.json").write_text("[" * 100_000)
     assert main(["verify", str(copy)]) == 1
-    write(copy, [one | {"task": HOSTILE} for one in lines(copy)])
+    write(copy, [episode | {"task": HOSTILE} for episode in lines(copy)])
     assert main(["verify", str(copy / "trajectories.jsonl")]) == 1
     assert "\x1b" not in capsys.readouterr().out
 
@@ -261,7 +263,10 @@ def test_a_folder_of_jobs(played, tmp_path):
 
 def test_missing_data_is_no_damage(copy, capsys):
     """The record is of official games, which are not here."""
-    write(copy, [one | {"task": one["task"].removeprefix("generated/")} for one in lines(copy)])
+    write(
+        copy,
+        [episode | {"task": episode["task"].removeprefix("generated/")} for episode in lines(copy)],
+    )
     run = json.loads((copy / "run.json").read_text())
     run["config"]["env_options"] = {"source": "official"}
     run["sessions"][-1]["data_dir"] = "/somewhere/games"
@@ -311,8 +316,8 @@ def test_predictions_are_read_again(tmp_path):
     assert main(["run", *HOUSE, *words, *short, "--out", str(tmp_path)]) == 0
     assert verify(tmp_path)["agree"]
     episodes = lines(tmp_path)
-    said = episodes[0]["steps"][1]["prediction"]
-    said["delta"]["added"] = [["in", "moon 1", "fridge 1"]]
+    prediction = episodes[0]["steps"][1]["prediction"]
+    prediction["delta"]["added"] = [["in", "moon 1", "fridge 1"]]
     write(tmp_path, episodes)
     assert first_of(verify(tmp_path))["field"] == "prediction"
 
@@ -322,13 +327,13 @@ def test_a_servers_answers_are_taken_from_the_record(tmp_path):
     env_id = "comap/SearchQA-v0"
     local = choose_retriever("fts5", None, generated=True)
     options = {"source": "generated", "split": "test"}
-    made = partial(gymnasium.make, env_id, retriever=local.search, **options)
-    tasks = made().get_wrapper_attr("tasks").ids[:2]
-    told = {"source": "generated", "retriever": "http://127.0.0.1:1/retrieve"}
-    config = {"env": env_id, "split": "test", "env_options": told}
+    make_env = partial(gymnasium.make, env_id, retriever=local.search, **options)
+    tasks = make_env().get_wrapper_attr("tasks").ids[:2]
+    recorded_options = {"source": "generated", "retriever": "http://127.0.0.1:1/retrieve"}
+    config = {"env": env_id, "split": "test", "env_options": recorded_options}
     search = "<search>{}</search>"
     agent = Says(search.format("river"), "hm", search.format("a town"), "<answer>x</answer>")
-    run_to(tmp_path, Run(make_env=made, agent=agent, tasks=tasks, config=config))
+    run_to(tmp_path, Run(make_env=make_env, agent=agent, tasks=tasks, config=config))
     result = verify(tmp_path)
     assert result["agree"], result["episodes"]
     assert [entry["recalled"] for entry in result["episodes"]] == [2, 2]
@@ -348,10 +353,10 @@ def test_faults_are_no_differences(tmp_path):
                 raise KeyError("boxes")
             return (yield from super().decide(view))
 
-    made = partial(gymnasium.make, "comap/ALFWorld-v0", split="train", source="generated")
-    tasks = [*made().get_wrapper_attr("tasks").ids[:2], "generated/train/nothing"]
+    make_env = partial(gymnasium.make, "comap/ALFWorld-v0", split="train", source="generated")
+    tasks = [*make_env().get_wrapper_attr("tasks").ids[:2], "generated/train/nothing"]
     options = {"env": "comap/ALFWorld-v0", "split": "train", "env_options": {"source": "generated"}}
-    run_to(tmp_path, Run(make_env=made, agent=Fails(), tasks=tasks, config=options))
+    run_to(tmp_path, Run(make_env=make_env, agent=Fails(), tasks=tasks, config=options))
     result = verify(tmp_path)
     assert result["counts"] == {"agrees": 2, "not checked": 1}
     assert "it failed at its start: TaskNotFound" in result["episodes"][2]["reason"]

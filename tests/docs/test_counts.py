@@ -31,8 +31,8 @@ def test_agents_are_counted() -> None:
         counts = re.findall(r"(\w+) agents\b", read(place))
         assert str(len(AGENTS)) in counts, place
     listed = re.findall(r"^\| (.+?) \|", (ROOT / "docs/agents/index.md").read_text("utf-8"), re.M)
-    named = {name for cell in listed for name in re.findall(r"`([\w-]+)`", cell)}
-    assert set(AGENTS) <= named
+    listed_agents = {name for cell in listed for name in re.findall(r"`([\w-]+)`", cell)}
+    assert set(AGENTS) <= listed_agents
 
 
 def test_the_shipped_models_have_their_size() -> None:

@@ -167,20 +167,20 @@ def test_commands_are_known() -> None:
     for page, words, _ in ALL:
         program = words[0]
         if program == "comap" or "comap" in words:
-            known = [OWN.get(word, word) for word in words]
-            asked = known[known.index("comap") + 1 :]
-            if asked == ["--version"]:
-                assert main(asked) == 0
+            arguments = [OWN.get(word, word) for word in words]
+            comap_arguments = arguments[arguments.index("comap") + 1 :]
+            if comap_arguments == ["--version"]:
+                assert main(comap_arguments) == 0
             else:
-                parse(asked)
+                parse(comap_arguments)
         elif program == "pip":
             extras = re.search(r"\[(.*)\]", words[-1])
-            known = (
+            is_known = (
                 words[-1] in TRACKERS
                 if extras is None
                 else {*extras[1].split(",")} <= extras_known()
             )
-            assert known, (page, words)
+            assert is_known, (page, words)
         elif program == "make":
             assert f"\n{words[1]}:" in (ROOT / "Makefile").read_text("utf-8"), (page, words)
         elif program.startswith(".ci/"):
@@ -206,11 +206,11 @@ def test_the_guides_environment_passes_the_conformance_tests(tmp_path: Path) -> 
     code = f"from comap.envs.conformance import EnvConformance\n\n{tested[1]}\n"
     (tmp_path / "test_lamps.py").write_text(code, encoding="utf-8")
     path = os.pathsep.join([str(tmp_path), str(ROOT.parent), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "test_lamps.py"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert process.returncode == 0, process.stdout + process.stderr

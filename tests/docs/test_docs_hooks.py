@@ -46,7 +46,7 @@ def test_a_setting_without_a_docstring_is_refused(hooks: dict[str, ModuleType]) 
 class Undocumented:
     """Has a field that nobody explains."""
 
-    told: int = 1
+    explained: int = 1
     """Explained."""
     silent: int = 2
 
@@ -66,11 +66,11 @@ def test_an_environments_page_is_its_docstring(hooks: dict[str, ModuleType]) -> 
 
 def test_every_public_name_of_the_reference_has_one_place(hooks: dict[str, ModuleType]) -> None:
     apis = hooks["apis"]
-    known = apis.documented()
+    places = apis.documented()
     for modules in apis.REFERENCE.values():
         for module in modules:
             for name in apis.names_of(module):
-                assert known[known[name]] == known[name], name
+                assert places[places[name]] == places[name], name
 
 
 def test_nothing_is_fetched_from_elsewhere() -> None:
@@ -85,12 +85,12 @@ def test_nothing_is_fetched_from_elsewhere() -> None:
 
 def test_committed_pages_are_what_the_code_says(hooks: dict[str, ModuleType]) -> None:
     pytest.importorskip("trl")  # the reference has the trainers, whose modules import it
-    old = [
+    outdated = [
         path.relative_to(DOCS).as_posix()
         for path, content in hooks["pages"].renewed().items()
         if not path.is_file() or path.read_bytes() != content
     ]
-    assert old == [], "run: make pages"
+    assert outdated == [], "run: make pages"
 
 
 def test_each_name_is_documented_once() -> None:

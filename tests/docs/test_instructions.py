@@ -27,5 +27,5 @@ def words_of(text: str) -> list[str]:
 def test_a_vllm_server_is_started_as_the_error_says(place: str) -> None:
     started_with = words_of((ROOT / place).read_text("utf-8"))
     # A page may add what one machine needs, such as --tensor-parallel-size.
-    needed = words_of(SERVE_WEIGHTS)
-    assert started_with[: len(needed)] == needed
+    expected_words = words_of(SERVE_WEIGHTS)
+    assert started_with[: len(expected_words)] == expected_words

@@ -64,10 +64,10 @@ def leads_somewhere(target: str, page: Path) -> bool:
     address = urlsplit(target)
     if address.scheme:
         return True  # other hosts are not asked
-    other = page.parent / unquote(address.path) if address.path else page
-    if not other.resolve().is_relative_to(ROOT) or not other.is_file():
+    target_page = page.parent / unquote(address.path) if address.path else page
+    if not target_page.resolve().is_relative_to(ROOT) or not target_page.is_file():
         return False
-    return not address.fragment or unquote(address.fragment) in anchors_of(other)
+    return not address.fragment or unquote(address.fragment) in anchors_of(target_page)
 
 
 def test_broken_links_and_raw_syntax_are_noticed() -> None:

@@ -19,7 +19,7 @@ def test_the_pages_are_up_to_date_and_name_every_file():
     results = read_results()
     texts = {name: page(name, results) for name in program["PAGES"]}
     for name, text in texts.items():
-        written = PROGRAM.parents[1].joinpath(f"{name}.md").read_text("utf-8")
-        assert written == text, "run: python docs/hooks/results.py"
-    said = "".join(texts.values())
-    assert [name for name in results if f"`{name}.json`" not in said] == []
+        committed = PROGRAM.parents[1].joinpath(f"{name}.md").read_text("utf-8")
+        assert committed == text, "run: python docs/hooks/results.py"
+    all_text = "".join(texts.values())
+    assert [name for name in results if f"`{name}.json`" not in all_text] == []
