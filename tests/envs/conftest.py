@@ -64,20 +64,20 @@ def once(
     """A function that makes a folder for all workers; the last one has it removed, which takes long."""
     base = tmp_path_factory.getbasetemp()
     base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    used: list[Path] = []
+    folders: list[Path] = []
 
-    def made(name: str, make: Callable[[Path], object]) -> Path:
+    def make_once(name: str, make: Callable[[Path], object]) -> Path:
         folder = base / name
         with locked(base / f"{name}.lock", wait=300):
             if not folder.exists():
                 make(folder)
             (base / f"{name}.users").mkdir(exist_ok=True)
             (base / f"{name}.users" / str(os.getpid())).touch()
-        used.append(folder)
+        folders.append(folder)
         return folder
 
-    yield made
-    for folder in used:
+    yield make_once
+    for folder in folders:
         with locked(base / f"{folder.name}.lock", wait=300):
             users = base / f"{folder.name}.users"
             (users / str(os.getpid())).unlink()

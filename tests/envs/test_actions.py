@@ -18,8 +18,8 @@ ALIKE = {"comap/StableToolBench-v0": (' {"name": "look", "arguments": {}} ', "lo
 @pytest.mark.parametrize("env_id", ENVS)
 def test_each_environment_has_a_canonicalizer_without_being_made(env_id: str) -> None:
     assert comap.__name__
-    one, other = ALIKE.get(env_id, ("  Look. ", "look"))
-    assert canonical_action(env_id, one) == canonical_action(env_id, other) != one
+    action, same_action = ALIKE.get(env_id, ("  Look. ", "look"))
+    assert canonical_action(env_id, action) == canonical_action(env_id, same_action) != action
     for text in ("", " . ", "\x00\u2028", "$goal" * 2000):
         once = canonical_action(env_id, text)
         assert isinstance(once, str) and canonical_action(env_id, once) == once

@@ -120,8 +120,8 @@ def test_no_episode_goes_on_after_it_was_truncated() -> None:
             coin_taken(env)
         env.reset(seed=0)
         assert not env.step("look")[3]
-    again = pickle.loads(pickle.dumps(env))
-    assert again.step("look")[3]
+    copied_env = pickle.loads(pickle.dumps(env))
+    assert copied_env.step("look")[3]
 
 
 def test_an_action_of_absurd_length_is_invalid() -> None:
@@ -165,11 +165,11 @@ def test_restore_after_the_end_stays_at_the_end() -> None:
 
 
 def test_restore_is_verified() -> None:
-    env, other = toy(), toy(colour="red")
+    env, red_env = toy(), toy(colour="red")
     env.reset(seed=0)
     moment = env.snapshot()
     with pytest.raises(SnapshotError, match=r"with \{'colour': 'red'\}, found one of .*'grey'"):
-        other.restore(moment)
+        red_env.restore(moment)
     with pytest.raises(SnapshotError, match="expected a Snapshot, found str"):
         env.restore("toy/0")
     boxes = env.boxes[:1]
@@ -219,8 +219,8 @@ def test_a_forged_success_is_not_believed(name: str) -> None:
         moments.append(env.snapshot())
     for moment in moments:
         env.restore(moment)
-        won = not moment.outcome.success
-        for claim in ({"success": won}, {"score": float(won)}):
+        opposite_success = not moment.outcome.success
+        for claim in ({"success": opposite_success}, {"score": float(opposite_success)}):
             with pytest.raises(SnapshotError, match="score or success"):
                 env.restore(replace(moment, outcome=moment.outcome._replace(**claim)))
     assert moments[-1].outcome.success

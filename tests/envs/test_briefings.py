@@ -44,9 +44,9 @@ def package_of(row: dict[str, Any]) -> str:
 
 def file_of(row: dict[str, Any], part: str) -> str:
     """Return the name of a part: that of the variant, or the common one where it has none."""
-    own = f"{part}_{row['variant']}"
+    variant_name = f"{part}_{row['variant']}"
     folder = files(package_of(row)) / "prompts" / "briefing"
-    return own if (folder / f"{own}.txt").is_file() else part
+    return variant_name if (folder / f"{variant_name}.txt").is_file() else part
 
 
 def read(row: dict[str, Any], part: str) -> tuple[tuple[str, str], ...]:
@@ -86,14 +86,14 @@ def make(row: dict[str, Any], request: pytest.FixtureRequest) -> Iterator[Any]:
     for fixture in row.get("needs", ()):
         request.getfixturevalue(fixture)
 
-    def made(**options: Any) -> gym.Env[str, str]:
+    def cached_env(**options: Any) -> gym.Env[str, str]:
         options = {"split": "train", **row["options"], **options}
         name = json.dumps([row["env"], options])
         if name not in opened:
             opened[name] = gym.make(row["env"], **options)
         return opened[name]
 
-    yield made
+    yield cached_env
     for env in opened.values():
         env.close()
 
@@ -112,10 +112,10 @@ def test_the_environment_itself_says_so(row: dict[str, Any], make: Any) -> None:
     ((_, instructions),) = read(row, "instructions")
     assert briefing.instructions == instructions
     assert briefing.example == read(row, "example")
-    (_, form), *shown = read(row, "transitions")
+    (_, form), *messages = read(row, "transitions")
     assert briefing.observation_form == form
     for transition, (_, question), (_, after) in zip(
-        briefing.transitions, shown[::2], shown[1::2], strict=True
+        briefing.transitions, messages[::2], messages[1::2], strict=True
     ):
         assert question.endswith(f"> {transition.action}") and transition.after == after
 
@@ -127,9 +127,9 @@ def test_the_example_was_played_and_wins(row: dict[str, Any], make: Any) -> None
     observation, info = start(env, row["example"])
     assert [role for role, _ in messages] == ["user", "assistant"] * (len(messages) // 2)
 
-    for (_, told), (_, reply) in zip(messages[::2], messages[1::2], strict=True):
+    for (_, shown_observation), (_, reply) in zip(messages[::2], messages[1::2], strict=True):
         assert not terminated
-        assert told == observation.strip("\n")
+        assert shown_observation == observation.strip("\n")
         assert re.fullmatch(r"Thought: [^\n]+\nAction: [^\n]+", reply)
         action = reply.partition("\nAction: ")[2]
         assert parse_action(reply) == action
@@ -152,8 +152,8 @@ def test_transitions_were_observed(row: dict[str, Any], make: Any) -> None:
         for action in transition["before"]:
             observation, *_ = env.step(action)
             transcript += f"\n> {action}\n" + observation.strip("\n")
-        (_, told), (_, after) = pairs[2 * index : 2 * index + 2]
-        before, _, action = told.rpartition("\n> ")
+        (_, question), (_, after) = pairs[2 * index : 2 * index + 2]
+        before, _, action = question.rpartition("\n> ")
         assert f"\n{transcript}".endswith(f"\n{before}")
         observation, *_ = env.step(action)
         assert after == observation.strip("\n")
@@ -165,12 +165,14 @@ def test_each_form_that_is_told_can_be_taken(row: dict[str, Any], make: Any) -> 
         assert file_of(row, "instructions") == "instructions", "its forms are those of another row"
         return
     assert list(row["forms"]) == forms_of(row)
-    known: set[str] = set()
+    proven_forms: set[str] = set()
     if row["variant"] == "walk":  # a simulator takes its time, and takes these however one walks
-        known.update(ROWS[[name_of(other) for other in ROWS].index("scienceworld")]["forms"])
+        proven_forms.update(
+            ROWS[[name_of(briefing_row) for briefing_row in ROWS].index("scienceworld")]["forms"]
+        )
 
     for form, played in row["forms"].items():
-        if form in known:
+        if form in proven_forms:
             continue
         env = make(**played.get("options", {}))
         start(env, played["task"])
@@ -193,7 +195,9 @@ def test_each_admissible_action_has_a_form_that_is_told(row: dict[str, Any], mak
             if not actions:
                 break
             for action in actions:
-                assert any(known.fullmatch(action) for known in patterns), f"{action!r} is not told"
+                assert any(pattern.fullmatch(action) for pattern in patterns), (
+                    f"{action!r} is not told"
+                )
             _, _, terminated, truncated, info = env.step(draw.choice(actions))
             if terminated or truncated:
                 break
@@ -203,5 +207,7 @@ def test_each_admissible_action_has_a_form_that_is_told(row: dict[str, Any], mak
 def test_each_file_is_replayed(folder: str) -> None:
     rows = [row for row in ROWS if row["folder"] == folder]
     replayed = {f"{file_of(row, part)}.txt" for row in rows for part in PARTS}
-    there = {path.name for path in (files(package_of(rows[0])) / "prompts" / "briefing").iterdir()}
-    assert there == replayed
+    file_names = {
+        path.name for path in (files(package_of(rows[0])) / "prompts" / "briefing").iterdir()
+    }
+    assert file_names == replayed

@@ -20,7 +20,7 @@ def suite(name: str, memory_episodes: int = 100, data: str = "", **kwargs: Any) 
         env_id = f"comap/{name}-v0"
 
         @pytest.fixture(autouse=True)
-        def found(self, request: pytest.FixtureRequest) -> None:
+        def data_folder(self, request: pytest.FixtureRequest) -> None:
             folder = {"data_dir": str(request.getfixturevalue(data))} if data else {}
             type(self).kwargs = kwargs | folder
 

@@ -27,12 +27,12 @@ def _fresh(monkeypatch, tmp_path):
     generated._warn_once.cache_clear()
 
 
-def told(action) -> list[warnings.WarningMessage]:
+def generated_warnings(action) -> list[warnings.WarningMessage]:
     """Return the warnings of generated tasks that something gives."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         action()
-    return [one for one in caught if "generated" in str(one.message)]
+    return [warning for warning in caught if "generated" in str(warning.message)]
 
 
 @pytest.mark.parametrize("name", WITH_OFFICIAL_DATA)
@@ -44,23 +44,23 @@ def test_who_gets_generated_tasks_without_asking_is_warned_once(name):
             env = gym.make(env_id)
             assert is_generated(env.unwrapped.tasks.ids[0])
 
-    (warning,) = told(twice)
+    (warning,) = generated_warnings(twice)
     assert env_id in str(warning.message) and 'source="generated"' in str(warning.message)
     assert warning.filename == __file__, "the line that is named is the user's"
 
 
 @pytest.mark.parametrize("name", WITH_OFFICIAL_DATA)
 def test_who_asks_for_generated_tasks_or_for_official_ones_is_not_warned(name):
-    assert not told(lambda: gym.make(f"comap/{name}-v0", source="generated"))
+    assert not generated_warnings(lambda: gym.make(f"comap/{name}-v0", source="generated"))
     with pytest.raises(DataNotFound):
-        told(lambda: gym.make(f"comap/{name}-v0", source="official").unwrapped.tasks)
+        generated_warnings(lambda: gym.make(f"comap/{name}-v0", source="official").unwrapped.tasks)
 
 
 def test_environments_whose_tasks_nobody_replaces_do_not_warn():
     others = {spec.id for spec in gym.registry.values() if spec.namespace == comap.__name__}
     others -= {f"comap/{name}-v0" for name in WITH_OFFICIAL_DATA}
     for env_id in sorted(others):
-        assert not told(lambda env_id=env_id: gym.make(env_id))
+        assert not generated_warnings(lambda env_id=env_id: gym.make(env_id))
 
 
 def test_verl_agents_environments_warn_once_for_both():
@@ -76,13 +76,13 @@ def test_verl_agents_environments_warn_once_for_both():
         "data": {"train_batch_size": 1, "val_batch_size": 1},
     }
 
-    def both(**options):
+    def open_and_close(**options):
         for manager in make_envs(config, **options):
             manager.close()
 
-    assert len(told(both)) == 1
+    assert len(generated_warnings(open_and_close)) == 1
     generated._warn_once.cache_clear()
-    assert not told(lambda: both(source="generated"))
+    assert not generated_warnings(lambda: open_and_close(source="generated"))
 
 
 def test_a_vector_of_processes_warns_once(tmp_path):
@@ -96,30 +96,32 @@ def test_a_vector_of_processes_warns_once(tmp_path):
     )
     path = tmp_path / "script.py"
     path.write_text(script)
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(path)], capture_output=True, text=True, check=True, timeout=300
     )
-    assert done.stderr.count("found no official data") == 1
+    assert process.stderr.count("found no official data") == 1
 
 
 def test_the_command_line_says_it_in_its_table_and_does_not_warn(tmp_path, capsys):
     words = ["run", "--agent", "expert", "--episodes", "2", "--out", str(tmp_path / "run")]
-    assert not told(lambda: main(words))
+    assert not generated_warnings(lambda: main(words))
     assert "valid_unseen: 2 generated tasks" in capsys.readouterr().out
-    assert len(told(lambda: gym.make("comap/ALFWorld-v0"))) == 1, "nobody else is silenced by it"
+    assert len(generated_warnings(lambda: gym.make("comap/ALFWorld-v0"))) == 1, (
+        "nobody else is silenced by it"
+    )
 
 
 def test_those_who_tell_it_themselves_are_not_warned():
     with generated_is_told():
-        assert not told(lambda: gym.make("comap/ALFWorld-v0"))
-    assert told(lambda: gym.make("comap/ALFWorld-v0"))
+        assert not generated_warnings(lambda: gym.make("comap/ALFWorld-v0"))
+    assert generated_warnings(lambda: gym.make("comap/ALFWorld-v0"))
 
 
 def test_official_data_are_played_without_a_word(tmp_path):
     folder = tmp_path / "home" / "stabletoolbench" / "test_instruction"
     folder.mkdir(parents=True)
     (folder / "G1_tool.json").write_text("[]")
-    assert not told(lambda: gym.make("comap/StableToolBench-v0", split="G1_tool"))
+    assert not generated_warnings(lambda: gym.make("comap/StableToolBench-v0", split="G1_tool"))
 
 
 def test_numbers_of_tasks_in_words():

@@ -21,10 +21,13 @@ NEVER = {
 
 
 def failure_of(behaviour: Any, timeout: float = 5.0) -> ExchangeFailure:
-    with hostile_server.HostileServer(behaviour) as server, pytest.raises(ExchangeFailure) as told:
+    with (
+        hostile_server.HostileServer(behaviour) as server,
+        pytest.raises(ExchangeFailure) as failure,
+    ):
         post_json(f"{server.base}/x", b"{}", timeout)
-    assert server.base not in str(told.value) and "127.0.0.1" not in str(told.value)
-    return told.value
+    assert server.base not in str(failure.value) and "127.0.0.1" not in str(failure.value)
+    return failure.value
 
 
 def asking() -> list[threading.Thread]:
@@ -43,9 +46,11 @@ def test_an_answer_is_returned_as_it_came() -> None:
 def test_a_server_that_never_ends_costs_its_time_and_no_thread(name: str) -> None:
     with hostile_server.HostileServer(NEVER[name]) as server:
         start = time.monotonic()
-        with pytest.raises(ExchangeFailure, match=f"no whole answer within {TIMEOUT:g} s") as told:
+        with pytest.raises(
+            ExchangeFailure, match=f"no whole answer within {TIMEOUT:g} s"
+        ) as failure:
             post_json(server.base, b"{}", TIMEOUT)
-        assert time.monotonic() - start < TIMEOUT + 1.0 and told.value.again
+        assert time.monotonic() - start < TIMEOUT + 1.0 and failure.value.again
         while asking() and time.monotonic() - start < 5:
             time.sleep(0.02)
         assert not asking(), "the thread goes on while the server does"
@@ -69,7 +74,7 @@ def test_a_connection_that_comes_too_late_is_not_used(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "said", "again"),
+    ("behaviour", "phrase", "retryable"),
     [
         (hostile_server.sends({}, 500), "the status 500", True),
         (hostile_server.sends({}, 429), "the status 429", True),
@@ -81,6 +86,6 @@ def test_a_connection_that_comes_too_late_is_not_used(monkeypatch: pytest.Monkey
         (hostile_server.slams, "a broken connection (RemoteDisconnected)", True),
     ],
 )
-def test_what_is_no_answer(behaviour: Any, said: str, again: bool) -> None:
+def test_what_is_no_answer(behaviour: Any, phrase: str, retryable: bool) -> None:
     failure = failure_of(behaviour)
-    assert said in str(failure) and failure.again is again
+    assert phrase in str(failure) and failure.again is retryable

@@ -11,13 +11,13 @@ from comap.errors import TaskNotFound
 
 
 def test_order_and_digest_come_from_the_ids_alone() -> None:
-    one = Panel.of(["b/2", "a/1", "b/10", "a/1"], "dev", ("train", "dev"))
-    two = Panel.of({"b/10", "a/1", "b/2"}, "dev", ["train", "dev"])
-    assert one == two
-    assert one.ids == ("a/1", "b/10", "b/2")
-    assert one.sha256 == hashlib.sha256(b"a/1\nb/10\nb/2\n").hexdigest()
-    assert one.sha256 != Panel.of(["a/1"], "dev", ("dev",)).sha256
-    assert one.sha256 == Panel.of(one.ids, "other", ()).sha256
+    from_list = Panel.of(["b/2", "a/1", "b/10", "a/1"], "dev", ("train", "dev"))
+    from_set = Panel.of({"b/10", "a/1", "b/2"}, "dev", ["train", "dev"])
+    assert from_list == from_set
+    assert from_list.ids == ("a/1", "b/10", "b/2")
+    assert from_list.sha256 == hashlib.sha256(b"a/1\nb/10\nb/2\n").hexdigest()
+    assert from_list.sha256 != Panel.of(["a/1"], "dev", ("dev",)).sha256
+    assert from_list.sha256 == Panel.of(from_list.ids, "other", ()).sha256
 
 
 def test_it_is_a_collection() -> None:

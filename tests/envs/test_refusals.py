@@ -23,26 +23,26 @@ OFFICIAL = {
 }
 
 
-def cases(name: str, *more: str) -> Any:
-    rows = [(env, case) for env, listed in CASES[name].items() for case in (*listed, *more)]
+def cases(name: str, *extra_cases: str) -> Any:
+    rows = [(env, case) for env, listed in CASES[name].items() for case in (*listed, *extra_cases)]
     return pytest.mark.parametrize(("env", "case"), rows, ids=lambda value: ascii(value)[:60])
 
 
 @cases("wrong_options")
 def test_wrong_options_are_told(env: str, case: Any) -> None:
-    options, said = case
+    options, phrase = case
     creator = load_env_creator(str(gym.spec(f"comap/{env}-v0").entry_point))
-    with pytest.raises(OptionError, match=said or None) as told:
+    with pytest.raises(OptionError, match=phrase or None) as refusal:
         creator(**GENERATED.get(env, {}) | options)
-    assert len(str(told.value).splitlines()) == 1
+    assert len(str(refusal.value).splitlines()) == 1
 
 
 @cases("no_tasks", *LONG)
 def test_tasks_that_are_not_there(env: str, case: str, request: pytest.FixtureRequest) -> None:
-    data, split, said = OFFICIAL[env]
+    data, split, phrase = OFFICIAL[env]
     folder = {"data_dir": request.getfixturevalue(data)} if data else {}
-    made: Any = gym.make(f"comap/{env}-v0", split=split, **folder).unwrapped
-    with pytest.raises(TaskNotFound, match=said):
-        made.reset(options={"task": case})
+    bare_env: Any = gym.make(f"comap/{env}-v0", split=split, **folder).unwrapped
+    with pytest.raises(TaskNotFound, match=phrase):
+        bare_env.reset(options={"task": case})
     with pytest.raises(NoEpisode):
-        made.step("look")
+        bare_env.step("look")

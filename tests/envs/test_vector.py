@@ -21,12 +21,12 @@ LOOK = ("look",) * 3
 def vector(request: pytest.FixtureRequest) -> Any:
     """A function that makes a vector, closed at the end."""
 
-    def made(count: int = 3, **options: Any) -> Any:
+    def make_vector(count: int = 3, **options: Any) -> Any:
         envs = gymnasium.make_vec(TOY, num_envs=count, **options)
         request.addfinalizer(envs.close)
         return envs
 
-    return made
+    return make_vector
 
 
 @BOTH

@@ -46,7 +46,7 @@ def folder(official: Official, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine without data."""
     monkeypatch.setenv("COMAP_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("ALFWORLD_DATA", raising=False)

@@ -26,36 +26,38 @@ def is_true(engine, fact):
     """Return whether a belief fact is true in the engine's state."""
     game = engine.game
     predicate, *names = fact
-    name, other = names[0], names[-1]
-    where = game.location.get(other, "")
+    name, last_name = names[0], names[-1]
+    last_location = game.location.get(last_name, "")
     if predicate in CONDITIONS:
         return name in getattr(engine, CONDITIONS[predicate])
     if predicate == "near":
-        together = any(name in engine.contents[place] for place in game.here.get(where, ()))
-        return together or (name, where) in engine.around
+        together = any(name in engine.contents[place] for place in game.here.get(last_location, ()))
+        return together or (name, last_location) in engine.around
     return {
         "seen": None,
         "exists": name in game.location,
-        "at": name == "agent" and where == engine.location,
+        "at": name == "agent" and last_location == engine.location,
         "holding": engine.held == name,
         "open": name in engine.opened,
         "closed": name in game.openable and name not in engine.opened,
-        "in": name in engine.contents.get(other, ()) or name in game.inside.get(other, ()),
+        "in": name in engine.contents.get(last_name, ()) or name in game.inside.get(last_name, ()),
     }[predicate]
 
 
 def untrue(engine, facts):
     """Return the facts that are wrong, and what is not as the engine has it where all is known."""
     wrong = [fact for fact in facts if is_true(engine, fact) is False]
-    held = {("holding", engine.held)} if engine.held else set()
-    if {fact for fact in facts if fact[0] == "holding"} != held:
+    held_facts = {("holding", engine.held)} if engine.held else set()
+    if {fact for fact in facts if fact[0] == "holding"} != held_facts:
         wrong.append(("holding", str(engine.held)))
-    known = {}
+    believed_contents = {}
     for fact in facts:
         if fact[0] == "in":
-            known.setdefault(fact[2], set()).add(fact[1])
+            believed_contents.setdefault(fact[2], set()).add(fact[1])
     for fact in facts:
-        if fact[0] == "seen" and known.get(fact[1], set()) != set(engine.contents[fact[1]]):
+        if fact[0] == "seen" and believed_contents.get(fact[1], set()) != set(
+            engine.contents[fact[1]]
+        ):
             wrong.append(("seen but different", fact[1]))
     return wrong
 
@@ -80,41 +82,44 @@ def at_random(engine):
             yield draws.choice([c for c in engine.admissible() if c.split()[0] == verb])
 
 
-def check_game(engine, players, count, where):
+def check_game(engine, players, count, game_name):
     """Play one game several times and check the belief after every step."""
     canon = ALFWorldCanonicalizer(engine.game.dialect)
     goal = Goal.from_sentence(engine.game.problem.task)
     for player in players:
         text = engine.start()
         state = canon.initial(engine.game.problem.task, text)
-        assert not untrue(engine, state.facts), (where, text)
+        assert not untrue(engine, state.facts), (game_name, text)
         for command in player(engine):
             text, valid = engine.act(command)
             after = canon.update(state, command, text)
-            context = (where, player.__name__, command, text)
+            context = (game_name, player.__name__, command, text)
             assert after.parsed, context
             assert not untrue(engine, after.facts), context
             assert valid or after.facts == state.facts, context
             assert apply(state, diff(state, after)).facts == after.facts, context
-            said = canon.describe(state, command, after)
-            assert canon.update(state, command, said).facts == after.facts, (said, *context)
+            description = canon.describe(state, command, after)
+            assert canon.update(state, command, description).facts == after.facts, (
+                description,
+                *context,
+            )
             count_step(engine, goal, after, count, context)
             state = after
 
 
 def count_step(engine, goal, state, count, context):
     """Compare the goal in the belief with the goal in the engine."""
-    met, total = goal.conditions(state)
+    met_conditions, total = goal.conditions(state)
     truly, all_of_them = engine.conditions()
     assert total == all_of_them, context
-    assert met <= truly, context
-    assert met < total or engine.won(), context
+    assert met_conditions <= truly, context
+    assert met_conditions < total or engine.won(), context
     count["steps"] += 1
     count["won"] += engine.won()
-    if engine.won() and met < total:
+    if engine.won() and met_conditions < total:
         count["won unknown"] += 1
         assert not could_be_known(engine, state), context
-    count["score unknown"] += met < truly
+    count["score unknown"] += met_conditions < truly
 
 
 def could_be_known(engine, state):
@@ -124,8 +129,8 @@ def could_be_known(engine, state):
     the held thing may lie in one as well, or the first of two things may.
     """
     goal, game = engine.game.goal, engine.game
-    shown = [place for place in game.targets if ("seen", place) in state.facts]
-    contents = [game.wanted.intersection(engine.contents[place]) for place in shown]
+    shown_targets = [place for place in game.targets if ("seen", place) in state.facts]
+    contents = [game.wanted.intersection(engine.contents[place]) for place in shown_targets]
     if goal.state:
         at_start = game.unary.get(f"is{goal.state}", frozenset())
         ready = getattr(engine, goal.state) - at_start

@@ -45,7 +45,7 @@ def test_official_splits(official, split):
     env.close()
 
 
-def test_generated_games_where_there_are_no_data(nothing):
+def test_generated_games_where_there_are_no_data(no_data):
     for split, size in SIZES.items():
         env = ALFWorldEnv(split=split)
         assert len(env.tasks) == size
@@ -64,18 +64,18 @@ def test_generated_games_where_there_are_no_data(nothing):
 # Where data are looked for.
 
 
-def test_data_dir(folder, nothing):
-    for given in (folder, str(folder), folder / "json_2.1.1", f"{folder}/"):
-        env = ALFWorldEnv(data_dir=given)
+def test_data_dir(folder, no_data):
+    for data_dir in (folder, str(folder), folder / "json_2.1.1", f"{folder}/"):
+        env = ALFWorldEnv(data_dir=data_dir)
         assert not first(env)[1]["task"].startswith("generated/")
 
 
 @pytest.mark.parametrize("name", ["json_2.1.2", "json_2.1.3"])
-def test_a_folder_is_found_under_the_names_of_other_releases(name, copied, nothing, monkeypatch):
-    other = copied("other")
-    (other / "json_2.1.1").rename(other / name)
-    tasks = ALFWorldEnv(data_dir=other).tasks.ids
-    monkeypatch.setenv("ALFWORLD_DATA", str(other))
+def test_a_folder_is_found_under_the_names_of_other_releases(name, copied, no_data, monkeypatch):
+    renamed_copy = copied("other")
+    (renamed_copy / "json_2.1.1").rename(renamed_copy / name)
+    tasks = ALFWorldEnv(data_dir=renamed_copy).tasks.ids
+    monkeypatch.setenv("ALFWORLD_DATA", str(renamed_copy))
     assert ALFWorldEnv(source="official").tasks.ids == tasks and tasks
 
 
@@ -84,14 +84,14 @@ def test_other_files_are_no_games(folder, copied):
     train = folder / "json_2.1.1" / "train"
     game = next(train.glob("*/*/game.tw-pddl"))
     before = ALFWorldEnv(data_dir=folder).tasks.ids
-    other = copied("other")
-    train = other / "json_2.1.1" / "train"
+    copy_with_strays = copied("other")
+    train = copy_with_strays / "json_2.1.1" / "train"
     for name in ("pick_and_place_with_movable_recep-A-B-C-1", "look_at_obj-AppleSliced-None-D-2"):
         (train / name / "trial").mkdir(parents=True)
         shutil.copy(game, train / name / "trial" / "game.tw-pddl")
     (train / "notes.txt").write_text("x")
     (train / "empty" / "trial").mkdir(parents=True)
-    assert ALFWorldEnv(data_dir=other).tasks.ids == before
+    assert ALFWorldEnv(data_dir=copy_with_strays).tasks.ids == before
 
 
 # Endings and scores.
@@ -113,8 +113,8 @@ def test_a_win_terminates_in_dialects_that_differ_in_words_only(folder):
             for env, (_, reward, terminated, truncated, info) in zip(bare, results, strict=True):
                 assert not truncated
                 assert info["success"] == terminated == (reward == 1) == (info["score"] == 1)
-                met, total = env.native_engine().conditions()
-                assert info["score"] == met / total
+                met_conditions, total = env.native_engine().conditions()
+                assert info["score"] == met_conditions / total
                 listed = info["admissible_actions"]
                 assert listed == tuple(sorted(set(listed)))
             assert infos[0]["facts"] == infos[1]["facts"]
@@ -127,23 +127,25 @@ def test_a_win_terminates_in_dialects_that_differ_in_words_only(folder):
 
 def test_scores_count_goal_conditions(official):
     """Partial scores appear, of the right size, in each family that has parts."""
-    seen = {}
+    scores_by_family = {}
     for split in ("valid_seen", "valid_unseen"):
         env = ALFWorldEnv(data_dir=official.folder, split=split)
         for task in env.tasks.ids:
             _, info = env.reset(options={"task": task})
             while not info["success"]:
                 info = env.step(env.expert_action())[4]
-                seen.setdefault(env.game.goal.family, set()).add(round(info["score"], 3))
+                scores_by_family.setdefault(env.game.goal.family, set()).add(
+                    round(info["score"], 3)
+                )
             believed = env.score_of(info["facts"])
             assert 0 <= believed <= 1
             assert (believed == 1) == env.goal_reached(info["facts"])
-    assert seen["pick_and_place_simple"] == {0.0, 1.0}
-    assert seen["look_at_obj_in_light"] >= {0.5, 1.0}
-    assert seen["pick_two_obj_and_place"] >= {0.5, 1.0}
+    assert scores_by_family["pick_and_place_simple"] == {0.0, 1.0}
+    assert scores_by_family["look_at_obj_in_light"] >= {0.5, 1.0}
+    assert scores_by_family["pick_two_obj_and_place"] >= {0.5, 1.0}
     for family in ("clean", "heat", "cool"):
-        assert seen[f"pick_{family}_then_place_in_recep"] >= {0.0, 0.333, 1.0}
-        assert seen[f"pick_{family}_then_place_in_recep"] <= {0.0, 0.333, 0.667, 1.0}
+        assert scores_by_family[f"pick_{family}_then_place_in_recep"] >= {0.0, 0.333, 1.0}
+        assert scores_by_family[f"pick_{family}_then_place_in_recep"] <= {0.0, 0.333, 0.667, 1.0}
 
 
 # Dialects and errors.
@@ -157,13 +159,13 @@ def test_each_command_that_does_nothing(folder, dialect):
         env.reset(options={"task": task})
         for command in plan(env.native_engine()):
             for wrong in wrong_commands(env):
-                before, known = env.engine_facts(), env.state_facts()
+                before, facts_before = env.engine_facts(), env.state_facts()
                 text, reward, *ends, info = env.step(wrong)
                 assert text == NOTHING_HAPPENS, wrong
                 assert env.refused(text)
                 assert (reward, *ends, info["invalid_action"]) == (0, False, False, True)
                 assert env.engine_facts() == before
-                assert info["facts"] == known
+                assert info["facts"] == facts_before
                 assert not info["delta"]
             env.step(command)
 
@@ -172,20 +174,22 @@ def wrong_commands(env):
     """Return commands that do nothing now, of all kinds."""
     game, engine = env.game, env.native_engine()
     valid = set(engine.admissible())
-    here = game.here.get(engine.location, ())
-    things = sorted({o for place in here for o in engine.contents[place]} & game.pickupable)
+    nearby_places = game.here.get(engine.location, ())
+    things = sorted(
+        {o for place in nearby_places for o in engine.contents[place]} & game.pickupable
+    )
     put = "move {} to {}" if game.dialect == "move" else "put {} in/on {}"
-    other = "put {} in/on {}" if game.dialect == "move" else "move {} to {}"
-    held = engine.held or "no such 1"
+    foreign_put = "put {} in/on {}" if game.dialect == "move" else "move {} to {}"
+    held_thing = engine.held or "no such 1"
     commands = ["", "  ", "sing", "LOOK", "go to moon 1", "examine no such 1", "open moon 1"]
     commands += ["use moon 1", "slice moon 1 with no such 1", "look around", "go to", "take"]
-    commands += [f"go to {place}" for place in here] + [f"slice moon 1 with {held}"]
-    for place in (*here, *game.receptacles[:3], "moon 1"):
+    commands += [f"go to {place}" for place in nearby_places] + [f"slice moon 1 with {held_thing}"]
+    for place in (*nearby_places, *game.receptacles[:3], "moon 1"):
         commands += [f"{verb} {place}" for verb in ("open", "close", "examine")]
         commands += [f"take {thing} from {place}" for thing in (*things[:2], "no such 1")]
-        commands += [f"{verb} {held} with {place}" for verb in ("clean", "heat", "cool")]
-        commands += [put.format(thing, place) for thing in (held, "no such 1")]
-        commands += [other.format(held, place)]
+        commands += [f"{verb} {held_thing} with {place}" for verb in ("clean", "heat", "cool")]
+        commands += [put.format(thing, place) for thing in (held_thing, "no such 1")]
+        commands += [foreign_put.format(held_thing, place)]
     return [command for command in dict.fromkeys(commands) if command.strip() not in valid]
 
 
@@ -199,16 +203,16 @@ def test_fingerprint_tells_changed_data(folder, copied):
     env = ALFWorldEnv(data_dir=folder)
     before = env.fingerprint()
     assert before["games"] == f"unknown {len(env.tasks)}"
-    changed, gone = copied("changed"), copied("gone")
+    changed, incomplete = copied("changed"), copied("gone")
     assert ALFWorldEnv(data_dir=copied("other")).fingerprint() == before
     game = Path("json_2.1.1") / env.tasks.ids[0] / "game.tw-pddl"
     content = json.loads((changed / game).read_text())
     (changed / game).write_text(json.dumps(content | {"walkthrough": []}))
     after = ALFWorldEnv(data_dir=changed).fingerprint()
     assert {name for name in after if after[name] != before[name]} == {"data"}
-    env = ALFWorldEnv(data_dir=gone)
+    env = ALFWorldEnv(data_dir=incomplete)
     assert env.tasks.ids
-    (gone / game).unlink()
+    (incomplete / game).unlink()
     with pytest.raises(DataNotFound, match="comap data verify alfworld"):
         env.fingerprint()
 

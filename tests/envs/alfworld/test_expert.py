@@ -29,11 +29,11 @@ def generated(count, dialect="move", difficulty=None):
 def wander(engine, seed, steps=DETOUR):
     """Take random admissible actions, as far as the game is not won by them."""
     draws = random.Random(seed)
-    taken = 0
-    while taken < steps and not engine.won():
+    steps_taken = 0
+    while steps_taken < steps and not engine.won():
         engine.act(draws.choice(engine.admissible()))
-        taken += 1
-    return taken
+        steps_taken += 1
+    return steps_taken
 
 
 def play_expert(engine):
@@ -57,10 +57,12 @@ def play_expert(engine):
 
 def is_dead_end(engine):
     """Prove that a game cannot be won: the hand is full for ever, and of no use to the goal."""
-    game, held = engine.game, engine.held
-    if held is None or held in game.wanted:
+    game, held_thing = engine.game, engine.held
+    if held_thing is None or held_thing in game.wanted:
         return False
-    return not any((game.kind[place], game.kind[held]) in game.fits for place in game.receptacles)
+    return not any(
+        (game.kind[place], game.kind[held_thing]) in game.fits for place in game.receptacles
+    )
 
 
 def check_expert(engine, seed, count):
@@ -83,11 +85,11 @@ def check_expert(engine, seed, count):
 
 
 @pytest.mark.parametrize(
-    ("split", "every"), [("train", 36), ("valid_seen", 3), ("valid_unseen", 1)]
+    ("split", "stride"), [("train", 36), ("valid_seen", 3), ("valid_unseen", 1)]
 )
-def test_expert_wins_official_games(official, split, every):
+def test_expert_wins_official_games(official, split, stride):
     count = Counter()
-    paths = sorted((official.root / split).glob("*/*/game.tw-pddl"))[::every]
+    paths = sorted((official.root / split).glob("*/*/game.tw-pddl"))[::stride]
     for path in paths:
         check_expert(official.engine(path), path.parent.name, count)
     assert count["games"] == len(paths)
@@ -105,18 +107,18 @@ def test_expert_wins_generated_games(dialect):
 class Exploration:
     """One game played by the explorer, which is given nothing but texts."""
 
-    def __init__(self, engine, known=True):
+    def __init__(self, engine, with_admissible=True):
         self.engine = engine
         canon = ALFWorldCanonicalizer(engine.game.dialect)
         goal = Goal.from_sentence(engine.game.problem.task)
         state = canon.initial("", engine.start())
         self.commands = []
         while not engine.won() and len(self.commands) < LIMIT:
-            admissible = engine.admissible() if known else None
+            admissible = engine.admissible() if with_admissible else None
             command = explore(goal, state, admissible, engine.game.dialect)
             if command is None:
                 break
-            assert not known or command in engine.admissible()
+            assert not with_admissible or command in engine.admissible()
             state = canon.update(state, command, engine.act(command)[0])
             self.commands.append(command)
         self.won = engine.won()
@@ -125,14 +127,14 @@ class Exploration:
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_explorer_wins_official_games(official, dialect):
     games = [Exploration(official.engine(path, dialect)) for path in official.files[::40]]
-    won = sum(game.won for game in games) / len(games)
-    assert won >= 0.95
+    win_rate = sum(game.won for game in games) / len(games)
+    assert win_rate >= 0.95
 
 
 def test_explorer_wins_generated_games():
     games = [Exploration(engine) for engine in generated(20, difficulty="normal")]
-    won = sum(game.won for game in games) / len(games)
-    assert won >= 0.9
+    win_rate = sum(game.won for game in games) / len(games)
+    assert win_rate >= 0.9
     families = Counter(game.engine.game.goal.family for game in games if game.won)
     assert set(families) == set(FAMILIES)
 
@@ -140,16 +142,18 @@ def test_explorer_wins_generated_games():
 def test_explorer_does_not_depend_on_hashes():
     """The same choices in any process."""
     lamps = {("in", f"desklamp {n}", "desk 1") for n in range(1, 9)}
-    where = {("at", "agent", "desk 1"), ("exists", "desk 1"), ("seen", "desk 1")}
-    held = State(frozenset({("holding", "cd 1")} | lamps | where))
-    free = State(frozenset({("in", f"cd {n}", "desk 1") for n in range(1, 9)} | where))
-    other = State(
+    room_facts = {("at", "agent", "desk 1"), ("exists", "desk 1"), ("seen", "desk 1")}
+    holding_cd = State(frozenset({("holding", "cd 1")} | lamps | room_facts))
+    free = State(frozenset({("in", f"cd {n}", "desk 1") for n in range(1, 9)} | room_facts))
+    holding_pen = State(
         frozenset({("holding", "pen 1")} | {("exists", f"shelf {n}") for n in range(1, 9)})
     )
     goals = map(Goal.from_sentence, ("look at cd under the desklamp.", "put two cd in safe."))
-    said = [explore(goal, state, None) for goal in goals for state in (held, free, other)]
-    again = ["take cd 1 from desk 1", "go to shelf 1"]
-    assert said == ["use desklamp 1", *again, None, *again]
+    choices = [
+        explore(goal, state, None) for goal in goals for state in (holding_cd, free, holding_pen)
+    ]
+    repeated_choices = ["take cd 1 from desk 1", "go to shelf 1"]
+    assert choices == ["use desklamp 1", *repeated_choices, None, *repeated_choices]
 
 
 @pytest.mark.parametrize("sentence", ["put a mug in shelf.", "look at cd under the desklamp."])

@@ -21,13 +21,13 @@ REMEDY = "comap data verify alfworld"
 
 def game(split="valid_seen", index=0):
     """Return a sound game file's content, from a generated game."""
-    made = generate(split, index)
+    generated_game = generate(split, index)
     return {
         "pddl_domain": DOMAIN,
-        "grammar": f'{{"intro": "Your task is to: {made.problem.task}"}}',
-        "pddl_problem": made.pddl,
+        "grammar": f'{{"intro": "Your task is to: {generated_game.problem.task}"}}',
+        "pddl_problem": generated_game.pddl,
         "solvable": True,
-        "walkthrough": list(made.problem.walkthrough),
+        "walkthrough": list(generated_game.problem.walkthrough),
     }
 
 
@@ -45,7 +45,7 @@ def start(path):
     return env.reset(options={"task": TASK})
 
 
-def refused(path, error, *said):
+def refused(path, error, *phrases):
     """Check that a game is refused, with the path and these words, by reading and by resetting."""
     with pytest.raises(error) as caught:
         start(path)
@@ -54,12 +54,12 @@ def refused(path, error, *said):
     assert "found" in message, message
     assert str(path) in message, message
     assert REMEDY in message, message
-    for words in said:
+    for words in phrases:
         assert words in message, message
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("raw", "phrase"),
     [
         (b"", "an empty file"),
         (b"   ", "3 bytes"),
@@ -77,9 +77,9 @@ def refused(path, error, *said):
         (b"NaN", "other JSON"),
     ],
 )
-def test_files_that_are_not_games(place, raw, said):
+def test_files_that_are_not_games(place, raw, phrase):
     place.write_bytes(raw)
-    refused(place, DataCorrupt, said)
+    refused(place, DataCorrupt, phrase)
 
 
 def test_files_with_damaged_bytes(place):
@@ -107,11 +107,11 @@ def test_missing_keys_and_wrong_types(place, key):
         refused(place, DataCorrupt)
 
 
-def altered(old, new):
+def altered(original, new):
     """Return a game whose problem has the first text replaced by the second."""
     content = game()
-    assert old in content["pddl_problem"], old
-    return content | {"pddl_problem": content["pddl_problem"].replace(old, new)}
+    assert original in content["pddl_problem"], original
+    return content | {"pddl_problem": content["pddl_problem"].replace(original, new)}
 
 
 def lines(content, *words):
@@ -123,23 +123,25 @@ def lines(content, *words):
     ]
 
 
-def without(content, *words):
+def without_facts(content, *words):
     """Return a game without the facts that hold all these words."""
-    gone = set(lines(content, *words))
-    assert gone, words
-    kept = [line for line in content["pddl_problem"].splitlines() if line not in gone]
-    return content | {"pddl_problem": "\n".join(kept)}
+    dropped_lines = set(lines(content, *words))
+    assert dropped_lines, words
+    kept_lines = [
+        line for line in content["pddl_problem"].splitlines() if line not in dropped_lines
+    ]
+    return content | {"pddl_problem": "\n".join(kept_lines)}
 
 
 def kind(content, name):
     """Return the PDDL type that a lower-case kind belongs to."""
-    found = [
+    types = [
         word.rstrip(")")
         for line in lines(content, "(objectType ")
         for word in line.split()[2:]
         if word.lower().startswith(f"{name}type")
     ]
-    return found[0]
+    return types[0]
 
 
 def broken_games():
@@ -147,7 +149,7 @@ def broken_games():
     content, cool = game(), game(index=4)
     blocks = "(define (domain blocks) (:predicates (on ?x ?y)))"
     yield content | {"pddl_domain": blocks}, "the PDDL domain 'alfred'"
-    for changes, said in (
+    for changes, phrase in (
         (("(openable ", "(edible "), "(edible "),
         (("(:init", "(:start"), "(:init ...)"),
         (("(:goal", "(:aim"), "(:goal ...)"),
@@ -156,36 +158,36 @@ def broken_games():
         (("(openable ", "(openable (cabinet) "), "found"),
         (("inReceptacle ?o ?r", "inReceptacle ?o ?q"), "six families"),
     ):
-        yield altered(*changes), said
-    yield without(content, "(atLocation agent1 "), "one agent at one location, found 0"
-    yield without(content, "(receptacleType "), "type"
-    yield without(content, "(objectType "), "type"
-    yield without(content, "(receptacleAtLocation "), "location"
-    here = lines(content, "(receptacleAtLocation ")
-    receptacle, spot = here[0].strip("()").split()[1:]
-    other = next(line.strip("()").split()[2] for line in here if spot not in line)
-    second = f"{here[0]}\n(receptacleAtLocation {receptacle} {other})"
-    yield altered(here[0], second), "one location"
+        yield altered(*changes), phrase
+    yield without_facts(content, "(atLocation agent1 "), "one agent at one location, found 0"
+    yield without_facts(content, "(receptacleType "), "type"
+    yield without_facts(content, "(objectType "), "type"
+    yield without_facts(content, "(receptacleAtLocation "), "location"
+    location_facts = lines(content, "(receptacleAtLocation ")
+    receptacle, spot = location_facts[0].strip("()").split()[1:]
+    other_spot = next(line.strip("()").split()[2] for line in location_facts if spot not in line)
+    second = f"{location_facts[0]}\n(receptacleAtLocation {receptacle} {other_spot})"
+    yield altered(location_facts[0], second), "one location"
     agent = lines(content, "(atLocation agent1 ")[0]
     twice = altered(agent, f"{agent}\n(atLocation agent1 {spot})")
     yield twice, "one agent at one location, found 2"
     # Their files call these solvable, and they are not.
     goal = read_problem(content["pddl_problem"])[1]
-    yield without(content, "(objectType ", f" {kind(content, goal.object_kind)}"), ""
-    yield without(content, "(pickupable "), ""
-    yield without(content, "(canContain "), ""
-    yield without(cool, "(coolable "), "no commands can win"
-    yield without(cool, "(canContain "), "no commands can win"
+    yield without_facts(content, "(objectType ", f" {kind(content, goal.object_kind)}"), ""
+    yield without_facts(content, "(pickupable "), ""
+    yield without_facts(content, "(canContain "), ""
+    yield without_facts(cool, "(coolable "), "no commands can win"
+    yield without_facts(cool, "(canContain "), "no commands can win"
 
 
 @pytest.mark.parametrize(
-    ("broken", "said"),
+    ("broken", "phrase"),
     [*broken_games()],
     ids=lambda value: value if isinstance(value, str) else "game",
 )
-def test_broken_games_are_refused(place, broken, said):
+def test_broken_games_are_refused(place, broken, phrase):
     place.write_text(json.dumps(broken))
-    refused(place, DataCorrupt, said)
+    refused(place, DataCorrupt, phrase)
 
 
 def test_files_that_cannot_be_read(place, monkeypatch):
@@ -203,12 +205,12 @@ def test_files_that_cannot_be_read(place, monkeypatch):
     refused(place, DataNotFound, "Permission denied")
 
 
-@pytest.mark.usefixtures("nothing")
+@pytest.mark.usefixtures("no_data")
 def test_missing_folders(tmp_path):
     get = "comap data get alfworld"
-    for given in (tmp_path, tmp_path / "nowhere", "x\x00y", "\ud800"):
+    for data_dir in (tmp_path, tmp_path / "nowhere", "x\x00y", "\ud800"):
         with pytest.raises(DataNotFound, match=get):
-            ALFWorldEnv(data_dir=given)
+            ALFWorldEnv(data_dir=data_dir)
     (tmp_path / "file").write_text("x")
     with pytest.raises(DataNotFound, match=r"json_2\.1\.1"):
         ALFWorldEnv(data_dir=tmp_path / "file")

@@ -29,18 +29,18 @@ OWN = "r9-12.o6-9.f245.h"
 
 
 @cache
-def made(split, index):
+def generated_game(split, index):
     """A game that several tests look at."""
     return generate(split, index)
 
 
 def receptacles(game):
     """What a player can tell of a room: the kinds that stand together."""
-    at = {}
+    kinds_by_location = {}
     table = Game(game.problem)
     for name in table.receptacles:
-        at.setdefault(table.location[name], []).append(table.kind[name])
-    return tuple(sorted(tuple(sorted(kinds)) for kinds in at.values()))
+        kinds_by_location.setdefault(table.location[name], []).append(table.kind[name])
+    return tuple(sorted(tuple(sorted(kinds)) for kinds in kinds_by_location.values()))
 
 
 def layout_facts(game):
@@ -86,7 +86,7 @@ def test_walkthroughs_win(split, difficulty):
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_all_families_and_no_duplicates(split):
-    games = [made(split, index) for index in range(120)]
+    games = [generated_game(split, index) for index in range(120)]
     families = Counter(game.problem.goal.family for game in games)
     assert set(families) == set(FAMILIES)
     assert max(families.values()) - min(families.values()) <= 1
@@ -98,7 +98,7 @@ def test_all_families_and_no_duplicates(split):
 
 
 def test_scenes_are_disjoint_and_rooms_as_documented():
-    games = {split: [made(split, i) for i in range(120)] for split in SPLITS}
+    games = {split: [generated_game(split, i) for i in range(120)] for split in SPLITS}
     scenes = {split: {game.scene for game in games[split]} for split in SPLITS}
     assert not scenes["train"] & scenes["valid_seen"]
     assert not scenes["valid_unseen"] & (scenes["train"] | scenes["valid_seen"])

@@ -23,7 +23,7 @@ OFFICIAL = {
 GENERATED = {"easy": ("train", 0, "easy"), "own": ("valid_seen", 0, "r9-12.o6-9.f245.h")}
 
 
-def seen(engine):
+def state_of(engine):
     """Everything that an engine tells about the moment it is in, by the names of the recordings."""
     return {
         "admissible_commands": list(engine.admissible()),
@@ -46,9 +46,9 @@ def test_recorded_states(official, shared):
         for record in trace["steps"]:
             command = record["command"]
             observation = engine.start() if command is None else engine.act(command)[0]
-            found = {"observation": observation, "done": engine.won(), **seen(engine)}
+            state = {"observation": observation, "done": engine.won(), **state_of(engine)}
             right = {**record, "facts": frozenset(map(read_fact, record["facts"]))}
-            assert found == {name: right[name] for name in found}, (trace["game"], command)
+            assert state == {name: right[name] for name in state}, (trace["game"], command)
             states += 1
     assert (games, states) == (82, 2658)
 
@@ -113,12 +113,12 @@ def side_steps(engine, command, draws):
         fitting = [words for words in engine.admissible() if words.startswith(word)]
         if not fitting or not draws.chance(0.25):
             continue
-        chosen = draws.pick(fitting)
-        yield chosen
+        side_command = draws.pick(fitting)
+        yield side_command
         if word == "close":
-            yield chosen.replace("close", "open")
+            yield side_command.replace("close", "open")
         if word == "take":
-            back = chosen.replace("take", "move").replace(" from ", " to ")
+            back = side_command.replace("take", "move").replace(" from ", " to ")
             if back not in engine.admissible():
                 back = next(w for w in engine.admissible() if w.startswith("move"))
             yield back
@@ -132,7 +132,7 @@ def test_textworld_plays_it_alike(upstream, name):
 
     def alike(command):
         assert ours.act(command) == theirs.act(command), command
-        assert seen(ours) == seen(theirs), command
+        assert state_of(ours) == state_of(theirs), command
         assert ours.conditions() == theirs.conditions() and ours.facts() == theirs.facts(), command
 
     assert ours.start() == theirs.start()
@@ -151,21 +151,21 @@ def test_snapshots_go_back_and_to_another_engine_of_the_game(upstream):
     walkthrough = engine.game.problem.walkthrough
     for command in ("nonsense", *walkthrough[:2]):
         engine.act(command)
-    there, saved = seen(engine), engine.save()
+    before, saved = state_of(engine), engine.save()
     engine.act(walkthrough[2])
-    assert seen(engine) != there
+    assert state_of(engine) != before
     engine.load(saved)
-    other = upstream("two")
-    other.load(saved)
-    assert seen(engine) == seen(other) == there and other.save() == saved
+    second_engine = upstream("two")
+    second_engine.load(saved)
+    assert state_of(engine) == state_of(second_engine) == before and second_engine.save() == saved
     native = NativeEngine(engine.game).save()
-    for foreign, said in (
+    for foreign, phrase in (
         (saved | {"game": "0"}, "SHA-256"),
         ({}, "SHA-256"),
         (native, "another engine"),
         (saved | {"answers": "0"}, "found others"),
     ):
-        with pytest.raises(SnapshotError, match=said):
+        with pytest.raises(SnapshotError, match=phrase):
             engine.load(foreign)
 
 
@@ -178,7 +178,7 @@ def test_two_threads_do_not_mix(upstream):
         if ours.start() != theirs.start():
             failures.append("start")
         for command in ours.game.problem.walkthrough[:3]:
-            if ours.act(command) != theirs.act(command) or seen(ours) != seen(theirs):
+            if ours.act(command) != theirs.act(command) or state_of(ours) != state_of(theirs):
                 failures.append(command)
 
     threads = [threading.Thread(target=play, args=(name,)) for name in OFFICIAL]

@@ -17,11 +17,11 @@ def run(*words: str) -> int:
 
 
 @pytest.fixture
-def known(toy: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
+def toy_in_catalogue(toy: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(catalogue(), "toy", toy)
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("toy_in_catalogue")
 def test_the_commands(site: Any, home: Path, capsys: pytest.CaptureFixture[str]):
     assert run("path", "toy") == 0
     output = capsys.readouterr()
@@ -91,15 +91,15 @@ def test_a_part_of_the_files_is_not_called_nothing(
 ):
     data_set = catalogue()["webvoyager"]
     (file,) = data_set.files
-    other = replace(file, path="other.jsonl", size=None, sha256=None, records=None)
-    monkeypatch.setitem(catalogue(), "webvoyager", replace(data_set, files=(file, other)))
+    second_file = replace(file, path="other.jsonl", size=None, sha256=None, records=None)
+    monkeypatch.setitem(catalogue(), "webvoyager", replace(data_set, files=(file, second_file)))
     data_set.place.mkdir(parents=True)
     (data_set.place / "other.jsonl").write_text("{}\n")
     assert run("verify", "webvoyager") == 1
     assert ": not all here" in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("toy_in_catalogue")
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -38,14 +38,14 @@ def leftovers(home: Path) -> list[str]:
 
 
 def test_get_downloads_checks_unpacks_and_reports_progress(site: Any, toy: DataSet, home: Path):
-    seen: list[Progress] = []
-    path = get(toy, progress=seen.append)
+    reports: list[Progress] = []
+    path = get(toy, progress=reports.append)
     assert path == home / "toy" == data_path("toy")
     assert tree(path) == site.files and leftovers(home) == ["toy"]
     assert verify(toy).ok and is_installed(toy)
-    assert list(dict.fromkeys(p.stage for p in seen)) == ["downloading", "unpacking", "checking"]
-    done = [p for p in seen if p.stage == "downloading"]
-    assert done[0].done == 0 and done[-1].done == done[-1].total == len(site.body)
+    assert list(dict.fromkeys(p.stage for p in reports)) == ["downloading", "unpacking", "checking"]
+    downloads = [p for p in reports if p.stage == "downloading"]
+    assert downloads[0].done == 0 and downloads[-1].done == downloads[-1].total == len(site.body)
     manifest = json.loads((path / MANIFEST).read_text())
     assert manifest["archive"]["sha256"] == hashlib.sha256(site.body).hexdigest()
     get(toy)
@@ -123,20 +123,20 @@ print(get(toy, timeout=5, progress=listen))
 """
 
 
-def child(toy: DataSet, stage: str = "", done: int = 0) -> subprocess.Popen[str]:
-    code = CHILD.format(path=sys.path, toy=toy, stage=stage, done=done)
+def child(toy: DataSet, stage: str = "", kill_at: int = 0) -> subprocess.Popen[str]:
+    code = CHILD.format(path=sys.path, toy=toy, stage=stage, done=kill_at)
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills need POSIX signals")
 @pytest.mark.parametrize(
-    ("stage", "done", "requests"),
+    ("stage", "kill_at", "requests"),
     [("downloading", 30_000, 2), ("unpacking", 2, 2), ("checking", 2, 2)],
 )
 def test_a_kill_leaves_nothing_half_done(
-    site: Any, toy: DataSet, home: Path, stage: str, done: int, requests: int
+    site: Any, toy: DataSet, home: Path, stage: str, kill_at: int, requests: int
 ):
-    process = child(toy, stage, done)
+    process = child(toy, stage, kill_at)
     process.communicate(timeout=20)
     assert process.returncode == -9
     assert not (home / "toy").exists()
@@ -154,9 +154,9 @@ def test_a_kill_between_two_renames_gives_the_old_data_back(site: Any, toy: Data
 
 
 def test_two_processes_download_once(site: Any, toy: DataSet, home: Path):
-    both = [child(toy), child(toy)]
-    outputs = [process.communicate(timeout=20)[0].strip() for process in both]
-    assert [process.returncode for process in both] == [0, 0]
+    processes = [child(toy), child(toy)]
+    outputs = [process.communicate(timeout=20)[0].strip() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
     assert outputs == [str(home / "toy")] * 2
     assert len(site.requests) == 1
 
@@ -329,10 +329,10 @@ EVIL = {
 
 @pytest.mark.parametrize("name", EVIL)
 def test_unsafe_and_broken_archives_leave_nothing(site: Any, toy: DataSet, home: Path, name: str):
-    site.body, found = EVIL[name]
+    site.body, phrase = EVIL[name]
     with pytest.raises(DataCorrupt, match="--mirror") as error:
         get(toy)
-    assert found in str(error.value)
+    assert phrase in str(error.value)
     assert leftovers(home) == []
     assert not list(home.parent.rglob("*evil*")) and not Path("/tmp/evil").exists()
 
@@ -348,8 +348,8 @@ def test_what_is_unpacked_stays_in_its_folder_and_is_no_link(tmp_path: Path, nam
 
 def test_a_bomb_that_lies_about_its_size_is_stopped(tmp_path: Path):
     data = bytearray(zip_of({"a": bytes(1 << 20)}))
-    for where in (data.index(b"PK\x03\x04") + 22, data.index(b"PK\x01\x02") + 24):
-        data[where : where + 4] = (10).to_bytes(4, "little")
+    for offset in (data.index(b"PK\x03\x04") + 22, data.index(b"PK\x01\x02") + 24):
+        data[offset : offset + 4] = (10).to_bytes(4, "little")
     (tmp_path / "a.zip").write_bytes(data)
     with pytest.raises(DataCorrupt):
         unpack(tmp_path / "a.zip", tmp_path / "new", replace(LIMITS, unpacked_bytes=1000))

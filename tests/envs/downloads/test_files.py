@@ -50,9 +50,9 @@ def lists(site: Any) -> DataSet:
     return DataSet("lists", "Lists", limits=LIMITS, files=files, license="MIT", folder="shared")
 
 
-def there(home: Path) -> list[str]:
-    found = (path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file())
-    return sorted(name for name in found if not name.endswith(".lock"))
+def stored_files(home: Path) -> list[str]:
+    names = (path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file())
+    return sorted(name for name in names if not name.endswith(".lock"))
 
 
 def test_files_are_got_once_and_others_in_the_folder_stay(site: Any, lists: DataSet, home: Path):
@@ -60,7 +60,7 @@ def test_files_are_got_once_and_others_in_the_folder_stay(site: Any, lists: Data
     (home / "shared" / "mine.json").write_text("mine")
     stages = set()
     assert get(lists, progress=lambda progress: stages.add(progress.stage)) == home / "shared"
-    assert there(home) == ["shared/a.jsonl", "shared/mine.json", "shared/sub/b.jsonl"]
+    assert stored_files(home) == ["shared/a.jsonl", "shared/mine.json", "shared/sub/b.jsonl"]
     assert stages == {"downloading a.jsonl", "downloading b.jsonl"}
     get(lists)
     assert site.requests == ["/a.jsonl", "/b.jsonl"]
@@ -78,7 +78,7 @@ def test_a_download_that_broke_off_goes_on_with_the_next_file(
     site.fail({}, *[{"cut": 5}] * 4)
     with pytest.raises(DownloadError, match=r"b.jsonl"):
         get(lists)
-    assert there(home) == ["shared/a.jsonl"]
+    assert stored_files(home) == ["shared/a.jsonl"]
     checked = check(lists)
     assert checked.state == "missing" and not replace(checked, data_set=lists).ok
     assert "sub/b.jsonl: missing" in str(checked) and "comap data get lists\n" in f"{checked}\n"
@@ -97,9 +97,9 @@ def test_other_content_is_refused_and_removed(site: Any, lists: DataSet, home: P
     unknown = replace(lists, files=lists.files[1:])
     with pytest.raises(DataCorrupt, match=r"found 4 records, not 3; .*--allow-changed"):
         get(unknown)
-    assert there(home) == []
+    assert stored_files(home) == []
     get(unknown, allow_changed=True)
-    assert there(home) == ["shared/sub/b.jsonl"]
+    assert stored_files(home) == ["shared/sub/b.jsonl"]
     with pytest.raises(DataCorrupt, match=r"found 4 records, not 3; move .*get lists --force"):
         get(unknown)
     checked = check(unknown)
@@ -118,7 +118,7 @@ def test_a_full_disk_leaves_nothing(
     monkeypatch.setattr(data, "_download", full)
     with pytest.raises(DownloadError, match=r"No space left on device; free some space"):
         get(lists)
-    assert there(home) == []
+    assert stored_files(home) == []
 
 
 def test_what_no_command_downloads_has_steps():

@@ -25,8 +25,8 @@ def play(shared_env: gym.Env[str, str]) -> Any:
     """A function that plays actions from the start of a task and returns all that was told."""
 
     def played(task: str, *actions: str) -> list[tuple[Any, ...]]:
-        told: list[tuple[Any, ...]] = [shared_env.reset(options={"task": task})]
-        return told + [shared_env.step(action) for action in actions]
+        answers: list[tuple[Any, ...]] = [shared_env.reset(options={"task": task})]
+        return answers + [shared_env.step(action) for action in actions]
 
     return played
 

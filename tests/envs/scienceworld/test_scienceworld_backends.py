@@ -33,23 +33,23 @@ pytestmark = [
 @pytest.fixture
 def owner(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """A function that starts the program `kits.scienceworld_owner`."""
-    begun: list[subprocess.Popen[str]] = []
+    processes: list[subprocess.Popen[str]] = []
 
-    def start(what: str, **environment: str) -> subprocess.Popen[str]:
+    def start(scenario: str, **environment: str) -> subprocess.Popen[str]:
         path = os.pathsep.join(entry for entry in sys.path if entry)
-        begun.append(
+        processes.append(
             subprocess.Popen(
-                [sys.executable, "-m", transcript.__module__, what],
+                [sys.executable, "-m", transcript.__module__, scenario],
                 stdout=subprocess.PIPE,
                 text=True,
                 cwd=tmp_path,
                 env=os.environ | {"PYTHONPATH": path} | environment,
             )
         )
-        return begun[-1]
+        return processes[-1]
 
     yield start
-    for process in begun:
+    for process in processes:
         process.kill()
         process.wait()
         assert process.stdout is not None
@@ -58,18 +58,18 @@ def owner(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 def line(process: subprocess.Popen[str]) -> Any:
     assert process.stdout is not None
-    told = process.stdout.readline()
-    assert told, f"it ended with {process.wait(PATIENCE)} and said nothing"
-    return json.loads(told)
+    output_line = process.stdout.readline()
+    assert output_line, f"it ended with {process.wait(PATIENCE)} and said nothing"
+    return json.loads(output_line)
 
 
-def until(condition: Callable[[], Any], what: str) -> Any:
+def wait_until(condition: Callable[[], Any], event: str) -> Any:
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        if found := condition():
-            return found
+        if outcome := condition():
+            return outcome
         time.sleep(0.02)
-    raise AssertionError(f"{what} did not happen")
+    raise AssertionError(f"{event} did not happen")
 
 
 def is_gone(pid: int) -> bool:
@@ -80,26 +80,26 @@ def is_gone(pid: int) -> bool:
 
 
 def fresh_transcript(env: gym.Env[str, str]) -> list[str]:
-    told: list[str] = transcript(env)
-    return told
+    texts: list[str] = transcript(env)
+    return texts
 
 
 def test_a_jvm_at_work_ends_with_its_killed_owner_though_a_child_lives(owner: Any) -> None:
     process = owner("stepping_with_a_child")
-    told = line(process)
+    report = line(process)
     time.sleep(0.1)
     process.send_signal(signal.SIGKILL)
-    until(lambda: is_gone(told["jvm"]), "the JVM's end")
-    assert not is_gone(told["child"])
-    os.kill(told["child"], signal.SIGKILL)
+    wait_until(lambda: is_gone(report["jvm"]), "the JVM's end")
+    assert not is_gone(report["child"])
+    os.kill(report["child"], signal.SIGKILL)
 
 
 def test_forked_children_and_interrupts_leave_the_owner_in_order(owner: Any) -> None:
-    told = line(owner("forking_and_interrupted"))
-    child = told["child"]
+    report = line(owner("forking_and_interrupted"))
+    child = report["child"]
     assert child["truncated"] and "forked" in child["error"]
-    assert child["again"] == told["fresh"] == told["interrupted"]
-    assert told["after"] == told["fresh"][1]
+    assert child["again"] == report["fresh"] == report["interrupted"]
+    assert report["after"] == report["fresh"][1]
 
 
 def test_a_killed_jvm_truncates_the_episode_and_the_next_reset_works(simulator: None) -> None:
@@ -110,7 +110,7 @@ def test_a_killed_jvm_truncates_the_episode_and_the_next_reset_works(simulator: 
     pid = inner.engine._line.simulator.pid
     env.step(ACTIONS[0])
     os.kill(pid, signal.SIGKILL)
-    until(lambda: is_gone(pid), "the JVM's end")
+    wait_until(lambda: is_gone(pid), "the JVM's end")
     observation, reward, terminated, truncated, info = env.step(ACTIONS[1])
     assert (observation, reward, terminated, truncated) == ("", 0.0, False, True)
     assert "EngineError" in info["error"] and "signal 9" in info["error"]

@@ -70,22 +70,22 @@ BY_ITSELF = {"-phase(water, solid)", "+in(water #2, jug)", "+phase(water #2, liq
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_answers_change_what_they_state(name):
-    shown, action, observation, expected = ANSWERS[name]
-    view = VIEWS[shown]
+    view_name, action, observation, expected = ANSWERS[name]
+    view = VIEWS[view_name]
     before = canon.initial("", view)
     state = canon.update(before, action, observation)
     assert state.parsed
     delta = diff(before, state)
-    told = {"+" + line for line in State(delta.added).to_text().splitlines()}
-    told |= {"-" + line for line in State(delta.removed).to_text().splitlines()}
+    changes = {"+" + line for line in State(delta.added).to_text().splitlines()}
+    changes |= {"-" + line for line in State(delta.removed).to_text().splitlines()}
     growing = {
-        one
-        for one in told
-        if view == GARDEN and one[1:].startswith(("in(", "stage(", "phase(", "slid("))
+        change
+        for change in changes
+        if view == GARDEN and change[1:].startswith(("in(", "stage(", "phase(", "slid("))
     }
-    wanted = {part[0] + part[1:].strip() for part in _split(expected)}
-    assert wanted <= told, told
-    assert told - wanted - BY_ITSELF <= (growing if view == GARDEN else set()), told
+    expected_changes = {part[0] + part[1:].strip() for part in _split(expected)}
+    assert expected_changes <= changes, changes
+    assert changes - expected_changes - BY_ITSELF <= (growing if view == GARDEN else set()), changes
 
 
 def _split(text: str) -> list[str]:
@@ -129,26 +129,30 @@ def test_things_of_one_name_are_told_apart_by_what_the_action_says():
 
 def test_a_pending_choice_is_told_and_then_made():
     request = "move cup containing red paint to battery"
-    asked = after(LAB, (request, MENU))
-    pending = {fact[1]: fact[2] for fact in asked.facts if fact[0] == "pending"}
+    asking_state = after(LAB, (request, MENU))
+    pending = {fact[1]: fact[2] for fact in asking_state.facts if fact[0] == "pending"}
     assert sorted(pending) == ["0", "1", "request"]
     assert pending["1"] == "move wood cup (in workshop) to battery (in workshop)"
-    done = canon.update(asked, "1", "You move the wood cup to the battery.")
-    assert not any(fact[0] == "pending" for fact in done.facts)
-    assert ("in", "wood cup", "battery") in done.facts, "the request says which cup it was"
-    swallowed = canon.update(asked, "look around", "Unknown action.  Type 'help' for a list.")
+    resolved = canon.update(asking_state, "1", "You move the wood cup to the battery.")
+    assert not any(fact[0] == "pending" for fact in resolved.facts)
+    assert ("in", "wood cup", "battery") in resolved.facts, "the request says which cup it was"
+    swallowed = canon.update(
+        asking_state, "look around", "Unknown action.  Type 'help' for a list."
+    )
     assert swallowed.parsed
     assert not any(fact[0] == "pending" for fact in swallowed.facts)
 
 
 def test_time_takes_what_may_have_changed():
-    kept = after(GARDEN, WAIT).facts
-    assert ("in", "pea plant", "flower pot 4") in kept
-    assert ("stage", "giant tortoise", "egg") in kept
-    gone = ("bee", "bee #2", "purple flower", "round green pea seed", "water")
-    assert not [fact for fact in kept if set(fact) & set(gone)]
-    still = after(GARDEN, ("inventory", "In your inventory, you see:\n\tnothing\n")).facts
-    assert ("in", "bee #2", "outside") in still, "looking takes no time"
+    facts = after(GARDEN, WAIT).facts
+    assert ("in", "pea plant", "flower pot 4") in facts
+    assert ("stage", "giant tortoise", "egg") in facts
+    uncertain_names = ("bee", "bee #2", "purple flower", "round green pea seed", "water")
+    assert not [fact for fact in facts if set(fact) & set(uncertain_names)]
+    facts_after_looking = after(
+        GARDEN, ("inventory", "In your inventory, you see:\n\tnothing\n")
+    ).facts
+    assert ("in", "bee #2", "outside") in facts_after_looking, "looking takes no time"
 
 
 def test_what_is_not_understood_takes_no_time():
@@ -185,8 +189,8 @@ def test_heat_and_cold_make_phases_uncertain():
     )
     assert ("temp", "water", "hot") in measured.facts
     assert ("temp", "water", "hot") not in canon.update(measured, *WAIT).facts
-    seen = canon.update(measured, "examine steam in bowl", "a substance called steam")
-    assert ("phase", "water", "gas") in seen.facts
+    examined = canon.update(measured, "examine steam in bowl", "a substance called steam")
+    assert ("phase", "water", "gas") in examined.facts
 
 
 def test_circuits_may_switch_on():
@@ -224,22 +228,22 @@ def hostile(seed: int) -> list[tuple[str, str]]:
     for _ in range(40):
         first, second = rng.choice(texts), rng.choice(texts)
         cut = first[: rng.randrange(len(first))] + second[rng.randrange(len(second)) :]
-        made = rng.choice(
+        text = rng.choice(
             (first, cut, first.replace("a ", "a a "), cut.replace(". ", ", "), cut * 3)
         )
-        turns.append((rng.choice(actions), made))
+        turns.append((rng.choice(actions), text))
     return turns
 
 
 def test_any_text_may_come_and_hash_seeds_do_not_matter():
     """The digest is the same in any process."""
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for seed in range(12):
         state = State(frozenset({("in", "a", "b"), ("in", "b", "a"), ("in", "a", "c"), ("odd",)}))
         for action, observation in hostile(seed):
             state = canon.update(state, action, observation)
-            told.update(state.to_text().encode())
-    assert told.hexdigest() == "1d8db419846131006a92668d811c0c6b48d3f2d8a4a960715a6a2eab42519ea5"
+            digest.update(state.to_text().encode())
+    assert digest.hexdigest() == "1d8db419846131006a92668d811c0c6b48d3f2d8a4a960715a6a2eab42519ea5"
 
 
 def test_deep_and_long_texts_are_read_or_refused():
@@ -249,8 +253,8 @@ def test_deep_and_long_texts_are_read_or_refused():
     thing = read_thing(wide)
     assert thing is not None and thing.contents is not None and len(thing.contents) == 3000
     assert read_observation("x is on y " * 3000) is None
-    many = LAB.replace("\ta battery\n", "\ta pen\n" * 3000)
-    state = after(many, WAIT, ("look around", many))
+    crowded_lab = LAB.replace("\ta battery\n", "\ta pen\n" * 3000)
+    state = after(crowded_lab, WAIT, ("look around", crowded_lab))
     assert ("in", "pen #3000", "workshop") in state.facts
     facts = {("in", f"box {n}", f"box {n + 1}") for n in range(3000)}
     belief = Belief(facts)
@@ -293,8 +297,8 @@ KNOWN = {
 
 
 @pytest.mark.parametrize(
-    ("known", "action", "text", "expected"), CASES["what_neither_belief_nor_action_tells"]
+    ("belief_name", "action", "text", "expected"), CASES["what_neither_belief_nor_action_tells"]
 )
-def test_what_neither_belief_nor_action_tells(known, action, text, expected):
-    query = Query("comap/ScienceWorld-v0", "goal", (), State(frozenset(KNOWN[known])), action)
+def test_what_neither_belief_nor_action_tells(belief_name, action, text, expected):
+    query = Query("comap/ScienceWorld-v0", "goal", (), State(frozenset(KNOWN[belief_name])), action)
     assert is_predictable(query, text, canon) is expected

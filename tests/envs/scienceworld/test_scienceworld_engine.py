@@ -44,79 +44,79 @@ class Counting(Simulator):
 
 
 @pytest.fixture
-def made() -> list[Counting]:
+def simulators() -> list[Counting]:
     """The simulators that the engine has asked for."""
     return []
 
 
 @pytest.fixture
-def engine(made: list[Counting]) -> ScienceWorldEngine:
+def engine(simulators: list[Counting]) -> ScienceWorldEngine:
     def make() -> Counting:
-        made.append(Counting())
-        return made[-1]
+        simulators.append(Counting())
+        return simulators[-1]
 
     return ScienceWorldEngine(make, "easy")
 
 
 def test_what_is_tried_leaves_the_real_episode_alone(
-    engine: ScienceWorldEngine, made: list[Counting]
+    engine: ScienceWorldEngine, simulators: list[Counting]
 ) -> None:
     engine.start("boil", 0)
     for step in range(12):
         present = engine.save()
-        told = engine.act("try").text
+        tried_text = engine.act("try").text
         engine.load(present)
-        assert engine.act("try").text == told == f"boil/0 look around {'go ' * step}try"
+        assert engine.act("try").text == tried_text == f"boil/0 look around {'go ' * step}try"
         engine.load(present)
-        assert engine.act("go").text == told.removesuffix("try") + "go"
-    assert len(made) == 2
+        assert engine.act("go").text == tried_text.removesuffix("try") + "go"
+    assert len(simulators) == 2
     engine.close()
-    assert not any(it.alive for it in made)
+    assert not any(simulator.alive for simulator in simulators)
 
 
 def test_an_oracle_that_goes_along_plays_nothing_twice(
-    engine: ScienceWorldEngine, made: list[Counting]
+    engine: ScienceWorldEngine, simulators: list[Counting]
 ) -> None:
     engine.start("boil", 0)
     costs = []
     for _ in range(20):
-        before = sum(it.steps for it in made)
+        before = sum(simulator.steps for simulator in simulators)
         present = engine.save()
         engine.act("go")
         engine.load(present)
         engine.act("go")
-        costs.append(sum(it.steps for it in made) - before)
-    assert len(made) == 2 and set(costs[4:]) == {2}
+        costs.append(sum(simulator.steps for simulator in simulators) - before)
+    assert len(simulators) == 2 and set(costs[4:]) == {2}
 
 
 def test_a_broken_simulator_is_replaced_and_the_other_kept(
-    engine: ScienceWorldEngine, made: list[Counting]
+    engine: ScienceWorldEngine, simulators: list[Counting]
 ) -> None:
     engine.start("boil", 0)
     for _ in range(4):
         present = engine.save()
         engine.act("go")
         engine.load(present)
-    assert len(made) == 2
+    assert len(simulators) == 2
     with pytest.raises(EngineError, match="broken"):
         engine.act("break")
-    assert [it.alive for it in made].count(True) == 1
+    assert [simulator.alive for simulator in simulators].count(True) == 1
     with pytest.raises(EngineError, match=r"call env\.reset"):
         engine.act("go")
     engine.load(present)
     assert engine.act("go").text == "boil/0 look around go"
     engine.close()
-    assert not any(it.alive for it in made)
+    assert not any(simulator.alive for simulator in simulators)
 
 
 def test_other_answers_than_the_first_time_are_told(
-    engine: ScienceWorldEngine, made: list[Counting]
+    engine: ScienceWorldEngine, simulators: list[Counting]
 ) -> None:
     engine.start("boil", 0)
     engine.act("go")
     moment = engine.save()
     engine.start("boil", 1)
-    made[0].twist = "not "
+    simulators[0].twist = "not "
     with pytest.raises(SnapshotError, match="found others"):
         engine.load(moment)
     assert engine.task is None

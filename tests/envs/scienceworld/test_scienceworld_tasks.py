@@ -28,22 +28,26 @@ def ids_of(split: str, splits: str = "upstream", folder: Path | None = None) -> 
 
 
 def test_upstreams_splits_are_apart_and_complete() -> None:
-    found = {split: ids_of(split) for split in SPLITS}
-    assert {split: len(ids) for split, ids in found.items()} == SIZES
+    ids_by_split = {split: ids_of(split) for split in SPLITS}
+    assert {split: len(ids) for split, ids in ids_by_split.items()} == SIZES
     assert {split: open_source(split, "upstream").panel.sha256 for split in SPLITS} == SHA
-    assert len(set.union(*found.values())) == sum(SIZES.values()) == 7207
-    assert {"boil/0", "boil/13"} <= found["train"] and "boil/14" in found["dev"]
-    assert {"boil/21", "boil/29"} <= found["test"] and "boil/30" not in found["test"]
+    assert len(set.union(*ids_by_split.values())) == sum(SIZES.values()) == 7207
+    assert {"boil/0", "boil/13"} <= ids_by_split["train"] and "boil/14" in ids_by_split["dev"]
+    assert {"boil/21", "boil/29"} <= ids_by_split["test"] and "boil/30" not in ids_by_split["test"]
 
 
 def test_etos_lists_and_their_overlaps_are_as_documented(eto: Path) -> None:
-    found = {split: ids_of(split, "eto", eto) for split in SPLITS}
-    assert [len(found[split]) for split in SPLITS] == [1483, 194, 211]
-    assert found["dev"] <= ids_of("dev") and found["test"] <= ids_of("test")
-    assert len(found["train"] - ids_of("train")) == len(found["train"] & ids_of("dev")) == 357
-    assert len(found["train"] & found["dev"]) == 54
-    assert not found["test"] & (found["train"] | found["dev"])
-    assert len({task.partition("/")[0] for ids in found.values() for task in ids}) == 24
+    ids_by_split = {split: ids_of(split, "eto", eto) for split in SPLITS}
+    assert [len(ids_by_split[split]) for split in SPLITS] == [1483, 194, 211]
+    assert ids_by_split["dev"] <= ids_of("dev") and ids_by_split["test"] <= ids_of("test")
+    assert (
+        len(ids_by_split["train"] - ids_of("train"))
+        == len(ids_by_split["train"] & ids_of("dev"))
+        == 357
+    )
+    assert len(ids_by_split["train"] & ids_by_split["dev"]) == 54
+    assert not ids_by_split["test"] & (ids_by_split["train"] | ids_by_split["dev"])
+    assert len({task.partition("/")[0] for ids in ids_by_split.values() for task in ids}) == 24
 
 
 def test_etos_lists_are_found_in_comap_home(

@@ -74,8 +74,11 @@ def follow_belief(
 @pytest.fixture(scope="module")
 def plans(eto) -> dict[str, tuple[str, tuple[str, ...]]]:
     """A task and recorded gold path for most names of tasks."""
-    told = json.loads((eto / "gold_paths_sample.json").read_text("utf-8"))
-    return {one["task"]: (f"{one['task']}/{one['variation']}", tuple(one["gold"])) for one in told}
+    gold_paths = json.loads((eto / "gold_paths_sample.json").read_text("utf-8"))
+    return {
+        sample["task"]: (f"{sample['task']}/{sample['variation']}", tuple(sample["gold"]))
+        for sample in gold_paths
+    }
 
 
 def test_beliefs_are_true_along_gold_paths(shared_env: gym.Env[str, str], plans):
@@ -107,11 +110,11 @@ def test_beliefs_are_true_in_random_play(shared_env: gym.Env[str, str], part: in
 
 def test_identifiers_do_not_depend_on_what_was_played_before(shared_env: gym.Env[str, str]):
     env: Any = shared_env.unwrapped
-    told = []
-    for other in ("find-plant/1", "boil/0"):
-        env.reset(options={"task": other})
+    facts_each_time = []
+    for earlier_task in ("find-plant/1", "boil/0"):
+        env.reset(options={"task": earlier_task})
         env.reset(options={"task": "power-component/0"})
-        told.append(tree_facts(env.engine.tree()))
-    assert told[0] == told[1]
+        facts_each_time.append(tree_facts(env.engine.tree()))
+    assert facts_each_time[0] == facts_each_time[1]
     names = [node.key for node in nodes(env.engine.tree())]
     assert len(names) == len(set(names))

@@ -26,8 +26,8 @@ def text_of(before: State, after: State) -> list[str]:
 
 
 def test_a_search_and_its_repetition() -> None:
-    one = CANON.update(START, ASK, FOUND)
-    assert text_of(START, one) == [
+    after_first = CANON.update(START, ASK, FOUND)
+    assert text_of(START, after_first) == [
         "+ hit(1, 1, polish-russian war)",
         "+ hit(1, 2, żuława)",
         "+ new_docs(1, 2)",
@@ -37,8 +37,8 @@ def test_a_search_and_its_repetition() -> None:
         "+ turns_left(3)",
         "- turns_left(4)",
     ]
-    two = CANON.update(one, ASK, FOUND)
-    assert text_of(one, two) == [
+    after_second = CANON.update(after_first, ASK, FOUND)
+    assert text_of(after_first, after_second) == [
         "+ hit(2, 1, polish-russian war)",
         "+ hit(2, 2, żuława)",
         "+ new_docs(2, 0)",
@@ -46,8 +46,8 @@ def test_a_search_and_its_repetition() -> None:
         "+ turns_left(2)",
         "- turns_left(3)",
     ]
-    assert asked(two) == {"director of polish-russian war": 1}
-    assert hits_of(two, 2) == ["polish-russian war", "żuława"] == seen_titles(two)
+    assert asked(after_second) == {"director of polish-russian war": 1}
+    assert hits_of(after_second, 2) == ["polish-russian war", "żuława"] == seen_titles(after_second)
 
 
 def test_refusals_emptiness_and_answers() -> None:
@@ -79,9 +79,9 @@ def test_every_text_is_taken() -> None:
 
 
 def test_canonical_actions() -> None:
-    assert all(isinstance(CANON, one) for one in (Canonicalizer, Describer, Revealer))
-    said = "<think>x</think><search> The  Girl </search>"
-    assert CANON.action(said) == "<search>the girl</search>"
+    assert all(isinstance(CANON, protocol) for protocol in (Canonicalizer, Describer, Revealer))
+    reply = "<think>x</think><search> The  Girl </search>"
+    assert CANON.action(reply) == "<search>the girl</search>"
     assert CANON.action("<answer>The Girl!</answer>") == "<answer>girl</answer>"
     assert CANON.action(" Sing. ") == "sing"
     react = SearchQACanonicalizer(form="react")
@@ -106,14 +106,20 @@ def test_facts_are_put_into_words(style) -> None:
 
 def test_what_nobody_could_foresee() -> None:
     history = [Turn(None, f"Question: {GOAL}")]
-    one = CANON.update(START, ASK, FOUND)
-    assert CANON.reveals(GOAL, history, START, ASK, one)
-    named = CANON.update(START, ASK, write_results([WAR]))
-    assert not CANON.reveals(GOAL, history, START, ASK, named)
+    after_search = CANON.update(START, ASK, FOUND)
+    assert CANON.reveals(GOAL, history, START, ASK, after_search)
+    after_named_hit = CANON.update(START, ASK, write_results([WAR]))
+    assert not CANON.reveals(GOAL, history, START, ASK, after_named_hit)
     later = [*history, Turn(ASK, FOUND)]
-    assert not CANON.reveals(GOAL, later, one, ASK, CANON.update(one, ASK, FOUND))
-    other = "<search>other</search>"
-    assert not CANON.reveals(GOAL, later, one, other, CANON.update(one, other, FOUND))
+    assert not CANON.reveals(GOAL, later, after_search, ASK, CANON.update(after_search, ASK, FOUND))
+    other_query = "<search>other</search>"
+    assert not CANON.reveals(
+        GOAL, later, after_search, other_query, CANON.update(after_search, other_query, FOUND)
+    )
     third = write_results([Hit("", "Bridge", "", 0.0)])
-    assert CANON.reveals(GOAL, later, one, other, CANON.update(one, other, third))
-    assert not CANON.reveals(GOAL, later, one, "hm", CANON.update(one, "hm", REFUSAL))
+    assert CANON.reveals(
+        GOAL, later, after_search, other_query, CANON.update(after_search, other_query, third)
+    )
+    assert not CANON.reveals(
+        GOAL, later, after_search, "hm", CANON.update(after_search, "hm", REFUSAL)
+    )

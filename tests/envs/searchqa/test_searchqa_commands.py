@@ -25,8 +25,8 @@ def test_an_index_is_built_and_played_on(kind: str, book: Path, tmp_path: Path, 
         pytest.importorskip("tantivy")
     out = tmp_path / "deep" / "index"
     assert main(["data", "build", "searchqa", str(book), "--out", str(out), "--kind", kind]) == 0
-    told = capsys.readouterr()
-    assert told.out.strip() == str(out) and "reading: 100 %" in told.err
+    captured = capsys.readouterr()
+    assert captured.out.strip() == str(out) and "reading: 100 %" in captured.err
     assert open_index(out).search(["emma"])[0][0].id == "c"
     questions = tmp_path / "q.jsonl"
     rows = [{"id": str(n), "question": "who?", "golden_answers": ["Ada"]} for n in range(40)]
@@ -35,7 +35,7 @@ def test_an_index_is_built_and_played_on(kind: str, book: Path, tmp_path: Path, 
     words += ["--agent", "expert", "--episodes", "2", "--out", str(tmp_path / "run")]
     assert main(words) == 0
     episodes = list(read_trajectories(tmp_path / "run" / "trajectories.jsonl"))
-    assert [(one.split, one.success) for one in episodes] == [("test", True)] * 2
+    assert [(episode.split, episode.success) for episode in episodes] == [("test", True)] * 2
 
 
 def _heeds_interrupts() -> None:
@@ -59,7 +59,7 @@ def test_a_server_runs_until_it_is_stopped(index: Path) -> None:
         assert serving == "serving" and url.startswith("http://127.0.0.1:")
         assert RemoteRetriever(url).search(["emma"])[0][0].id == "c"
         server.send_signal(signal.SIGINT)
-        _, said = server.communicate(timeout=20)
+        _, output = server.communicate(timeout=20)
     finally:
         server.kill()
-    assert server.returncode == 0 and said == "stopped\n"
+    assert server.returncode == 0 and output == "stopped\n"

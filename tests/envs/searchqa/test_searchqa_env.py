@@ -35,7 +35,7 @@ def questions(tmp_path: Path) -> Path:
 def make(index: Path, questions: Path):
     """Make an environment on five passages and one question, and start it."""
 
-    def made(**options: Any) -> SearchQAEnv:
+    def started_env(**options: Any) -> SearchQAEnv:
         env = gym.make(
             "comap/SearchQA-v0", data_dir=index, questions=questions, **options
         ).unwrapped
@@ -43,7 +43,7 @@ def make(index: Path, questions: Path):
         env.reset(seed=0)
         return env
 
-    return made
+    return started_env
 
 
 def test_an_episode_word_by_word(make) -> None:
@@ -138,12 +138,12 @@ def test_the_last_answer_of_the_policy_itself_counts(make) -> None:
 )
 def test_rewards(reward: str, answer: str, expected: float, make) -> None:
     env = make(reward=reward, retrieval_score=0.1)
-    answer, _, how = answer.partition(", ")
-    env.step({"": EMMA, "shown": "<search>Jane Austen</search>", "badly": "hm"}[how])
-    told = env.step(f"<answer>{answer}</answer>")
-    assert told[1] == pytest.approx(expected)
-    assert told[4]["success"] is (answer == "Steventon")
-    assert told[4]["score"] == float(answer == "Steventon")
+    answer, _, manner = answer.partition(", ")
+    env.step({"": EMMA, "shown": "<search>Jane Austen</search>", "badly": "hm"}[manner])
+    step_result = env.step(f"<answer>{answer}</answer>")
+    assert step_result[1] == pytest.approx(expected)
+    assert step_result[4]["success"] is (answer == "Steventon")
+    assert step_result[4]["score"] == float(answer == "Steventon")
 
 
 def test_penalties(make) -> None:
@@ -156,12 +156,12 @@ def test_penalties(make) -> None:
 def test_moments_come_back_with_answers_given_before(make) -> None:
     env = make(style="verl", turns=2)
     env.step("<answer>Steventon</answer>" + EMMA)
-    here = pickle.loads(pickle.dumps(snapshot(env)))
+    moment = pickle.loads(pickle.dumps(snapshot(env)))
     assert env.step("hm")[1] == 1.0
-    other = make(style="verl", turns=2)
-    restore(other, here)
-    assert other.step("hm")[1] == 1.0
-    restore(env, here)
+    second_env = make(style="verl", turns=2)
+    restore(second_env, moment)
+    assert second_env.step("hm")[1] == 1.0
+    restore(env, moment)
     assert env.step("<answer>Oder</answer>")[1] == 0.0
 
 

@@ -25,37 +25,43 @@ def test_articles_say_what_is_true_and_only_there() -> None:
     for article in list(book.articles.values())[::8]:
         for relation, value in article.facts.items():
             assert told_by(article.text, article.title, relation) == value
-        for relation, told in lexicon()["relations"].items():
-            if told["of"] != article.kind:
+        for relation, relation_words in lexicon()["relations"].items():
+            if relation_words["of"] != article.kind:
                 assert told_by(article.text, article.title, relation) is None
 
 
 def test_questions_need_searching() -> None:
     """No answer stands in its question; each hop's answer stands in the passage of that hop."""
     book, questions = generate_encyclopedia(), generated_questions()
-    assert len(questions) == 3000 and len({one.text for one in questions.values()}) == 3000
-    assert Counter(len(one.hops) for one in questions.values()) == {1: 1000, 2: 1000, 3: 1000}
-    for one in questions.values():
-        assert not contains_answer(one.text, one.golden)
-        first, *later = one.titles
-        assert one.titles == tuple(hop.title for hop in one.hops)
-        assert len(set(one.titles)) == len(one.hops)
-        for hop in one.hops:
+    assert (
+        len(questions) == 3000 and len({question.text for question in questions.values()}) == 3000
+    )
+    assert Counter(len(question.hops) for question in questions.values()) == {
+        1: 1000,
+        2: 1000,
+        3: 1000,
+    }
+    for question in questions.values():
+        assert not contains_answer(question.text, question.golden)
+        first, *later = question.titles
+        assert question.titles == tuple(hop.title for hop in question.hops)
+        assert len(set(question.titles)) == len(question.hops)
+        for hop in question.hops:
             assert contains_answer(book.articles[hop.title].text, [hop.answer])
-        assert [hop.answer for hop in one.hops] == [*later, one.golden[0]]
-        assert first in one.text and all(title not in one.text for title in later)
-        start, chain = unravel(one.text) or ("", ())
-        assert start == first and len(chain) == len(one.hops) and chain in chains()[len(chain)]
+        assert [hop.answer for hop in question.hops] == [*later, question.golden[0]]
+        assert first in question.text and all(title not in question.text for title in later)
+        start, chain = unravel(question.text) or ("", ())
+        assert start == first and len(chain) == len(question.hops) and chain in chains()[len(chain)]
 
 
 def test_splits_share_no_beginning() -> None:
     questions = generated_questions().values()
     starts = {
-        split: {one.titles[0] for one in questions if one.split == split}
+        split: {question.titles[0] for question in questions if question.split == split}
         for split in ("train", "dev", "test")
     }
     assert not (starts["train"] & starts["test"] or starts["train"] & starts["dev"])
-    shares = Counter(one.split for one in questions)
+    shares = Counter(question.split for question in questions)
     assert 0.7 < shares["train"] / 3000 < 0.9 and min(shares.values()) > 200
 
 
@@ -66,7 +72,7 @@ def test_experts_answer_by_searching_hop_by_hop(options: dict[str, str]) -> None
     env = gym.make("comap/SearchQA-v0", split="all", source="generated", **options)
     bare = env.unwrapped
     tasks = evenly(bare.tasks.ids, 60)
-    won = shown = searches = 0
+    wins = fully_shown = searches = 0
     for task in tasks:
         env.reset(options={"task": task})
         texts, over = "", False
@@ -75,14 +81,18 @@ def test_experts_answer_by_searching_hop_by_hop(options: dict[str, str]) -> None
             texts += observation.replace("\\", "")
             over = terminated or truncated
             searches += not over
-        won += info["success"] and terminated and reward == 1.0
-        shown += all(f'"{title}' in texts for title in bare.wanted.titles)
-    assert won / len(tasks) >= 0.95 and shown / len(tasks) >= 0.95 and searches / len(tasks) > 1.5
+        wins += info["success"] and terminated and reward == 1.0
+        fully_shown += all(f'"{title}' in texts for title in bare.wanted.titles)
+    assert (
+        wins / len(tasks) >= 0.95
+        and fully_shown / len(tasks) >= 0.95
+        and searches / len(tasks) > 1.5
+    )
     assert bare.expert_action() is None
 
 
 def test_golden_questions() -> None:
     """The same in any process, for any hash seed and Python version."""
-    told = repr(list(generated_questions().items()))
-    digest = hashlib.sha256(told.encode()).hexdigest()
+    text = repr(list(generated_questions().items()))
+    digest = hashlib.sha256(text.encode()).hexdigest()
     assert digest == "206d3cda945cc30952af40cba9633aed4d28124e4232bfad3bc3ab80d31f8e4d"

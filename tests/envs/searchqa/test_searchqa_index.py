@@ -44,7 +44,7 @@ class Letters:
         return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def built(kind: str, corpus: Path, out: Path):
+def built_index(kind: str, corpus: Path, out: Path):
     if kind == "tantivy":
         pytest.importorskip("tantivy")
     encoder = Letters() if kind == "dense" else None
@@ -53,16 +53,18 @@ def built(kind: str, corpus: Path, out: Path):
 
 @pytest.mark.parametrize("kind", ["fts5", "tantivy", "dense"])
 def test_each_kind_finds_and_orders(kind: str, book: Path, tmp_path: Path) -> None:
-    index = built(kind, book, tmp_path / kind)
-    (found,) = index.search(["Who wrote the novel Emma?"], k=2)
+    index = built_index(kind, book, tmp_path / kind)
+    (novel_hits,) = index.search(["Who wrote the novel Emma?"], k=2)
     if kind != "dense":
-        assert found[0].title == "Emma (novel)" and found[0].id == "c"
-        assert found[0].text == "Emma is a novel by Jane Austen about youthful pride."
+        assert novel_hits[0].title == "Emma (novel)" and novel_hits[0].id == "c"
+        assert novel_hits[0].text == "Emma is a novel by Jane Austen about youthful pride."
         assert index.search(["", "?!", "zzzz"]) == [[], [], []]
-    assert [hit.score for hit in found] == sorted((hit.score for hit in found), reverse=True)
+    assert [hit.score for hit in novel_hits] == sorted(
+        (hit.score for hit in novel_hits), reverse=True
+    )
     assert len(index.search(["river"], k=50)[0]) <= 5
-    two = index.search(["river", "novel"], k=3)
-    for hits, query in zip(two, ("river", "novel"), strict=True):
+    hits_by_query = index.search(["river", "novel"], k=3)
+    for hits, query in zip(hits_by_query, ("river", "novel"), strict=True):
         alone = index.search([query], k=3)[0]
         assert [hit.id for hit in hits] == [hit.id for hit in alone]
         assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in alone])
@@ -75,14 +77,14 @@ def test_ties_are_broken_by_id(kind: str, tmp_path: Path) -> None:
     names = [f"p{number:02d}" for number in range(12)]
     mixed = sorted(names, key=lambda name: name[::-1])
     corpus = write_book(tmp_path, [(name, "Same", "equal words") for name in mixed])
-    index = built(kind, corpus, tmp_path / kind)
+    index = built_index(kind, corpus, tmp_path / kind)
     for k in (1, 3, 12, 100):
         assert [hit.id for hit in index.search(["equal words"], k)[0]] == names[:k]
 
 
 @pytest.mark.parametrize("kind", ["fts5", "tantivy"])
 def test_queries_are_words_and_not_syntax(kind: str, book: Path, tmp_path: Path) -> None:
-    index = built(kind, book, tmp_path / kind)
+    index = built_index(kind, book, tmp_path / kind)
     for query in ('emma" OR "', "title: emma", "NEAR(emma)", "emma*", "\x00emma\ud83d", "'; DROP"):
         for hits in index.search([query, "-emma AND (", "emma " * 5000], k=3):
             assert all(hit.id in "abcde" for hit in hits)
@@ -145,12 +147,14 @@ def test_half_an_index_is_detected(index: Path, tmp_path: Path) -> None:
     with pytest.raises(DataNotFound, match="comap data build searchqa"):
         open_index(tmp_path / "nothing")
     copy = tmp_path / "copy"
-    other = json.dumps(json.loads((index / "index.json").read_text()) | {"format": 99}).encode()
+    future_index = json.dumps(
+        json.loads((index / "index.json").read_text()) | {"format": 99}
+    ).encode()
     for name, change, error in (
         ("index.json", None, DataNotFound),
         (PASSAGES, lambda content: content[:-4096], DataCorrupt),
         (PASSAGES, None, DataCorrupt),
-        ("index.json", lambda content: other, DataCorrupt),
+        ("index.json", lambda content: future_index, DataCorrupt),
         ("index.json", lambda content: content[:50], DataCorrupt),
     ):
         shutil.rmtree(copy, ignore_errors=True)
@@ -168,7 +172,7 @@ def test_a_damaged_tantivy_index_is_told(
     damage: str, book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "index"
-    built("tantivy", book, folder)
+    built_index("tantivy", book, folder)
     for file in (*folder.glob("*.term"), *folder.glob("*.idx"), *folder.glob("*.fast")):
         damaged = tmp_path / file.name
         damaged.write_bytes(bytes(file.stat().st_size))
@@ -183,7 +187,7 @@ def test_a_damaged_tantivy_index_is_told(
 
 def test_a_panic_of_tantivy_is_a_broken_index(book: Path, tmp_path: Path) -> None:
     """In large indexes, whose files are not compared, any byte may be wrong: Rust panics at some."""
-    index = built("tantivy", book, tmp_path / "index")
+    index = built_index("tantivy", book, tmp_path / "index")
 
     class PanicException(BaseException):
         """As pyo3 raises it."""
@@ -210,16 +214,16 @@ def _searched(index, answers) -> None:
 def test_threads_and_forks_share_an_index(index: Path) -> None:
     opened = open_index(index)
     expected = opened.search(["emma", "river"])
-    found: list = []
+    thread_results: list = []
     threads = [
-        threading.Thread(target=lambda: found.append(opened.search(["emma", "river"])))
+        threading.Thread(target=lambda: thread_results.append(opened.search(["emma", "river"])))
         for _ in range(8)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [expected] * 8
+    assert thread_results == [expected] * 8
     context = multiprocessing.get_context("fork")
     answers = context.Queue()
     process = context.Process(target=_searched, args=(opened, answers))
@@ -235,15 +239,15 @@ def test_a_transformer_encodes(faiss: str | None, book: Path, tmp_path: Path) ->
         pytest.importorskip("faiss")
     model = write_tiny_encoder(tmp_path / "e5-tiny")
     encoder = TransformerEncoder(model)
-    one = encoder.encode(["Emma"], "query")
+    query_vector = encoder.encode(["Emma"], "query")
     out = build_index(book, tmp_path / "out", "dense", encoder=str(model), faiss=faiss)
-    found = open_index(out).search(["Emma", "river"], k=5)
+    hits_by_query = open_index(out).search(["Emma", "river"], k=5)
     vectors = encoder.encode(
         ['"Emma (novel)"\nEmma is a novel by Jane Austen about youthful pride.'], "passage"
     )
-    score = next(hit.score for hit in found[0] if hit.id == "c")
-    assert score == pytest.approx(float((one @ vectors.T)[0, 0]), abs=1e-5)
-    assert all(len(hits) == 5 for hits in found)
+    score = next(hit.score for hit in hits_by_query[0] if hit.id == "c")
+    assert score == pytest.approx(float((query_vector @ vectors.T)[0, 0]), abs=1e-5)
+    assert all(len(hits) == 5 for hits in hits_by_query)
 
 
 class Wide:
@@ -277,10 +281,10 @@ def test_an_index_of_faiss_is_no_more_in_memory_than_on_disk(tmp_path: Path) -> 
 
 def test_fusion_by_rank(book: Path, tmp_path: Path) -> None:
     folder = tmp_path / "several"
-    built("fts5", book, folder / "one")
-    built("fts5", book, folder / "two")
-    both = choose_retriever("hybrid", folder)
-    assert isinstance(both, HybridRetriever) and both.search(["emma"])[0][0].id == "c"
+    built_index("fts5", book, folder / "one")
+    built_index("fts5", book, folder / "two")
+    hybrid = choose_retriever("hybrid", folder)
+    assert isinstance(hybrid, HybridRetriever) and hybrid.search(["emma"])[0][0].id == "c"
 
     def ranks(*names):
         return CallableRetriever(lambda queries, k: [[{"id": n, "contents": n} for n in names]])
@@ -291,22 +295,22 @@ def test_fusion_by_rank(book: Path, tmp_path: Path) -> None:
     with pytest.raises(DataNotFound, match="two indexes"):
         choose_retriever("hybrid", folder / "one")
     with pytest.raises(OptionError, match="two retrievers"):
-        HybridRetriever([both])
+        HybridRetriever([hybrid])
 
 
 def test_any_function_is_a_retriever() -> None:
-    seen = []
+    calls = []
 
     def engine(queries, k):
-        seen.append((tuple(queries), k))
+        calls.append((tuple(queries), k))
         return [
             [{"title": "T", "text": q}, {"id": 3, "contents": "U"}, {"contents": "V"}]
             for q in queries
         ]
 
-    found = CallableRetriever(engine, "mine").search(["a", "b"], 2)
-    assert seen == [(("a", "b"), 2)] and [len(hits) for hits in found] == [2, 2]
-    assert found[1][0] == ("", "T", "b", 1.0) and found[1][1] == ("3", "U", "", 0.5)
+    hits_by_query = CallableRetriever(engine, "mine").search(["a", "b"], 2)
+    assert calls == [(("a", "b"), 2)] and [len(hits) for hits in hits_by_query] == [2, 2]
+    assert hits_by_query[1][0] == ("", "T", "b", 1.0) and hits_by_query[1][1] == ("3", "U", "", 0.5)
     for broken in (
         lambda q, k: [],
         lambda q, k: [[3]],
@@ -333,9 +337,11 @@ def test_recall_on_real_passages(shared, mini: Path) -> None:
     for name, least in LEAST.items():
         shares = []
         for row in shared.rows(f"{name}_with_context.jsonl"):
-            wanted = {titles[one] for one in row["metadata"]["supporting_ids"]}
-            found = {hit.title for hit in index.search([row["question"]], 3)[0]}
-            shares.append(len(wanted & found) / len(wanted))
+            supporting_titles = {
+                titles[supporting_id] for supporting_id in row["metadata"]["supporting_ids"]
+            }
+            found_titles = {hit.title for hit in index.search([row["question"]], 3)[0]}
+            shares.append(len(supporting_titles & found_titles) / len(supporting_titles))
         assert sum(shares) / len(shares) >= least, name
 
 
@@ -356,9 +362,9 @@ def test_a_full_disk_leaves_the_old_index_whole(tmp_path: Path) -> None:
     assert main(words) == 0
     before = {file.name: file.read_bytes() for file in index.iterdir()}
     command = [sys.executable, "-c", LIMITED, "30000", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    told = done.stderr.splitlines()[-1]
-    assert "expected to read and write" in told and "is the disk full?" in told
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 1 and "Traceback" not in process.stderr
+    error_line = process.stderr.splitlines()[-1]
+    assert "expected to read and write" in error_line and "is the disk full?" in error_line
     assert {file.name: file.read_bytes() for file in index.iterdir()} == before
     assert sorted(file.name for file in tmp_path.iterdir()) == ["corpus.jsonl", "index"]

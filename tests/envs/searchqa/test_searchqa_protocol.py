@@ -67,8 +67,10 @@ HITS = [
 
 
 def test_search_r1s_form() -> None:
-    shown = (Shown(HITS[0].title, "It is a film of 2009."), Shown(HITS[1].title, HITS[1].text))
-    assert read_results(write_results(HITS)) == read_results(write_results(HITS, "verl")) == shown
+    passages = (Shown(HITS[0].title, "It is a film of 2009."), Shown(HITS[1].title, HITS[1].text))
+    assert (
+        read_results(write_results(HITS)) == read_results(write_results(HITS, "verl")) == passages
+    )
     assert write_results(HITS) == (
         '\n\n<information>Doc 1(Title: "Polish-Russian War (film)") It is a film of 2009.\n'
         'Doc 2(Title: "Xawery Żuławski") He (born 1971) directed it.</information>\n\n'
@@ -79,8 +81,8 @@ def test_search_r1s_form() -> None:
 def test_verls_form() -> None:
     text = write_results(HITS, "verl")
     assert text.startswith("<information>") and text.endswith("</information>")
-    told = json.loads(text.removeprefix("<information>").removesuffix("</information>"))
-    assert told == {
+    parsed = json.loads(text.removeprefix("<information>").removesuffix("</information>"))
+    assert parsed == {
         "result": 'Doc 1: "Polish-Russian War (film)"\nIt is a film of 2009.\n'
         'Doc 2: "Xawery Żuławski"\nHe (born 1971) directed it.'
     }
@@ -101,13 +103,13 @@ HOSTILE = (
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_passage_passes_for_anything_else(text: str, style) -> None:
     hits = [Hit("1", text, text, 1.0), Hit("2", "Fine", text, 0.5)]
-    told = write_results(hits, style)
-    told.encode("utf-8")
-    shown = read_results(told)
-    assert shown is not None and len(shown) == 2 and shown[1].title == "Fine"
-    assert all("\n" not in part for one in shown for part in one)
-    assert told.lower().count("<information>") == told.lower().count("</information>") == 1
-    assert read_move(told).kind == "" and "<answer>" not in told
+    block = write_results(hits, style)
+    block.encode("utf-8")
+    passages = read_results(block)
+    assert passages is not None and len(passages) == 2 and passages[1].title == "Fine"
+    assert all("\n" not in part for passage in passages for part in passage)
+    assert block.lower().count("<information>") == block.lower().count("</information>") == 1
+    assert read_move(block).kind == "" and "<answer>" not in block
 
 
 @pytest.mark.parametrize(

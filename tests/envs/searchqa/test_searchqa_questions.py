@@ -19,8 +19,8 @@ def write(path: Path, *rows: object) -> Path:
     return path
 
 
-def row(name: str, question: str = "who wrote Emma", **more: object) -> dict[str, object]:
-    return {"id": name, "question": question, "golden_answers": ["Jane Austen"], **more}
+def row(name: str, question: str = "who wrote Emma", **fields: object) -> dict[str, object]:
+    return {"id": name, "question": question, "golden_answers": ["Jane Austen"], **fields}
 
 
 def test_flashrags_form(tmp_path: Path) -> None:
@@ -38,20 +38,28 @@ def test_flashrags_form(tmp_path: Path) -> None:
         row("3", metadata=hops),
         row("4", metadata=None),
     )
-    one, two, three, four = read_questions(path)
-    assert (one.text, one.golden) == ("who wrote Emma?", ("Jane Austen",))
-    assert one.hops == one.titles == ()
-    assert two.text == "Who?" and two.titles == ("Emma (novel)",)
-    assert [hop.question for hop in three.hops] == ["Emma author", "Jane Austen birthplace"]
-    assert three.support == ("c", "a") and four.hops == ()
+    first, second, third, fourth = read_questions(path)
+    assert (first.text, first.golden) == ("who wrote Emma?", ("Jane Austen",))
+    assert first.hops == first.titles == ()
+    assert second.text == "Who?" and second.titles == ("Emma (novel)",)
+    assert [hop.question for hop in third.hops] == ["Emma author", "Jane Austen birthplace"]
+    assert third.support == ("c", "a") and fourth.hops == ()
 
 
 def test_verls_rows(tmp_path: Path) -> None:
-    told = {"style": "rule", "ground_truth": {"target": ["Ada", "A. L."]}}
-    one = {"data_source": "nq", "reward_model": told, "extra_info": {"index": 7}, "question": "who"}
-    two = {"reward_model": {"ground_truth": {"target": "Ada"}}, "env_kwargs": {"question": "who?"}}
-    found = read_questions(write(tmp_path / "q.jsonl", one, two))
-    assert [(q.id, q.text, q.golden) for q in found] == [
+    reward = {"style": "rule", "ground_truth": {"target": ["Ada", "A. L."]}}
+    nq_row = {
+        "data_source": "nq",
+        "reward_model": reward,
+        "extra_info": {"index": 7},
+        "question": "who",
+    }
+    bare_row = {
+        "reward_model": {"ground_truth": {"target": "Ada"}},
+        "env_kwargs": {"question": "who?"},
+    }
+    questions = read_questions(write(tmp_path / "q.jsonl", nq_row, bare_row))
+    assert [(q.id, q.text, q.golden) for q in questions] == [
         ("nq-7", "who?", ("Ada", "A. L.")),
         ("row-2", "who?", ("Ada",)),
     ]
@@ -104,13 +112,15 @@ def test_data_sets_by_name(index: Path, tmp_path: Path) -> None:
             file = f"{name}/{split}.jsonl" if name == "musique" else f"{name}_{split}.jsonl"
             write(folder / file, row(f"{split}_0"), row(f"{split}_1"))
     assert len(DATASETS) == 7
-    both = [f"{name}/train_{number}" for name in ("hotpotqa", "nq") for number in (0, 1)]
-    assert list(make(index, folder).tasks.ids) == both
+    task_ids = [f"{name}/train_{number}" for name in ("hotpotqa", "nq") for number in (0, 1)]
+    assert list(make(index, folder).tasks.ids) == task_ids
     assert len(make(index, folder, split="test").tasks.ids) == 14
-    one = make(index, folder, split="test", dataset="musique, bamboogle")
-    both = [f"{name}_{number}" for name in ("bamboogle/test", "musique/dev") for number in (0, 1)]
-    assert list(one.tasks.ids) == both
-    _, info = one.reset(options={"task": "musique/dev_1"})
+    two_datasets_env = make(index, folder, split="test", dataset="musique, bamboogle")
+    task_ids = [
+        f"{name}_{number}" for name in ("bamboogle/test", "musique/dev") for number in (0, 1)
+    ]
+    assert list(two_datasets_env.tasks.ids) == task_ids
+    _, info = two_datasets_env.reset(options={"task": "musique/dev_1"})
     assert info["split"] == "dev"
     assert len(make(index, folder, split="all", dataset=["nq"]).tasks.ids) == 4
     with pytest.raises(OptionError, match="did you mean 'musique'"):
@@ -130,15 +140,15 @@ def test_real_questions_are_read(shared) -> None:
     assert {count for name, count in counts.items() if name != "bamboogle_test"} == {1000}
     for name in ("hotpotqa", "2wikimultihopqa", "musique"):
         questions = read_questions(shared.file(f"{name}_with_context.jsonl"))
-        assert all(one.support for one in questions)
-        assert all(len(one.hops) > 1 for one in questions) is (name == "musique")
+        assert all(question.support for question in questions)
+        assert all(len(question.hops) > 1 for question in questions) is (name == "musique")
 
 
 def test_all_seven_are_played_on_real_passages(shared, mini: Path) -> None:
     env = make(mini, shared.file("questions"), split="test")
     assert len(env.tasks.ids) == 6125
     for name in DATASETS:
-        task = next(one for one in env.tasks.ids if one.startswith(f"{name}/"))
+        task = next(task_id for task_id in env.tasks.ids if task_id.startswith(f"{name}/"))
         env.reset(options={"task": task})
         observation, _, _, _, info = env.step(env.expert_action())
         assert observation.startswith("\n\n<information>Doc 1(Title: ")

@@ -34,11 +34,11 @@ def url_of(server: Any) -> str:
 @pytest.mark.parametrize("wire", ["queries", "query"])
 def test_both_wire_formats(wire) -> None:
     with HostileServer(sends({"result": [[ROW, BARE, ROW]]})) as server:
-        found = RemoteRetriever(url_of(server), wire).search(["who?"], 2)
+        hits = RemoteRetriever(url_of(server), wire).search(["who?"], 2)
         assert server.requests == [
             {wire: ["who?"] if wire == "queries" else "who?", "topk": 2, "return_scores": True}
         ]
-    assert found == [[("7", "Emma", "By Jane Austen.", 2.5), ("8", "Ada", "", 0.5)]]
+    assert hits == [[("7", "Emma", "By Jane Austen.", 2.5), ("8", "Ada", "", 0.5)]]
 
 
 HOSTILE = {
@@ -61,7 +61,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_fault_ends_the_episode_in_time_and_the_next_is_clean(name: str) -> None:
-    behaviour, said = HOSTILE[name]
+    behaviour, phrase = HOSTILE[name]
     now = behaviour
     with HostileServer(lambda handler: now(handler)) as server:
         options = {"retriever": url_of(server), "timeout": TIMEOUT, "topk": 1}
@@ -71,7 +71,7 @@ def test_a_fault_ends_the_episode_in_time_and_the_next_is_clean(name: str) -> No
         observation, reward, terminated, truncated, info = env.step("<search>Emma</search>")
         assert time.monotonic() - start < TIMEOUT + 1.0
         assert (observation, reward, terminated, truncated) == ("", 0.0, False, True)
-        assert info["error"].startswith("EngineError: ") and said in info["error"]
+        assert info["error"].startswith("EngineError: ") and phrase in info["error"]
         now = sends({"result": [[ROW]]})
         _, info = env.reset(seed=1)
         assert "error" not in info
@@ -98,9 +98,9 @@ def test_a_short_fault_is_asked_again() -> None:
     ["ftp://x/y", "http://u:p@host/", "http://host/?q=1", "http://ho st/", "http://h:x/", "", 3],
 )
 def test_what_is_no_url(url: Any) -> None:
-    with pytest.raises(OptionError) as told:
+    with pytest.raises(OptionError) as refusal:
         RemoteRetriever(url)
-    assert "u:p" not in str(told.value)
+    assert "u:p" not in str(refusal.value)
 
 
 @pytest.fixture
@@ -113,18 +113,18 @@ def served(index: Path) -> Iterator[Server]:
 @pytest.mark.parametrize("wire", ["queries", "query"])
 def test_our_server_answers_our_client(wire, served: Server, index: Path) -> None:
     queries = ["Who wrote Emma?", "river", ""]
-    found = RemoteRetriever(served.base, wire).search(queries, 3)
-    assert found == open_index(index).search(queries, 3)
+    hits = RemoteRetriever(served.base, wire).search(queries, 3)
+    assert hits == open_index(index).search(queries, 3)
     assert RemoteRetriever(served.base).search(["a novel at a river by Jane Austen"], 50)[0] != []
 
 
-def asked(served: Server, body: bytes, path: str = "/retrieve", **headers: str):
+def exchange(served: Server, body: bytes, path: str = "/retrieve", **headers: str):
     connection = http.client.HTTPConnection(served.base.removeprefix("http://"), timeout=10)
     connection.request("POST", path, body, headers)
     response = connection.getresponse()
-    found = response.status, json.loads(response.read())
+    status_and_body = response.status, json.loads(response.read())
     connection.close()
-    return found
+    return status_and_body
 
 
 @pytest.mark.parametrize(
@@ -151,24 +151,24 @@ def asked(served: Server, body: bytes, path: str = "/retrieve", **headers: str):
     ],
 )
 def test_requests_are_checked(body: bytes, status: int, served: Server) -> None:
-    found, told = asked(served, body)
-    assert found == status and ("result" if status == 200 else "error") in told
+    answer_status, content = exchange(served, body)
+    assert answer_status == status and ("result" if status == 200 else "error") in content
     if status == 200:
-        assert all(len(row) <= 4 for row in told["result"])
-    assert asked(served, b'{"query": "emma"}')[1]["result"][0][0]["document"]["id"] == "c"
+        assert all(len(row) <= 4 for row in content["result"])
+    assert exchange(served, b'{"query": "emma"}')[1]["result"][0][0]["document"]["id"] == "c"
 
 
 def test_one_query_too_long_refuses_itself_alone(served: Server) -> None:
     body = {"queries": ["emma", "a" * 20_000, "river"], "topk": 1}
-    status, told = asked(served, json.dumps(body).encode())
-    first, second, third = told["result"]
+    status, content = exchange(served, json.dumps(body).encode())
+    first, second, third = content["result"]
     assert status == 200 and first[0]["document"]["id"] == "c"
     assert second == [] and third
-    assert told["errors"] == [None, "expected at most 10,000 characters, found 20,000", None]
-    assert "errors" not in asked(served, b'{"query": "emma"}')[1]
+    assert content["errors"] == [None, "expected at most 10,000 characters, found 20,000", None]
+    assert "errors" not in exchange(served, b'{"query": "emma"}')[1]
 
-    found = RemoteRetriever(served.base).search(body["queries"], 1)
-    assert [len(hits) for hits in found] == [1, 0, 1]
+    hits_by_query = RemoteRetriever(served.base).search(body["queries"], 1)
+    assert [len(hits) for hits in hits_by_query] == [1, 0, 1]
 
 
 def test_a_broken_index_is_a_500(index: Path) -> None:
@@ -183,5 +183,5 @@ def test_a_broken_index_is_a_500(index: Path) -> None:
     with pytest.raises(RuntimeError):
         answer(Broken(), {"query": "x"})
     with Server(retrieval_app(Broken())) as server:
-        status, told = asked(server, b'{"query": "x"}')
-    assert status == 500 and "secret" not in told["error"]
+        status, content = exchange(server, b'{"query": "x"}')
+    assert status == 500 and "secret" not in content["error"]

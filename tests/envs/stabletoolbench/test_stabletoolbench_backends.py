@@ -59,10 +59,10 @@ def data(tmp_path):
     folder = write_query(tmp_path / "data", api("By ID", [("id",)], [("n", "NUMBER")]))
     place = folder / "tool_response_cache" / "Food" / "drinks_for_Food"
     place.mkdir(parents=True)
-    told = {"{'is_id': '7', 'n': 1}": {"error": "", "response": {"name": "Daiquiri"}}}
-    told['{"n": "2", "is_id": 7}'] = {"error": "no", "response": ""}
-    told["__import__('os').abort()"] = {"error": "", "response": "never"}
-    (place / "by_id.json").write_text(json.dumps(told))
+    cached_answers = {"{'is_id': '7', 'n': 1}": {"error": "", "response": {"name": "Daiquiri"}}}
+    cached_answers['{"n": "2", "is_id": 7}'] = {"error": "no", "response": ""}
+    cached_answers["__import__('os').abort()"] = {"error": "", "response": "never"}
+    (place / "by_id.json").write_text(json.dumps(cached_answers))
     return folder
 
 
@@ -80,17 +80,17 @@ def test_the_cache_answers_exact_and_equal_calls(data):
     env = make(data)
     env.reset(seed=0)
     for arguments in ({"id": "x"}, {}):
-        told, info = answered(env, **arguments)
+        answer, info = answered(env, **arguments)
         assert info["invalid_action"] and info["tool_source"] == ""
     for arguments in ({"is_id": "7", "n": 1}, {"n": "1", "is_id": 7}, {"n": 1.0, "is_id": "7"}):
-        told, info = answered(env, **arguments)
-        assert told == {"error": "", "response": {"name": "Daiquiri"}}
+        answer, info = answered(env, **arguments)
+        assert answer == {"error": "", "response": {"name": "Daiquiri"}}
         assert (info["tool_source"], info["tool_status"]) == ("cache", "ok")
         assert ("ret", str(info["step"]), "$.name", "daiquiri") in info["facts"].facts
-    told, info = answered(env, is_id="7", n=2)
-    assert (told["error"], info["tool_source"], info["tool_status"]) == ("no", "cache", "failed")
-    told, info = answered(env, is_id="8")
-    assert told["error"].startswith("Cache miss") and info["tool_source"] == "none"
+    answer, info = answered(env, is_id="7", n=2)
+    assert (answer["error"], info["tool_source"], info["tool_status"]) == ("no", "cache", "failed")
+    answer, info = answered(env, is_id="8")
+    assert answer["error"].startswith("Cache miss") and info["tool_source"] == "none"
     assert info["tool_status"] == "cache_miss" and info["tool_faults"] == ()
 
 
@@ -98,7 +98,7 @@ def test_the_official_cache_of_real_responses_is_read(official):
     cache = ResponseCache(official / "tool_response_cache")
     files = sorted(official.glob("tool_response_cache/*/*/*.json"))
     assert len(files) == 54
-    found = 0
+    entry_count = 0
     for path in files:
         category = path.parent.parent.name
         tool = path.parent.name.removesuffix(f"_for_{category}")
@@ -111,8 +111,8 @@ def test_the_official_cache_of_real_responses_is_read(official):
             assert hit is not None and hit.response == entry["response"]
             turned = dict(reversed([(name, str(value)) for name, value in arguments.items()]))
             assert cache.answer(request._replace(arguments=turned)) is not None
-            found += 1
-    assert found > 80
+            entry_count += 1
+    assert entry_count > 80
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -161,7 +161,7 @@ def test_a_bad_server_costs_its_time_and_no_more(data, tmp_path, kind):
         env = make(data, live_url=url_of(server), **options)
         env.reset(seed=0)
         start = time.monotonic()
-        told, info = answered(env, is_id="8")
+        answer, info = answered(env, is_id="8")
         assert time.monotonic() - start < QUICK + 1.5
         assert info["tool_status"] == "not_working" and len(info["tool_faults"]) == 1
         assert re.search(expected, info["tool_faults"][0]), info["tool_faults"]
@@ -169,8 +169,8 @@ def test_a_bad_server_costs_its_time_and_no_more(data, tmp_path, kind):
         assert not Path(options["overlay"]).exists()
         _, info = env.reset(seed=0)
         assert info["tool_faults"] == ()
-        told, info = answered(env, is_id="8")
-        assert told["response"] == {"name": "Mojito"} and info["tool_source"] == "live"
+        answer, info = answered(env, is_id="8")
+        assert answer["response"] == {"name": "Mojito"} and info["tool_source"] == "live"
         assert info["tool_faults"] == ()
 
 
@@ -184,15 +184,15 @@ def test_a_server_is_asked_again_and_then_never(data, tmp_path):
         body = server.requests[0]
         assert [body[key] for key in ("category", "tool_name", "api_name")] == list(ASKED[:3])
         assert json.loads(body["tool_input"]) == {"is_id": "8"} and body["toolbench_key"] == ""
-        for again in (env, make(data, live_url=url_of(server), **options)):
-            again.reset(seed=0)
-            told, info = answered(again, is_id=8)
-            assert (told["response"], info["tool_source"]) == (["ok"], "live")
+        for next_env in (env, make(data, live_url=url_of(server), **options)):
+            next_env.reset(seed=0)
+            answer, info = answered(next_env, is_id=8)
+            assert (answer["response"], info["tool_source"]) == (["ok"], "live")
         assert len(server.requests) == 3
-    again = make(data, overlay=options["overlay"])
-    assert again.unwrapped.fingerprint()["overlay"] == env.unwrapped.fingerprint()["overlay"]
-    again.reset(seed=0)
-    assert answered(again, is_id="8")[1]["tool_source"] == "live"
+    next_env = make(data, overlay=options["overlay"])
+    assert next_env.unwrapped.fingerprint()["overlay"] == env.unwrapped.fingerprint()["overlay"]
+    next_env.reset(seed=0)
+    assert answered(next_env, is_id="8")[1]["tool_source"] == "live"
 
 
 def test_a_simulator_answers_what_nobody_else_knows(data, tmp_path):
@@ -200,23 +200,25 @@ def test_a_simulator_answers_what_nobody_else_knows(data, tmp_path):
     env = make(data, simulator=model, overlay=str(tmp_path / "overlay.jsonl"))
     env.reset(seed=0)
     assert answered(env, is_id="7", n=1)[1]["tool_source"] == "cache" and not model.asked
-    told, info = answered(env, is_id="8")
+    answer, info = answered(env, is_id="8")
     assert info["tool_status"] == "not_working" and "wrote no JSON" in info["tool_faults"][0]
-    told, info = answered(env, is_id="8")
-    assert (told["response"], info["tool_source"]) == ({"name": "Gimlet"}, "sim")
-    told, info = answered(env, is_id="8")
-    assert (told["response"], info["tool_source"]) == ({"name": "Gimlet"}, "sim")
+    answer, info = answered(env, is_id="8")
+    assert (answer["response"], info["tool_source"]) == ({"name": "Gimlet"}, "sim")
+    answer, info = answered(env, is_id="8")
+    assert (answer["response"], info["tool_source"]) == ({"name": "Gimlet"}, "sim")
     assert len(model.asked) == 2 and "by_id" in model.asked[0]
 
 
 def test_an_overlay_keeps_the_first_answer(tmp_path):
     path, second = tmp_path / "deep" / "overlay.jsonl", ASKED._replace(arguments={"b": 2})
-    one, other = Overlay(path), Overlay(path)
-    assert one.keep(ASKED, Hit("", "first", "sim")) == other.keep(ASKED, Hit("", "later", "live"))
-    assert other.answer(ASKED).response == "first" and other.answer(second) is None
-    one.keep(second, Hit("", "second", "live"))
-    assert other.answer(second).response == "second"
-    assert one.sha256() == Overlay(path).sha256() != Overlay(tmp_path / "none").sha256()
+    overlay, reopened = Overlay(path), Overlay(path)
+    assert overlay.keep(ASKED, Hit("", "first", "sim")) == reopened.keep(
+        ASKED, Hit("", "later", "live")
+    )
+    assert reopened.answer(ASKED).response == "first" and reopened.answer(second) is None
+    overlay.keep(second, Hit("", "second", "live"))
+    assert reopened.answer(second).response == "second"
+    assert overlay.sha256() == Overlay(path).sha256() != Overlay(tmp_path / "none").sha256()
 
 
 def test_the_first_that_answers_is_right():

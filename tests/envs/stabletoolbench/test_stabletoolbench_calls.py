@@ -86,14 +86,14 @@ def test_written_values(value, expected):
 
 
 def test_answers_in_many_forms():
-    wanted = {"flight": "fl-7", "price": "120"}
+    expected = {"flight": "fl-7", "price": "120"}
     for text in (
         '{"flight": "FL-7", "price": 120}',
         "flight: FL-7\nprice: 120.00",
         "Flight = FL-7; Price = 120",
         "flight: FL-7, price: 120",
     ):
-        assert read_answer(text) == wanted, text
+        assert read_answer(text) == expected, text
     assert read_answer("It is FL-7.") == {"answer": "it is fl-7"}
 
 
@@ -104,7 +104,7 @@ def test_only_right_answers_and_changes_are_right():
     assert share_right(expected, right, effects, effects) == 1.0
     assert share_right(expected, {"answer": "bk-1"}, effects, effects) == 1.0
     assert share_right(expected, right, effects, {}) == 0.5
-    more = effects | {("booking", "bk-2", "seats"): "2"}
-    assert share_right(expected, right, effects, more) < 1.0
+    extra_effects = effects | {("booking", "bk-2", "seats"): "2"}
+    assert share_right(expected, right, effects, extra_effects) < 1.0
     assert share_right(expected, {"answer": "bk-1 or bk-2"}, {}, {}) == 0.0
     assert share_right({"a": 1, "b": 2}, {"answer": "1"}, {}, {}) == 0.0

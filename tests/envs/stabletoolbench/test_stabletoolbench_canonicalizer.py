@@ -24,7 +24,7 @@ Functions:
 Calls left: 9"""
 
 
-def told(response="", error=""):
+def answer_text(response="", error=""):
     return json.dumps({"error": error, "response": response})
 
 
@@ -36,7 +36,7 @@ def change(state, action, observation):
 def test_a_session():
     state = CANON.initial("Book FL-204.", START)
     flights = {"flights": [{"id": "FL-204", "price": 99.5}], "page": 1, "total": 1}
-    state, changes = change(state, call("search_for_flights", origin="OSL"), told(flights))
+    state, changes = change(state, call("search_for_flights", origin="OSL"), answer_text(flights))
     assert changes == [
         "+ arg(1, origin, osl)",
         "+ budget(8)",
@@ -51,25 +51,27 @@ def test_a_session():
         "- budget(9)",
     ]
     state, changes = change(
-        state, call("search_for_flights"), told("", "Missing required parameter: origin")
+        state, call("search_for_flights"), answer_text("", "Missing required parameter: origin")
     )
     assert "+ arg_missing(2, origin)" in changes and "+ status(2, error:missing_arg)" in changes
     assert not [line for line in changes if "ret" in line or "entity" in line]
     for seats, number in ((3, 3), (2, 4)):
         row = {"table": "flight", "id": "FL-204", "set": {"seats": seats}}
-        state, changes = change(state, call("book"), told({"booking_id": "BK-1", "changed": [row]}))
+        state, changes = change(
+            state, call("book"), answer_text({"booking_id": "BK-1", "changed": [row]})
+        )
         assert f"+ db(flight, fl-204, seats, {seats})" in changes
         assert "+ entity(booking, bk-1)" in changes or number == 4
     assert "- db(flight, fl-204, seats, 3)" in changes
     answer = json.dumps({"Flight": "FL-204"})
     end = call("Finish", return_type="give_answer", final_answer=answer)
-    state, changes = change(state, end, told("Answer received."))
+    state, changes = change(state, end, answer_text("Answer received."))
     assert "+ finished(give_answer)" in changes and "+ answer_field(flight, fl-204)" in changes
 
 
 def test_upstreams_cut_observations_tell_the_error_alone():
     state = CANON.initial("", START)
-    text = told({"text": "x" * 2000})[:1024] + "..."
+    text = answer_text({"text": "x" * 2000})[:1024] + "..."
     after, changes = change(state, call("search_for_flights", origin="a"), text)
     assert after.parsed and "+ cut(1)" in changes and "+ status(1, ok)" in changes
     assert not [line for line in changes if line.startswith("+ ret")]
@@ -81,9 +83,9 @@ def test_responses_of_all_kinds():
     assert ("ret_word", "1", "quick") in words and len(words) == 8
     deep = {"a": {"b": {"c": {"d": {"e": 1}}}}}
     assert not [fact for fact in returned("1", deep) if fact[-1] == "1"]
-    many = returned("1", {"items": [{"id": n, "name": "x" * 90} for n in range(99)]})
-    assert ("retlen", "1", "$.items", "99") in many
-    assert {fact[2] for fact in many if fact[0] == "entity"} == {"0", "1", "2"}
+    item_facts = returned("1", {"items": [{"id": n, "name": "x" * 90} for n in range(99)]})
+    assert ("retlen", "1", "$.items", "99") in item_facts
+    assert {fact[2] for fact in item_facts if fact[0] == "entity"} == {"0", "1", "2"}
     assert len(returned("1", {str(n): n for n in range(999)})) <= 60
     assert returned("1", None) == {("ret", "1", "$", "null")}
     assert returned("1", {"changed": [None, {"set": 3}, {"table": 1, "set": {}}]}) == set()
@@ -94,7 +96,7 @@ def test_nonsense_changes_no_fact_and_says_so():
     for text in NONSENSE.values():
         after = CANON.update(state, call("x"), text)
         assert not after.parsed and after.facts == state.facts
-        assert CANON.update(state, text, told()).parsed
+        assert CANON.update(state, text, answer_text()).parsed
         CANON.initial(text, text), CANON.action(text)
 
 
@@ -113,7 +115,7 @@ def test_nonsense_changes_no_fact_and_says_so():
 def test_any_call_and_any_response(text, response):
     state = CANON.initial("", START)
     for action in (text, call(text, a=text), f"Action: f\nAction Input: {text}"):
-        after = CANON.update(state, action, told(response))
+        after = CANON.update(state, action, answer_text(response))
         assert State.from_text(after.to_text()) == after
         assert all(part == part.lower() for fact in after.facts for part in fact)
         CANON.describe(state, action, after)
@@ -142,14 +144,14 @@ def test_facts_come_back_from_their_description():
         "Conflict: full",
         "hm",
     ):
-        after = CANON.update(state, refused, told("", error))
+        after = CANON.update(state, refused, answer_text("", error))
         assert CANON.update(state, refused, CANON.describe(state, refused, after)) == after
 
 
 def test_what_nobody_could_foresee():
     state = CANON.initial("Is FL-204 cheap?", START)
     turns = (Turn(None, START),)
-    asked = call("details", flight_id="FL-204")
+    details_call = call("details", flight_id="FL-204")
     for response, expected in (({"price": 120}, True), ({"id": "FL-204"}, False)):
-        after = CANON.update(state, asked, told(response))
-        assert CANON.reveals("Is FL-204 cheap?", turns, state, asked, after) is expected
+        after = CANON.update(state, details_call, answer_text(response))
+        assert CANON.reveals("Is FL-204 cheap?", turns, state, details_call, after) is expected

@@ -29,13 +29,13 @@ def make(**options):
 def played(env, task, actions=None):
     """Play a task by the expert, or by actions; return the observations and the last info."""
     _, info = env.reset(options={"task": task})
-    seen, over = [], False
+    observations, over = [], False
     while not over:
         action = env.unwrapped.expert_action() if actions is None else actions.pop(0)
         observation, _, terminated, truncated, info = env.step(action)
-        seen.append(observation)
+        observations.append(observation)
         over = terminated or truncated or (actions is not None and not actions)
-    return seen, info
+    return observations, info
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -44,10 +44,10 @@ def test_the_expert_solves_every_task(split):
     panel = env.unwrapped.tasks
     assert len(panel) == SIZES[split]
     for task in panel.ids[:: 4 if split == "train" else 2]:
-        seen, info = played(env, task)
+        observations, info = played(env, task)
         assert info["success"] and info["score"] == 1.0, task
         assert 2 <= info["step"] <= 10 and info["facts"].parsed
-        assert all(json.loads(text)["error"] == "" for text in seen)
+        assert all(json.loads(text)["error"] == "" for text in observations)
 
 
 def test_golden_tasks():
@@ -56,37 +56,37 @@ def test_golden_tasks():
     for split in SPLITS:
         for number in range(0, SIZES[split], 2):
             task = generated_task(split, number)
-            told = [task.record, task.plan, task.answer, sorted(task.effects.items())]
-            digest.update(json.dumps(told, default=dict).encode())
+            task_content = [task.record, task.plan, task.answer, sorted(task.effects.items())]
+            digest.update(json.dumps(task_content, default=dict).encode())
     assert digest.hexdigest() == "601a8e36f31f06f2d7afac5521690eaa8221b155b6b8ac1a0feb2f848335d04a"
 
 
 def test_tasks_are_what_their_groups_promise():
-    unseen, seen = set(), set()
+    test_queries, train_queries = set(), set()
     for split in SPLITS:
         lengths = set()
         for number in range(0, SIZES[split], 3):
             task = generated_task(split, number)
             tools = {offer.tool for offer in task.offers}
-            needed = {tool for tool, _ in task.record["relevant APIs"]}
+            relevant_tools = {tool for tool, _ in task.record["relevant APIs"]}
             lengths.add(len(task.plan))
             assert 1 <= len(task.plan) <= 5 and len(task.offers) <= 10
             if split.startswith("G1"):
                 assert len(tools) == 1
             if split.startswith("G2"):
-                assert len(needed) == 2
+                assert len(relevant_tools) == 2
                 assert len({offer.category for offer in task.offers}) == 1
             if split.startswith("G3"):
                 assert len({a["category_name"] for a in task.record["api_list"]}) > 1
             if split == "G1_tool":
-                assert needed <= {"files", "library"}
-            (seen if split == "train" else unseen).add(task.record["query"])
+                assert relevant_tools <= {"files", "library"}
+            (train_queries if split == "train" else test_queries).add(task.record["query"])
             if split == "train":
-                assert not needed & {"files", "library", "weather", "geography"}
+                assert not relevant_tools & {"files", "library", "weather", "geography"}
             if split.endswith("_category"):
-                assert needed <= {"weather", "geography"}
+                assert relevant_tools <= {"weather", "geography"}
         assert len(lengths) > 1
-    assert not seen & unseen and len(seen) > 100
+    assert not train_queries & test_queries and len(train_queries) > 100
     distracting = [generated_task("train", n) for n in range(40)]
     assert all(len(t.offers) > len(t.record["relevant APIs"]) for t in distracting)
 
@@ -96,16 +96,18 @@ def test_a_wrong_answer_or_a_second_change_fails():
         f"generated/train/{n}" for n in range(400) if len(generated_task("train", n).effects) > 1
     )
     env = make()
-    made = generated_task("train", int(task.rpartition("/")[2]))
-    plan = [call(name, **arguments) for name, arguments in made.plan]
-    done = call("Finish", return_type="give_answer", final_answer=json.dumps(made.answer))
-    assert played(env, task, [*plan, done])[1]["success"]
+    generated = generated_task("train", int(task.rpartition("/")[2]))
+    plan = [call(name, **arguments) for name, arguments in generated.plan]
+    finish_call = call(
+        "Finish", return_type="give_answer", final_answer=json.dumps(generated.answer)
+    )
+    assert played(env, task, [*plan, finish_call])[1]["success"]
     wrong = call("Finish", return_type="give_answer", final_answer="nothing")
     info = played(env, task, [*plan, wrong])[1]
     assert not info["success"] and 0 < info["score"] < 1
-    info = played(env, task, [done])[1]
+    info = played(env, task, [finish_call])[1]
     assert not info["success"] and 0 < info["score"] < 1
-    given_up = call("Finish", return_type="give_up_and_restart", final_answer=done)
+    given_up = call("Finish", return_type="give_up_and_restart", final_answer=finish_call)
     info = played(env, task, [*plan, given_up])[1]
     assert info["score"] == 0.0 and ("finished", "give_up") in info["facts"].facts
 
@@ -124,12 +126,12 @@ def test_tools_refuse_what_they_must(app):
         record = rng.choice(api_records(app))
         offer = own_functions(app)[record["api_name"].replace(" ", "_")]
         arguments = {}
-        for name, told in offer.parameters["properties"].items():
-            choices = told.get("enum") or {
+        for name, schema in offer.parameters["properties"].items():
+            choices = schema.get("enum") or {
                 "string": texts + keys,
                 "integer": numbers,
                 "number": [*numbers, 0.5, float("inf"), 1e300],
-            }.get(told["type"])
+            }.get(schema["type"])
             arguments[name] = rng.choice(choices)
         assert problem_of(offer, arguments) == ""
         try:
@@ -148,14 +150,14 @@ def test_quirks():
     ledger = world_of(3).ledger()
     tools = {name: answering(*name.split(".")) for name in ("flights.search", "currency.list")}
     key, row = next(iter(ledger.tables["flight"].items()))
-    asked = {name: row[name] for name in ("origin", "destination", "date")}
-    first = tools["flights.search"](ledger, asked)
+    flight_query = {name: row[name] for name in ("origin", "destination", "date")}
+    first = tools["flights.search"](ledger, flight_query)
     assert first["page"] == 1 and len(first["flights"]) <= 3 and "seats" not in first["flights"][0]
     with pytest.raises(ToolError, match="page 99 not found"):
-        tools["flights.search"](ledger, {**asked, "page": 99})
+        tools["flights.search"](ledger, {**flight_query, "page": 99})
     book = answering("flights", "book")
-    told = book(ledger, {"flight_id": key, "seats": row["seats"]})
-    assert told["changed"][1]["set"] == {"seats": 0}
+    booked = book(ledger, {"flight_id": key, "seats": row["seats"]})
+    assert booked["changed"][1]["set"] == {"seats": 0}
     with pytest.raises(ToolError, match="Conflict"):
         book(ledger, {"flight_id": key, "seats": 1})
     assert book(ledger, {"flight_id": "FL-102", "seats": 1})["booking_id"] == "BK-2"
@@ -248,14 +250,14 @@ def test_official_queries_are_played(official):
             observation, info = env.reset(options={"task": task})
             assert info["facts"].parsed and len(observation) < 20_000
             tools = {fact[1] for fact in info["facts"].facts if fact[0] == "tool"}
-            assert tools == {one["name"].lower() for one in env.unwrapped.functions}
+            assert tools == {function["name"].lower() for function in env.unwrapped.functions}
 
 
 def test_a_judge_scores_official_answers(official):
-    heard = []
+    judged = []
 
     def judge(query, answer, calls):
-        heard.append((query, answer, [done.name for done in calls]))
+        judged.append((query, answer, [tool_call.name for tool_call in calls]))
         return 0.5
 
     env = make(data_dir=str(official), source="auto", split="G1_instruction", judge=judge)
@@ -264,7 +266,7 @@ def test_a_judge_scores_official_answers(official):
         call("Finish", return_type="give_answer", final_answer={"a": 1})
     )
     assert (reward, terminated, info["score"], info["success"]) == (0.5, True, 0.5, False)
-    assert heard == [(info["goal"], '{"a":1}', ["Finish"])]
+    assert judged == [(info["goal"], '{"a":1}', ["Finish"])]
     env.reset(seed=0)
     assert env.step(call("Finish", return_type="give_up_and_restart"))[1] == 0.0
     wrong = make(data_dir=str(official), source="auto", split="G1_tool", judge=lambda *_: 7)

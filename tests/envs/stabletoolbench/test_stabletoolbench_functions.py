@@ -28,11 +28,13 @@ GROUPS = ("G1_instruction", "G1_category", "G1_tool", "G2_instruction")
 @pytest.fixture(scope="module")
 def queries(official):
     """All official queries that are here."""
-    found = [read_queries(official / "test_instruction" / f"{group}.json") for group in GROUPS]
-    return [record for group in found for record in group.values()]
+    records_by_group = [
+        read_queries(official / "test_instruction" / f"{group}.json") for group in GROUPS
+    ]
+    return [record for group in records_by_group for record in group.values()]
 
 
-def of(*apis, compat="strict"):
+def functions_of(*apis, compat="strict"):
     return functions({"api_list": list(apis)}, compat)
 
 
@@ -40,19 +42,19 @@ def test_all_official_queries_have_sound_functions(queries):
     assert len(queries) == 580
     offered = 0
     for record in queries:
-        made = functions(record)
-        assert len(made) == len(record["api_list"]) + 1 and made[-1]["name"] == "Finish"
-        names = [one["name"] for one in made]
+        schemas = functions(record)
+        assert len(schemas) == len(record["api_list"]) + 1 and schemas[-1]["name"] == "Finish"
+        names = [function["name"] for function in schemas]
         assert len(set(names)) == len(names)
-        for one, listed in zip(made, record["api_list"], strict=False):
+        for function, listed in zip(schemas, record["api_list"], strict=False):
             offered += 1
             if offered % 20 == 0:
-                jsonschema.Draft202012Validator.check_schema(one["parameters"])
-            assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", one["name"])
-            assert set(one["parameters"]) == {"type", "properties", "required"}
-            told = listed["required_parameters"] + listed["optional_parameters"]
-            distinct = {standard(parameter["name"]) for parameter in told}
-            assert len(one["parameters"]["properties"]) >= len(distinct - {""})
+                jsonschema.Draft202012Validator.check_schema(function["parameters"])
+            assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", function["name"])
+            assert set(function["parameters"]) == {"type", "properties", "required"}
+            parameters = listed["required_parameters"] + listed["optional_parameters"]
+            distinct = {standard(parameter["name"]) for parameter in parameters}
+            assert len(function["parameters"]["properties"]) >= len(distinct - {""})
     assert offered > 2900
 
 
@@ -62,29 +64,34 @@ def test_names_are_those_of_reference_answers(official, queries):
     files = sorted(folder.glob("*.json"))
     assert len(files) == 3
     for path in files:
-        told = json.loads(path.read_bytes())["answer_generation"]["function"]
+        reference_functions = json.loads(path.read_bytes())["answer_generation"]["function"]
         record = by_id[int(path.name.partition("_")[0])]
         for compat in ("strict", "reference"):
-            made = functions(record, compat)
-            assert [one["name"] for one in made] == [one["name"] for one in told]
-            for ours, theirs in zip(made[:-1], told, strict=False):
+            function_schemas = functions(record, compat)
+            assert [function["name"] for function in function_schemas] == [
+                function["name"] for function in reference_functions
+            ]
+            for ours, theirs in zip(function_schemas[:-1], reference_functions, strict=False):
                 names = list(ours["parameters"]["properties"])
-                given = list(theirs["parameters"]["properties"])
-                assert names == given or (compat == "strict" and not given)
+                their_names = list(theirs["parameters"]["properties"])
+                assert names == their_names or (compat == "strict" and not their_names)
 
 
 def test_defects_are_mended_and_there_on_request():
     only_optional = api("List", optional=[("Page", "NUMBER", 1.5), ("id",)])
-    assert list(of(only_optional)[0]["parameters"]["properties"]) == ["page", "is_id"]
-    lost = of(only_optional, compat="reference")[0]["parameters"]
+    assert list(functions_of(only_optional)[0]["parameters"]["properties"]) == ["page", "is_id"]
+    lost = functions_of(only_optional, compat="reference")[0]["parameters"]
     assert lost["properties"] == {} and lost["required"] == [""]
-    both = api("Get", required=[("q", "NUMBER", 7)], optional=[("from", "ENUM")])
-    mended, kept = (of(both, compat=compat)[0]["parameters"] for compat in ("strict", "reference"))
+    mixed_api = api("Get", required=[("q", "NUMBER", 7)], optional=[("from", "ENUM")])
+    mended, unmended = (
+        functions_of(mixed_api, compat=compat)[0]["parameters"]
+        for compat in ("strict", "reference")
+    )
     assert mended["required"] == ["q"] and mended["properties"]["q"]["type"] == "number"
-    assert kept["required"] == ["", "q"] and kept["optional"] == ["", "is_from"]
-    assert kept["properties"]["q"] == {"type": "integer", "description": "", "example_value": 7}
+    assert unmended["required"] == ["", "q"] and unmended["optional"] == ["", "is_from"]
+    assert unmended["properties"]["q"] == {"type": "integer", "description": "", "example_value": 7}
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({"q": 7}, kept)
+        jsonschema.validate({"q": 7}, unmended)
     jsonschema.validate({"q": 7.5}, mended)
 
 
@@ -107,14 +114,14 @@ def test_arguments_are_checked_and_brought_into_form():
     }
     listed = list(kinds.items())
     (offer,) = offers({"api_list": [api("All", optional=listed)]})
-    written = {"n": "3", "x": "2.5", "b": "True", "a": "[1]", "o": '{"k": 1}', "s": 12}
-    formed = coerced(offer, written)
+    raw_arguments = {"n": "3", "x": "2.5", "b": "True", "a": "[1]", "o": '{"k": 1}', "s": 12}
+    formed = coerced(offer, raw_arguments)
     assert formed == {"n": 3, "x": 2.5, "b": True, "a": [1], "o": {"k": 1}, "s": "12"}
     assert problem_of(offer, formed) == ""
     assert coerced(offer, {"n": 4.0}) == {"n": 4}
     for wrong in ({"n": "three"}, {"n": 1.5}, {"n": True}, {"b": 1}, {"a": "x"}, {"s": []}):
-        told = problem_of(offer, coerced(offer, wrong))
-        assert told.startswith(f"Invalid parameter {next(iter(wrong))}: expected type"), wrong
+        problem = problem_of(offer, coerced(offer, wrong))
+        assert problem.startswith(f"Invalid parameter {next(iter(wrong))}: expected type"), wrong
     assert problem_of(offer, {"zz": 1}) == "Unknown parameter: zz"
     assert "give_answer" in problem_of(FINISH_OFFER, {"return_type": "done"})
 

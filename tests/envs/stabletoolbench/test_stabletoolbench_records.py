@@ -43,16 +43,16 @@ def test_steps_keep_the_source_and_nothing_where_none_was_asked():
     agent = Says(
         stabletoolbench.call(name, **arguments), "no call at all", GIVE_UP, notes={"why": "so"}
     )
-    found = run_episode(ENV(), agent, task="generated/G1_instruction/0")
-    assert found.error is None
-    assert [step.notes for step in found.steps] == [
+    episode = run_episode(ENV(), agent, task="generated/G1_instruction/0")
+    assert episode.error is None
+    assert [step.notes for step in episode.steps] == [
         {"why": "so", ENV_INFO: {"tool_source": "local"}},
         {"why": "so"},
         {"why": "so"},
     ]
-    assert [dict(step.env_info) for step in found.steps] == [{"tool_source": "local"}, {}, {}]
-    assert attempt_of(found).sources == ("local", "")
-    assert Trajectory.from_json(json.loads(json.dumps(found.to_json()))) == found
+    assert [dict(step.env_info) for step in episode.steps] == [{"tool_source": "local"}, {}, {}]
+    assert attempt_of(episode).sources == ("local", "")
+    assert Trajectory.from_json(json.loads(json.dumps(episode.to_json()))) == episode
 
 
 def test_faults_of_backends_are_kept(tmp_path):
@@ -63,9 +63,9 @@ def test_faults_of_backends_are_kept(tmp_path):
     with gym.make("comap/StableToolBench-v0", split="G1_tool", data_dir=folder) as env:
         env.reset()
         call = stabletoolbench.call(env.unwrapped.functions[0]["name"])
-        found = run_episode(env, Says(call, GIVE_UP))
-    told = found.steps[0].env_info
-    assert told["tool_source"] == "none" and "cache" in told["tool_faults"][0]
+        episode = run_episode(env, Says(call, GIVE_UP))
+    env_info = episode.steps[0].env_info
+    assert env_info["tool_source"] == "none" and "cache" in env_info["tool_faults"][0]
 
 
 @pytest.mark.parametrize("live", [1, 3])
@@ -75,7 +75,7 @@ def test_every_run_tells_coverage(tmp_path, live):
         tmp_path, Run(make_env=ENV, agent=ExpertAgent(), tasks=tasks), concurrency=live
     )
     played = list(read_trajectories(tmp_path / "trajectories.jsonl"))
-    calls = sum(len(one.steps) - 1 for one in played)
+    calls = sum(len(episode.steps) - 1 for episode in played)
     assert summary["told"] == {"tool_source": {"local": calls}}
     rows = dict(summary_table("run", summary).rows)
     assert rows["tool source"] == f"local 100.0 % (n={calls})"

@@ -26,8 +26,10 @@ def attempt(key="1", answer="It is 7.", finish="give_answer", calls=()):
 
 
 def test_sopr_is_the_mean_over_runs():
-    said = {"1": ("solved", "solved", "unsure"), "2": ("unsolved", "unsure", "solved")}
-    judge = CallableJudge(lambda one, run: said[one.query_id][run], "table")
+    verdicts_by_query = {"1": ("solved", "solved", "unsure"), "2": ("unsolved", "unsure", "solved")}
+    judge = CallableJudge(
+        lambda candidate, run: verdicts_by_query[candidate.query_id][run], "table"
+    )
     report = pass_rate({"1": attempt("1"), "2": attempt("2")}, judge)
     assert report.runs == (0.5, 0.75, 0.75) and report.mean == pytest.approx(2 / 3)
     assert report.std == pytest.approx(0.11785, abs=1e-4)
@@ -52,25 +54,30 @@ def test_a_judge_that_fails_is_told_and_counts_in_no_mean():
     assert report.failures == 2 and report.mean == 1.0
     assert report.verdicts["1"] == ("solved", None, None)
     with pytest.raises(OptionError, match="'maybe'"):
-        pass_rate({"1": attempt()}, CallableJudge(lambda one, run: "maybe"))
+        pass_rate({"1": attempt()}, CallableJudge(lambda candidate, run: "maybe"))
     with pytest.raises(OptionError):
-        pass_rate({}, CallableJudge(lambda one, run: "solved"))
+        pass_rate({}, CallableJudge(lambda candidate, run: "solved"))
 
 
 def test_sowr_goes_by_verdicts_first():
     mine = {key: attempt(key) for key in "1234"} | {"9": attempt("9")}
     theirs = {key: attempt(key, "other") for key in "1234"}
     ours = {"1": ("solved", "solved", "unsolved"), "2": ("unsolved",), "3": ("unsure",)}
-    other = {"1": ("unsolved",), "2": ("solved",), "3": ("solved",), "4": ("solved", "unsolved")}
-    asked = []
+    their_verdicts = {
+        "1": ("unsolved",),
+        "2": ("solved",),
+        "3": ("solved",),
+        "4": ("solved", "unsolved"),
+    }
+    compared_ids = []
 
     def compare(first, second, number):
-        asked.append(first.query_id)
+        compared_ids.append(first.query_id)
         return 1 if first.query_id == "3" else 1 + number % 2
 
-    report = win_rate(mine, theirs, compare, ours, other, rounds=2)
+    report = win_rate(mine, theirs, compare, ours, their_verdicts, rounds=2)
     assert (report.wins, report.losses, report.ties, report.by_verdict) == (2, 1, 1, 2)
-    assert report.rate == 2.5 / 4 and asked == ["3", "3", "4", "4"]
+    assert report.rate == 2.5 / 4 and compared_ids == ["3", "3", "4", "4"]
 
 
 def test_process_metrics():
@@ -79,11 +86,11 @@ def test_process_metrics():
         AttemptCall("g", {}, "{}", "bad_arg"),
         AttemptCall("", "{", "{}", "failed"),
     )
-    tried = {
+    attempts = {
         "0": Attempt("0", "", calls, "give_answer", "x", ("local", "", "none")),
         "1": Attempt("1", "", ()),
     }
-    assert process_report(tried) == {
+    assert process_report(attempts) == {
         "errors": pytest.approx(2 / 3),
         "cache_misses": 0.0,
         "finished": 0.5,
@@ -94,14 +101,16 @@ def test_process_metrics():
 
 
 def test_calls_that_no_source_could_answer_are_told():
-    def tried(*statuses, source=""):
+    def attempts_with(*statuses, source=""):
         calls = tuple(AttemptCall("f", {}, "{}", status) for status in statuses)
         return {"0": Attempt("0", "", calls, sources=(source,) * len(calls))}
 
-    assert process_report(tried("ok", "cache_miss", source="none"))["cache_misses"] == 0.5
-    assert process_report(tried("ok", "bad_arg", source="local"))["cache_misses"] == 0.0
-    assert process_report(tried("ok", "ok"))["cache_misses"] is None, "a reference does not tell"
-    assert process_report(tried())["cache_misses"] is None
+    assert process_report(attempts_with("ok", "cache_miss", source="none"))["cache_misses"] == 0.5
+    assert process_report(attempts_with("ok", "bad_arg", source="local"))["cache_misses"] == 0.0
+    assert process_report(attempts_with("ok", "ok"))["cache_misses"] is None, (
+        "a reference does not tell"
+    )
+    assert process_report(attempts_with())["cache_misses"] is None
 
 
 @pytest.mark.parametrize(("name", "content"), [("7_CoT@1.json", "{}"), ("7_CoT@1.json", "\n")])
@@ -122,7 +131,9 @@ def test_reference_answers_are_read(official, kind):
     assert set(raw) == set(converted) == {"588", "608", "1073"}
     for key in raw:
         assert raw[key].answer == converted[key].answer and raw[key].finish == converted[key].finish
-        names = [[made.name for made in one[key].calls] for one in (raw, converted)]
+        names = [
+            [tool_call.name for tool_call in attempts[key].calls] for attempts in (raw, converted)
+        ]
         assert names[0] == names[1]
     results = base / "pass_rate_results" / name
     rate = pass_rate(raw, RecordedJudge(results / f"G1_instruction_{name}.json")).mean

@@ -22,8 +22,13 @@ ROOT = Path(comap.__file__).parent.parent
 
 
 def body(**changes):
-    told = {"category": "Finance", "tool_name": "currency", "api_name": "list", "tool_input": "{}"}
-    return told | {"strip": "", "toolbench_key": ""} | changes
+    request = {
+        "category": "Finance",
+        "tool_name": "currency",
+        "api_name": "list",
+        "tool_input": "{}",
+    }
+    return request | {"strip": "", "toolbench_key": ""} | changes
 
 
 @pytest.fixture(scope="module")
@@ -52,13 +57,13 @@ def post(url, data):
 
 
 def test_the_embedded_tools_are_served(server):
-    status, told = post(server, json.dumps(body()).encode())
-    assert status == 200 and told["error"] == "" and len(told["response"]["currencies"]) == 5
-    asked = body(
+    status, answer = post(server, json.dumps(body()).encode())
+    assert status == 200 and answer["error"] == "" and len(answer["response"]["currencies"]) == 5
+    request_body = body(
         tool_name="hotels", category="Travel", api_name="details", tool_input={"hotel_id": 3}
     )
-    status, told = post(server, json.dumps(asked).encode())
-    assert (status, told) == (200, {"error": "hotel '3' not found", "response": ""})
+    status, answer = post(server, json.dumps(request_body).encode())
+    assert (status, answer) == (200, {"error": "hotel '3' not found", "response": ""})
 
 
 def test_an_environment_asks_a_server(server, tmp_path):
@@ -80,8 +85,8 @@ def test_an_environment_asks_a_server(server, tmp_path):
 def test_no_name_is_a_path(official, name):
     tools = VirtualTools([ResponseCache(official / "tool_response_cache")], world=0)
     for key in ("category", "tool_name", "api_name"):
-        told = tools.answer(body(**{key: name}))
-        assert told["response"] == "" or key == "category"
+        answer = tools.answer(body(**{key: name}))
+        assert answer["response"] == "" or key == "category"
     assert tools.answer(body(tool_input="{"))["error"].startswith("Tool input parse error")
     assert tools.answer(body(tool_input="[1]"))["error"].startswith("Tool input parse error")
     assert tools.answer(body(tool_input="__import__('os')"))["response"] == ""
@@ -89,14 +94,14 @@ def test_no_name_is_a_path(official, name):
 
 def test_many_threads_share_one_world():
     tools = VirtualTools([], world=0)
-    asked = {"flight_id": "FL-101", "seats": 1}
+    booking_input = {"flight_id": "FL-101", "seats": 1}
     answers = []
 
     def book():
-        told = tools.answer(
-            body(category="Travel", tool_name="flights", api_name="book", tool_input=asked)
+        answer = tools.answer(
+            body(category="Travel", tool_name="flights", api_name="book", tool_input=booking_input)
         )
-        answers.append(told["response"] and told["response"]["booking_id"])
+        answers.append(answer["response"] and answer["response"]["booking_id"])
 
     threads = [threading.Thread(target=book) for _ in range(30)]
     for thread in threads:

@@ -59,7 +59,7 @@ def test_what_actions_change() -> None:
     assert walk.do("wait") == walk.do("scroll [down]") == []
     walk.do("click [button 'Search']")
     walk.do("goback")
-    there = walk.state
+    state_before = walk.state
     changed = walk.do("click [link 'Bookings']")
     assert {line.split("(")[0] for line in changed} == {
         "+ at",
@@ -69,7 +69,7 @@ def test_what_actions_change() -> None:
         "+ shows",
     }
     assert walk.do("goback") == ["+ at(stay.test/)", "- at(stay.test/bookings)"]
-    assert there.facts <= walk.state.facts
+    assert state_before.facts <= walk.state.facts
 
 
 def test_typing_changes_one_value() -> None:
@@ -89,7 +89,7 @@ def test_typing_changes_one_value() -> None:
 
 def test_a_post_shows_what_it_changed() -> None:
     walk = Walk("forum.test/thread?id=3")
-    votes = next(one.votes for one in WORLD.forum.threads if one.id == 3)
+    votes = next(thread.votes for thread in WORLD.forum.threads if thread.id == 3)
     assert walk.do("click [button 'Upvote']") == [
         f"+ shows(forum.test/thread?id=3, statictext, votes: {votes + 1})",
         "+ shows(forum.test/thread?id=3, statictext, you voted for this.)",
@@ -99,10 +99,10 @@ def test_a_post_shows_what_it_changed() -> None:
 
 def test_equal_lines_are_numbered_and_the_order_of_a_query_does_not_matter() -> None:
     lines = "[1] RootWebArea 'X'\n\t[2] link 'Add'\n\t[3] link 'Add'"
-    one = CANON.initial("", f"URL shop.test/S?b=2&a=1\n{lines}")
-    other = CANON.initial("", f"URL shop.test/S?a=1&b=2\n{lines}")
-    assert one == other and ("shows", "shop.test/s?a=1&b=2", "link", "add 2") in one.facts
-    assert "click [link 'add 2']" in admissible_of(belief_of(one.facts), "")
+    first = CANON.initial("", f"URL shop.test/S?b=2&a=1\n{lines}")
+    second = CANON.initial("", f"URL shop.test/S?a=1&b=2\n{lines}")
+    assert first == second and ("shows", "shop.test/s?a=1&b=2", "link", "add 2") in first.facts
+    assert "click [link 'add 2']" in admissible_of(belief_of(first.facts), "")
 
 
 def test_without_an_address_a_page_is_the_one_that_one_is_on() -> None:
@@ -126,10 +126,12 @@ def test_the_first_pages_are_forgotten() -> None:
 
 def test_text_that_is_no_page() -> None:
     state = CANON.initial("", "URL shop.test/\n[1] RootWebArea 'T'")
-    for said in ("", "Nothing happens.", "URL shop.test/", "[1] RootWebArea T", "\ud800"):
-        assert CANON.update(state, "wait", said) == State(state.facts, parsed=False)
-    again = CANON.update(CANON.update(state, "", "?"), "", "URL shop.test/\n[1] RootWebArea 'T'")
-    assert again == state
+    for text in ("", "Nothing happens.", "URL shop.test/", "[1] RootWebArea T", "\ud800"):
+        assert CANON.update(state, "wait", text) == State(state.facts, parsed=False)
+    recovered = CANON.update(
+        CANON.update(state, "", "?"), "", "URL shop.test/\n[1] RootWebArea 'T'"
+    )
+    assert recovered == state
 
 
 PIECES = st.sampled_from(
@@ -179,22 +181,22 @@ FACTS = st.frozensets(
 
 
 @given(FACTS, st.text(max_size=30), LINES)
-def test_any_text_and_any_facts_are_read(facts: Any, action: str, said: str) -> None:
-    state = CANON.update(State(facts), action, said)
+def test_any_text_and_any_facts_are_read(facts: Any, action: str, observation: str) -> None:
+    state = CANON.update(State(facts), action, observation)
     assert State.from_text(state.to_text()) == state
     assert all(part == part.lower() for fact in state.facts - facts for part in fact)
     assert CANON.belief(state) == belief_of(state.facts)
-    assert CANON.update(state, action, said).facts == state.facts
+    assert CANON.update(state, action, observation).facts == state.facts
     assert isinstance(canonical(canonical(action)), str)
     admissible_of(belief_of(facts), action)
     CANON.describe(State(facts), action, state)
-    CANON.reveals("", (Turn(None, said),), State(facts), action, state)
+    CANON.reveals("", (Turn(None, observation),), State(facts), action, state)
 
 
 def test_predicted_facts_may_be_short() -> None:
-    here = {("at", "shop.test/"), ("opened", "shop.test/", "1")}
+    page_facts = {("at", "shop.test/"), ("opened", "shop.test/", "1")}
     shows = {("shows", "shop.test/", "textbox", "name"), ("shows", "shop.test/", "statictext")}
-    state = State(frozenset(here | shows | {("title", "shop.test/")}))
+    state = State(frozenset(page_facts | shows | {("title", "shop.test/")}))
     assert "stop [done]" in admissible_of(belief_of(state.facts), "")
     assert "seen before: nothing" in narrate("", (), state, "click [x]")
 
@@ -230,17 +232,17 @@ def test_facts_are_true_in_the_page_that_the_site_shows(seed: int) -> None:
         if info["answer"] is not None:
             assert ("answer", plain(info["answer"])) in belief.end
             continue
-        here, shown = belief.pages[page_here(belief)].facts, read_page(observation)
-        assert shown is not None and shown.url == engine.url
-        for _, _, role, name in (fact for fact in here if fact[0] == "shows"):
-            names = {plain(line.name) for line in shown.lines if line.role.lower() == role}
+        page_facts, page = belief.pages[page_here(belief)].facts, read_page(observation)
+        assert page is not None and page.url == engine.url
+        for _, _, role, name in (fact for fact in page_facts if fact[0] == "shows"):
+            names = {plain(line.name) for line in page.lines if line.role.lower() == role}
             assert name in names or name.rpartition(" ")[0] in names
         fresh = Twin()
         fresh.open(env.unwrapped.wanted.world, engine.url)
         fresh.load(engine.save())
         assert (
             CANON.initial("", fresh.text()).facts - {("opened", page_here(belief), "1")}
-            <= here | belief.here
+            <= page_facts | belief.here
         )
 
 
@@ -254,8 +256,10 @@ def test_what_nobody_could_foresee() -> None:
     history = (*history, Turn("click [link 'Orders']", walk.twin.text()))
     walk.do("goback")
     assert not CANON.reveals("", history, orders, "goback", walk.state)
-    told = WebCanonicalizer().update(orders, "", "URL shop.test/x\n[1] RootWebArea 'Shop'")
-    assert not CANON.reveals("", history, orders, "", told)
+    described_state = WebCanonicalizer().update(
+        orders, "", "URL shop.test/x\n[1] RootWebArea 'Shop'"
+    )
+    assert not CANON.reveals("", history, orders, "", described_state)
 
 
 def test_version_and_fingerprint() -> None:
@@ -280,10 +284,14 @@ def test_suggested_words_keep_their_case_off_the_generated_sites(host: str, word
 def test_a_belief_is_in_lower_case_on_generated_sites_alone() -> None:
     """Elsewhere, as on MiniWoB++, what is to be typed may depend on the case."""
     env: Any = gymnasium.make("comap/Web-v0", split="test").unwrapped
-    shown, info = env.reset(seed=0)
+    observation, info = env.reset(seed=0)
     facts = info["facts"].facts
-    elsewhere = State({tuple(part.replace(".test", ".example") for part in one) for one in facts})
-    history = [Turn(action=None, observation=shown)]
-    here, there = (narrate("Type Ronda", history, one) for one in (State(facts), elsewhere))
-    assert "goal: type ronda" in here and here == here.lower()
-    assert "goal: Type Ronda" in there and there.lower() == here.replace(".test", ".example")
+    elsewhere = State({tuple(part.replace(".test", ".example") for part in fact) for fact in facts})
+    history = [Turn(action=None, observation=observation)]
+    generated_text, live_text = (
+        narrate("Type Ronda", history, state) for state in (State(facts), elsewhere)
+    )
+    assert "goal: type ronda" in generated_text and generated_text == generated_text.lower()
+    assert "goal: Type Ronda" in live_text and live_text.lower() == generated_text.replace(
+        ".test", ".example"
+    )

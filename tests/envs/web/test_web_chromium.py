@@ -39,9 +39,9 @@ WORDS = ("lamp", "red lamp", "é ~*&'\"", "2", "", "<b>x</b>", "日本 😀", "a
 CONTROLS = ("textbox", "searchbox", "button", "checkbox", "radio", "combobox", "option")
 
 
-def any_action(shown: str, rng: random.Random) -> str:
+def any_action(observation: str, rng: random.Random) -> str:
     """Return an action on a line of a page, most often on a control; or one on no line."""
-    page = read_page(shown)
+    page = read_page(observation)
     assert page is not None
     numbers = [n for n, line in enumerate(page.lines, 1) if line.role in CONTROLS]
     number = rng.choice(numbers) if numbers and rng.random() < 0.75 else 0
@@ -57,7 +57,7 @@ def any_action(shown: str, rng: random.Random) -> str:
 
 
 def test_actions_side_by_side(browser: str) -> None:
-    real, twin, rng, taken = Chromium(browser), Twin(), random.Random(0), 0
+    real, twin, rng, action_count = Chromium(browser), Twin(), random.Random(0), 0
     for number, task_id in enumerate(evenly(panel_of("test").ids, 7)):
         task = load(task_id)
         for engine in (real, twin):
@@ -68,15 +68,15 @@ def test_actions_side_by_side(browser: str) -> None:
             move = read_action(action)
             assert move is not None
             effects = real.act(move), twin.act(move)
-            taken += 1
+            action_count += 1
             assert real.text() == twin.text(), (task_id, action)
             assert effects[0] == effects[1] and real.save() == twin.save(), (task_id, action)
     real.close()
-    assert taken > 70
+    assert action_count > 70
 
 
 def test_moments_come_back_and_fit_both_engines(browser: str, world: Any) -> None:
-    real, twin, other = Chromium(browser), Twin(), Chromium(browser)
+    real, twin, second_browser = Chromium(browser), Twin(), Chromium(browser)
     actions = (
         "goto [shop.test/item?id=5]",
         "select [combobox 'Size'] [large]",
@@ -86,19 +86,19 @@ def test_moments_come_back_and_fit_both_engines(browser: str, world: Any) -> Non
         "click [checkbox 'Gift wrap']",
         "click [radio 'express']",
     )
-    for engine in (real, twin, other):
+    for engine in (real, twin, second_browser):
         engine.open(world, "shop.test/")
     for action in actions:
         for engine in (real, twin):
             engine.act(read_action(action))
-    moment, shown = pickle.loads(pickle.dumps(real.save())), real.text()
+    moment, page_text = pickle.loads(pickle.dumps(real.save())), real.text()
     real.act(read_action("goback"))
-    for engine in (real, twin, other):
+    for engine in (real, twin, second_browser):
         engine.load(moment)
-        assert engine.text() == shown and engine.save() == moment
+        assert engine.text() == page_text and engine.save() == moment
         engine.act(read_action("type Town [Elmford] [1]"))
     assert "StaticText 'Gift wrap: yes'" in real.text()
-    assert real.text() == twin.text() == other.text()
+    assert real.text() == twin.text() == second_browser.text()
 
 
 def make(**options: Any) -> Any:
@@ -168,9 +168,9 @@ def test_a_crash_of_a_page_or_of_the_browser(pages: Any) -> None:
 def test_a_browser_that_was_just_killed_is_replaced_by_a_reset(browser: str) -> None:
     """It seems to run until somebody asks it."""
     env = make(split="test")
-    shown, _ = env.reset(seed=3)
+    first_page, _ = env.reset(seed=3)
     os.kill(env.engine.browser.pid, signal.SIGKILL)
-    assert env.reset(seed=3)[0] == shown
+    assert env.reset(seed=3)[0] == first_page
     env.close()
 
 
@@ -217,9 +217,9 @@ def test_a_page_that_takes_too_much_memory_is_given_up(
         "<button>Go</button><script>const all = [];"
         "onclick = () => setInterval(() => all.push(new Float64Array(1e6).fill(1)), 10)</script>"
     )
-    until = time.monotonic() + 60
+    deadline = time.monotonic() + 60
     effect = pages.do("click Go")
-    while not effect.refused and time.monotonic() < until:
+    while not effect.refused and time.monotonic() < deadline:
         time.sleep(0.1)
         effect = pages.do("wait")
     assert effect.refused.startswith("the page took more than 250 MiB of memory; ")
@@ -232,27 +232,27 @@ def test_a_browser_that_does_not_stop_leaves_no_driver(
     browser: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(browsers, "_CLOSE_SECONDS", 0.2)
-    own = browsers.Browser(find_program(None), sandbox=not browsers.is_root())
-    loop = own._loop
-    pids = (own.pid, own._driver_pid)
+    new_browser = browsers.Browser(find_program(None), sandbox=not browsers.is_root())
+    loop = new_browser._loop
+    pids = (new_browser.pid, new_browser._driver_pid)
     assert all(map(alive, pids))
 
     loop.call_soon_threadsafe(time.sleep, 2.0)  # as with gigabytes of answers on their way
-    own.close()
-    own.close()
-    until = time.monotonic() + 20
-    while (any(map(alive, pids)) or not loop.is_closed()) and time.monotonic() < until:
+    new_browser.close()
+    new_browser.close()
+    deadline = time.monotonic() + 20
+    while (any(map(alive, pids)) or not loop.is_closed()) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(map(alive, pids)) and loop.is_closed()
     gc.collect()  # "coroutine 'Browser._stop' was never awaited"
 
 
-def _in_child(pages: Any, sent: Any) -> None:
+def _in_child(pages: Any, queue: Any) -> None:
     try:
         pages.do("wait")
     except EngineError as error:
-        sent.put(str(error))
-    sent.put("Child" in pages.show("<p>Child</p>"))
+        queue.put(str(error))
+    queue.put("Child" in pages.show("<p>Child</p>"))
     browsers.close_all()
 
 
@@ -260,10 +260,10 @@ def _in_child(pages: Any, sent: Any) -> None:
 def test_after_a_fork_each_process_has_a_browser(pages: Any) -> None:
     pages.show("<p>Parent</p>")
     context = multiprocessing.get_context("fork")
-    sent = context.SimpleQueue()
-    child = context.Process(target=_in_child, args=(pages, sent))
+    queue = context.SimpleQueue()
+    child = context.Process(target=_in_child, args=(pages, queue))
     child.start()
-    assert "before a fork" in sent.get() and sent.get() is True
+    assert "before a fork" in queue.get() and queue.get() is True
     child.join(20)
     assert child.exitcode == 0
     pages.do("wait")
@@ -295,18 +295,18 @@ def test_the_browser_ends_with_its_process(browser: str, kill: bool) -> None:
         pid = int(child.stdout.readline())
         if kill:
             child.kill()
-    until = time.monotonic() + 10
-    while alive(pid) and time.monotonic() < until:
+    deadline = time.monotonic() + 10
+    while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not alive(pid)
 
 
 def test_it_works_inside_an_event_loop_and_in_threads(browser: str) -> None:
-    shown = list[str]()
+    page_texts = list[str]()
 
     def play() -> None:
         env = make(split="test")
-        shown.append(env.reset(seed=3)[0] + env.step(env.expert_action())[0])
+        page_texts.append(env.reset(seed=3)[0] + env.step(env.expert_action())[0])
         env.close()
 
     async def main() -> None:
@@ -318,7 +318,7 @@ def test_it_works_inside_an_event_loop_and_in_threads(browser: str) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(shown) == 3 and len(set(shown)) == 1
+    assert len(page_texts) == 3 and len(set(page_texts)) == 1
 
 
 def test_environments_share_a_browser_and_give_their_pages_back(browser: str) -> None:
@@ -332,8 +332,8 @@ def test_environments_share_a_browser_and_give_their_pages_back(browser: str) ->
     del env
     envs.clear()
     gc.collect()
-    until = time.monotonic() + 10
-    while len(running._browser.contexts) > before - 3 and time.monotonic() < until:
+    deadline = time.monotonic() + 10
+    while len(running._browser.contexts) > before - 3 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert len(running._browser.contexts) == before - 3
 
@@ -343,12 +343,12 @@ def test_snapshots_of_an_environment_and_its_fingerprint(browser: str) -> None:
     env.reset(options={"task": next(task for task in env.tasks if "/shop-cart/" in task)})
     for _ in range(3):
         env.step(env.expert_action())
-    taken = pickle.loads(pickle.dumps(env.snapshot()))
-    observation, _ = fresh.restore(taken)
+    moment = pickle.loads(pickle.dumps(env.snapshot()))
+    observation, _ = fresh.restore(moment)
     terminated = False
     while not terminated:
         *_, terminated, _, info = fresh.step(fresh.expert_action())
-    assert info["success"] and env.restore(taken)[0] == observation
+    assert info["success"] and env.restore(moment)[0] == observation
     assert env.fingerprint()["browser"].isdecimal()
 
 
@@ -402,7 +402,7 @@ def test_a_request_that_cannot_be_answered_ends_the_episode_at_once(
 ) -> None:
     pages.show("<a href='/item?id=1'>Next</a>")
 
-    def broken(asked: Any) -> None:
+    def broken(request: Any) -> None:
         raise ZeroDivisionError("a fault of the site")
 
     monkeypatch.setattr(pages, "_serve", broken)

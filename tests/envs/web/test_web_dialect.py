@@ -87,9 +87,9 @@ def page(title: str, *body: Node) -> str:
 
 
 def test_the_text_of_a_page() -> None:
-    shown = page("One - it's", *BODY)
-    names = [line.name for line in read_page(shown).lines]  # type: ignore[union-attr]
-    tree = write_tree(shown, "First", 1 + names.index("A"))
+    outline = page("One - it's", *BODY)
+    names = [line.name for line in read_page(outline).lines]  # type: ignore[union-attr]
+    tree = write_tree(outline, "First", 1 + names.index("A"))
     assert tree.text == GOLDEN
     assert [names[number - 1] for number in tree.numbers][7:12] == ["B", "B", "A", "S", "S"]
 
@@ -104,18 +104,18 @@ def test_a_page_ends_after_300_lines() -> None:
 def test_names_are_parts_of_the_parent_that_is_printed() -> None:
     # The unnamed navigation has no line, so the title is the parent; of a link it is the link.
     inner = (heading("Lamps"), Node("link", "Red lamps", (text("lamps"), text("Lamps"))))
-    shown = write_tree(page("Lamps", nav("", *inner)), "").text.split("\n")[3:]
-    assert shown == ["\t[2] link 'Red lamps'", "\t\t[3] StaticText 'Lamps'"]
+    tree_lines = write_tree(page("Lamps", nav("", *inner)), "").text.split("\n")[3:]
+    assert tree_lines == ["\t[2] link 'Red lamps'", "\t\t[3] StaticText 'Lamps'"]
 
 
 def test_facts_are_those_of_the_other_dialect_without_what_cannot_be_seen() -> None:
-    env, other = make(), make(dialect="comap")
+    env, comap_env = make(), make(dialect="comap")
     for task in evenly(env.tasks.ids, 20):
-        env.reset(options={"task": task}), other.reset(options={"task": task})
-        for action in other.wanted.plan[:-1][:3]:
-            env._engine.act(move(action)), other._engine.act(move(action))
+        env.reset(options={"task": task}), comap_env.reset(options={"task": task})
+        for action in comap_env.wanted.plan[:-1][:3]:
+            env._engine.act(move(action)), comap_env._engine.act(move(action))
         ours = env.canonicalizer.initial("", env._show(False)).facts
-        full = other.canonicalizer.initial("", other._engine.text()).facts
+        full = comap_env.canonicalizer.initial("", comap_env._engine.text()).facts
         bare = {(fact[0], "", *fact[2:]) for fact in full if fact[0] not in ("at", "query")}
         assert ours <= bare
         assert {fact[0] for fact in bare - ours} <= {"option", "selected", "shows"}
@@ -135,8 +135,10 @@ def make(**options: Any) -> Any:
 
 def number_of(observation: str, line: str) -> str:
     """Return the number of the line with this text."""
-    found = [one.strip() for one in observation.split("\n") if one.strip().endswith(f"] {line}")]
-    return found[0].partition("]")[0].removeprefix("[")
+    matching_lines = [
+        part.strip() for part in observation.split("\n") if part.strip().endswith(f"] {line}")
+    ]
+    return matching_lines[0].partition("]")[0].removeprefix("[")
 
 
 def test_actions_as_upstream() -> None:
@@ -147,11 +149,13 @@ def test_actions_as_upstream() -> None:
     tab = first.split("\n")[0]
     assert tab == "Tab 0 (current): Welcome to the shop - Shop"
     number = number_of(first, "searchbox 'Search the shop'")
-    found, *_, info = env.step(f"type [{number}] [lamp] [0]")  # Enter, whatever was asked
-    assert "[1] RootWebArea 'Search - Shop' focused: true" in found and found.split("\n")[0] == tab
-    assert "StaticText 'lamp'" in found and "value:" not in found and not info["invalid_action"]
+    results, *_, info = env.step(f"type [{number}] [lamp] [0]")  # Enter, whatever was asked
+    assert (
+        "[1] RootWebArea 'Search - Shop' focused: true" in results and results.split("\n")[0] == tab
+    )
+    assert "StaticText 'lamp'" in results and "value:" not in results and not info["invalid_action"]
     # A list cannot be seen into, and has the focus after a click.
-    number = number_of(found, "combobox 'Sort by' hasPopup: menu expanded: false")
+    number = number_of(results, "combobox 'Sort by' hasPopup: menu expanded: false")
     clicked, *_ = env.step(f"click [{number}]")
     assert f"[{number}] combobox 'Sort by' focused: true hasPopup: menu expanded: false" in clicked
     assert "option" not in clicked
@@ -170,18 +174,21 @@ def test_the_focus() -> None:
     env = make()
     env.reset(options={"task": next(task for task in env.tasks if "/shop-cart/" in task)})
     for action in (*env.wanted.plan[:4], "click [link 'Checkout']"):
-        shown, *_, info = env.step(action)
-        assert not info["invalid_action"] and shown.count("focused: true") == 1
-    shown, *_ = env.step("click [checkbox 'Gift wrap']")
-    assert "checkbox 'Gift wrap' focused: true checked: true" in shown
+        page_text, *_, info = env.step(action)
+        assert not info["invalid_action"] and page_text.count("focused: true") == 1
+    page_text, *_ = env.step("click [checkbox 'Gift wrap']")
+    assert "checkbox 'Gift wrap' focused: true checked: true" in page_text
     assert "radio 'express' focused: true checked: true" in env.step("click [radio 'express']")[0]
     assert env.step("click [StaticText 'nothing']")[0] == REFUSED
-    again = env.step("click [navigation 'Shop']")[0]
-    assert again.count("focused: true") == 1 and "radio 'express' checked: true" in again
-    taken = env.snapshot()
+    unchanged_page = env.step("click [navigation 'Shop']")[0]
+    assert (
+        unchanged_page.count("focused: true") == 1
+        and "radio 'express' checked: true" in unchanged_page
+    )
+    moment = env.snapshot()
     env.step("click [textbox 'Town']")
     assert "textbox 'Town' focused: true required: false" in env.history()[-1].observation
-    assert env.restore(taken)[0] == again and env.step("wait")[0] == again
+    assert env.restore(moment)[0] == unchanged_page and env.step("wait")[0] == unchanged_page
 
 
 def test_refusals_and_the_page_are_different_observations() -> None:

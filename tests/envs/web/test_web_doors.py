@@ -56,8 +56,8 @@ peer.createDataChannel('x'); peer.createOffer().then((offer) => peer.setLocalDes
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
 def test_what_a_page_loads_reaches_nobody(pages: Any, recorder: Recorder, host: str) -> None:
-    where = f"{host}:{recorder.port}"
-    pages.show(LOADS.replace("'URL", f"'http://{where}/x").replace("HOST", where))
+    address = f"{host}:{recorder.port}"
+    pages.show(LOADS.replace("'URL", f"'http://{address}/x").replace("HOST", address))
     assert pages.do("click Stay").refused == ""
     time.sleep(0.4)
     assert recorder.callers == []
@@ -78,14 +78,14 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_no_way_leads_to_another_host_or_port(pages: Any, recorder: Recorder, way: str) -> None:
-    before = pages.show(WAYS[way].replace("URL", f"http://127.0.0.1:{recorder.port}/x"))
+@pytest.mark.parametrize("route", WAYS)
+def test_no_way_leads_to_another_host_or_port(pages: Any, recorder: Recorder, route: str) -> None:
+    before = pages.show(WAYS[route].replace("URL", f"http://127.0.0.1:{recorder.port}/x"))
     refused = pages.do("click Go").refused
     assert (
         "only http and https" in refused
         or "is not allowed" in refused
-        or way
+        or route
         in (
             "frame",
             "refresh",
@@ -96,17 +96,17 @@ def test_no_way_leads_to_another_host_or_port(pages: Any, recorder: Recorder, wa
 
 
 @pytest.mark.parametrize("url", ["file:///etc/hostname", "chrome://version"])
-@pytest.mark.parametrize("way", ["link", "opener", "script", "form"])
-def test_no_way_leads_to_files_or_the_browser(pages: Any, way: str, url: str) -> None:
-    before = pages.show(WAYS[way].replace("URL", url))
+@pytest.mark.parametrize("route", ["link", "opener", "script", "form"])
+def test_no_way_leads_to_files_or_the_browser(pages: Any, route: str, url: str) -> None:
+    before = pages.show(WAYS[route].replace("URL", url))
     pages.do("click Go")
     assert pages.do("wait") and pages.text() == before
     assert "only http" in pages.do(f"goto [{url}]").refused and pages.text() == before
 
 
 def test_a_link_to_a_new_tab_opens_in_the_same(pages: Any) -> None:
-    for way in ("new tab", "opener"):
-        pages.show(WAYS[way].replace("URL", "http://shop.test/two"))
+    for route in ("new tab", "opener"):
+        pages.show(WAYS[route].replace("URL", "http://shop.test/two"))
         pages.do("click Go")
         assert pages.url == "shop.test/two"
     pages.do("goback")
@@ -134,10 +134,10 @@ def test_of_many_dialogs_the_first_are_told(pages: Any) -> None:
 
 
 def test_nothing_is_downloaded(pages: Any) -> None:
-    seen = list[str]()
+    states = list[str]()
 
     def remember(event: Any) -> None:
-        seen.append(event["state"])
+        states.append(event["state"])
 
     before = pages.show(
         "<button onclick='const link = document.createElement(`a`); link.download = `x`; "
@@ -146,7 +146,7 @@ def test_nothing_is_downloaded(pages: Any) -> None:
     session = pages.tab._session
     session.on("Page.downloadProgress", remember)
     pages.do("click Go", "wait", "wait")
-    assert pages.text() == before and "completed" not in seen
+    assert pages.text() == before and "completed" not in states
 
 
 HOSTILE = (
@@ -158,9 +158,9 @@ HOSTILE = (
 
 
 def test_texts_of_pages_are_data(pages: Any) -> None:
-    html = "".join(f"<button title='{one}'></button><p>{one}</p>" for one in HOSTILE).replace(
-        "'x'", "&#39;x&#39;"
-    )
+    html = "".join(
+        f"<button title='{hostile_text}'></button><p>{hostile_text}</p>" for hostile_text in HOSTILE
+    ).replace("'x'", "&#39;x&#39;")
     text = pages.show(html)
     assert len(text.splitlines()) == 2 + 2 * len(HOSTILE) and text.isprintable() is False
     assert all(char.isprintable() or char in "\n\t" for char in text)

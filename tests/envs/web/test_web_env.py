@@ -24,7 +24,7 @@ def make(**options: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "phrase"),
     [
         ({"benchmark": "miniwob", "engine": "twin"}, "use engine='chromium'"),
         ({"observation": "viewport", "engine": "twin"}, "no layout.*use engine='chromium'"),
@@ -42,8 +42,8 @@ def make(**options: Any) -> Any:
         ({"splits": "test"}, "did you mean 'split'"),
     ],
 )
-def test_wrong_options(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(OptionError, match=said):
+def test_wrong_options(options: dict[str, Any], phrase: str) -> None:
+    with pytest.raises(OptionError, match=phrase):
         WebEnv(**options)
 
 
@@ -81,8 +81,8 @@ def test_refusals_are_told_and_show_the_same_page() -> None:
         ("click [99]", "there is no line [99]"),
         ("goto [https://example.org/]", "is not allowed"),
     ):
-        again, reward, terminated, _, info = env.step(action)
-        assert (again, reward, terminated, info["invalid_action"]) == (
+        same_page, reward, terminated, _, info = env.step(action)
+        assert (same_page, reward, terminated, info["invalid_action"]) == (
             observation,
             0.0,
             False,
@@ -103,21 +103,21 @@ def test_what_infos_say_of_the_page() -> None:
 
 
 def test_numbers_and_names_do_the_same() -> None:
-    one, other = make(split="valid"), make(split="valid")
-    task = next(task for task in one.tasks if "/shop-order/" in task)
-    one.reset(options={"task": task}), other.reset(options={"task": task})
-    plan = one.wanted.plan
+    by_name, by_number = make(split="valid"), make(split="valid")
+    task = next(task for task in by_name.tasks if "/shop-order/" in task)
+    by_name.reset(options={"task": task}), by_number.reset(options={"task": task})
+    plan = by_name.wanted.plan
     for action in plan:
         numbered = action
-        for line in other.history()[-1].observation.split("\n"):
+        for line in by_number.history()[-1].observation.split("\n"):
             number, _, name = line.strip().partition("] ")
             target = action[action.find("[") + 1 : action.find("]")]
             if name.startswith(target):
                 numbered = action.replace(f"[{target}]", f"{number}]", 1)
-        answers = one.step(action)[0], other.step(numbered)[0]
+        answers = by_name.step(action)[0], by_number.step(numbered)[0]
         assert answers[0] == answers[1] and (numbered != action or action == plan[-1])
-        assert one.expert_action() == other.expert_action()
-    assert other.state_facts() == one.state_facts()
+        assert by_name.expert_action() == by_number.expert_action()
+    assert by_number.state_facts() == by_name.state_facts()
 
 
 def test_the_expert_finds_the_way_back() -> None:
@@ -128,7 +128,11 @@ def test_the_expert_finds_the_way_back() -> None:
         while not terminated:
             action = env.expert_action()
             if env._steps in (1, 2, 5):  # lost for a while, but nothing is changed on the sites
-                links = [one for one in info["admissible_actions"] if one.startswith("click [link")]
+                links = [
+                    option
+                    for option in info["admissible_actions"]
+                    if option.startswith("click [link")
+                ]
                 action = rng.choice([*links, "goback", "restart", "click [999]"])
             _, _, terminated, truncated, info = env.step(action)
             assert not truncated, (task, action)
@@ -140,8 +144,8 @@ def test_snapshots_keep_the_expert_and_the_key_nodes() -> None:
     env.reset(options={"task": next(task for task in env.tasks if "/home-order/" in task)})
     for _ in range(9):
         env.step(env.expert_action())
-    taken, score = env.snapshot(), env._outcome.score
-    _, info = fresh.restore(taken)
+    moment, score = env.snapshot(), env._outcome.score
+    _, info = fresh.restore(moment)
     assert info["score"] == score > 0 and fresh.expert_action() == env.expert_action()
     for _ in range(4):
         *_, info = fresh.step(fresh.expert_action())

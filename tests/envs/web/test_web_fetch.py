@@ -47,12 +47,12 @@ class Site(BaseHTTPRequestHandler):
     """Answers as the host that a request names."""
 
     protocol_version = "HTTP/1.1"
-    asked: list[tuple[str, str, dict[str, str], bytes]] = []  # noqa: RUF012
+    requests: list[tuple[str, str, dict[str, str], bytes]] = []  # noqa: RUF012
 
     def do_GET(self) -> None:
-        sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         host = self.headers["Host"]
-        self.asked.append((self.command, host + self.path, dict(self.headers), sent))
+        self.requests.append((self.command, host + self.path, dict(self.headers), body))
         path = self.path.partition("?")[0]
         answer = getattr(self, "get_" + path.strip("/"), self.get_)
         answer()
@@ -77,7 +77,7 @@ class Site(BaseHTTPRequestHandler):
         self.say(body, 200, ("Content-Encoding", "gzip"))
 
     def get_post(self) -> None:
-        self.say(f"<p>{self.asked[-1][3].decode()}</p>")
+        self.say(f"<p>{self.requests[-1][3].decode()}</p>")
 
     def get_hello(self) -> None:
         self.say(f"<title>Help</title><p>Cookie {self.headers['Cookie']}</p>")
@@ -169,15 +169,15 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
     monkeypatch.setattr(fetching, "SECONDS", 0.4)
     monkeypatch.setattr(fetching, "MOST_BYTES", 200_000)
     monkeypatch.setattr(live_chromium, "_QUIET_SECONDS", 0.06)
-    Site.asked.clear()
+    Site.requests.clear()
     yield server
     server.shutdown()
     server.server_close()
 
 
-def ask(path: str, host: str = LAMPS, **more: Any) -> Any:
-    given = {"body": b"", "headers": {}} | more
-    return fetch(PageRequest("GET", f"http://{host}{path}", document=True, **given), HOSTS)
+def ask(path: str, host: str = LAMPS, **overrides: Any) -> Any:
+    request_fields = {"body": b"", "headers": {}} | overrides
+    return fetch(PageRequest("GET", f"http://{host}{path}", document=True, **request_fields), HOSTS)
 
 
 PRIVATE = """127.0.0.1 10.1.2.3 192.168.0.1 172.16.0.1 169.254.169.254 100.64.0.1 0.0.0.0 224.0.0.1
@@ -188,8 +188,10 @@ PRIVATE = """127.0.0.1 10.1.2.3 192.168.0.1 172.16.0.1 169.254.169.254 100.64.0.
 @pytest.mark.parametrize("ip", PRIVATE.split())
 def test_addresses_that_are_not_public(ip: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_public(ip)
-    found = [(0, 0, 0, "", (one, 80)) for one in ("93.184.215.14", ip)]  # one of several is enough
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    address_infos = [
+        (0, 0, 0, "", (address, 80)) for address in ("93.184.215.14", ip)
+    ]  # one of several is enough
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: address_infos)
     with pytest.raises(Refused, match=r"'a.example' is at .* not a public address"):
         resolve("a.example", 80)
 
@@ -217,14 +219,14 @@ def test_what_is_connected_to_is_what_was_checked(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.usefixtures("server")
 def test_limits_of_a_request() -> None:
     began = time.monotonic()
-    for path, said in (
+    for path, phrase in (
         ("/slow", "did not answer within 0.4 s"),
         ("/big", "more than 200,000 bytes"),
         ("/huge", "more than 200,000 bytes"),
         ("/brotli", "encoding 'br'"),
         ("/x y", "cannot be read: InvalidURL"),
     ):
-        with pytest.raises(Refused, match=said):
+        with pytest.raises(Refused, match=phrase):
             ask(path)
     assert time.monotonic() - began < 3
     with pytest.raises(Refused, match="1,000,000 bytes cannot be sent"):
@@ -241,16 +243,20 @@ def test_only_a_server_that_proves_its_name(
     tmp_path: Path, server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    made = (
+    certificate_options = (
         f"-keyout {key} -out {certificate} -days 2 -subj /CN=x -addext subjectAltName=DNS:{LAMPS}"
     )
     kind = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
-    subprocess.run(["openssl", *kind.split(), *made.split()], check=True, capture_output=True)
+    subprocess.run(
+        ["openssl", *kind.split(), *certificate_options.split()], check=True, capture_output=True
+    )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    at = [("127.0.0.1", server.server_port)]
-    monkeypatch.setattr(fetching, "resolve", lambda host, port: at if port == 443 else [])
+    local_address = [("127.0.0.1", server.server_port)]
+    monkeypatch.setattr(
+        fetching, "resolve", lambda host, port: local_address if port == 443 else []
+    )
     hello = PageRequest("GET", f"https://{LAMPS}/hello", b"", True, {})
     with pytest.raises(Refused, match="SSLCertVerificationError"):
         fetch(hello, HOSTS)
@@ -261,8 +267,8 @@ def test_only_a_server_that_proves_its_name(
 
 
 def node(kind: str, reference: str, **content: str) -> dict[str, Any]:
-    held = {"reference_answer": reference, "url": f"http://{LAMPS}/", **content}
-    return {"match_function_name": kind, "method": "selector", "content": held}
+    node_content = {"reference_answer": reference, "url": f"http://{LAMPS}/", **content}
+    return {"match_function_name": kind, "method": "selector", "content": node_content}
 
 
 @pytest.fixture
@@ -280,8 +286,10 @@ def tasks(tmp_path: Path) -> Path:
 
 
 def make(tasks: Path, **options: Any) -> Any:
-    given = {"engine": "chromium", "allowed_hosts": HOSTS, "sandbox": False} | options
-    return gymnasium.make("comap/Web-v0", benchmark="mind2web-live", tasks=tasks, **given).unwrapped
+    env_options = {"engine": "chromium", "allowed_hosts": HOSTS, "sandbox": False} | options
+    return gymnasium.make(
+        "comap/Web-v0", benchmark="mind2web-live", tasks=tasks, **env_options
+    ).unwrapped
 
 
 @pytest.fixture
@@ -295,8 +303,8 @@ def test_a_task_with_key_nodes(env: Any) -> None:
     observation, info = env.reset(seed=0)
     assert observation.startswith(f"URL {LAMPS}/\n[1] RootWebArea 'Lamps'")
     assert info["admissible_actions"] is None and info["url"] == f"{LAMPS}/"
-    found = []
-    for action, met in (
+    visited = []
+    for action, met_nodes in (
         ("click [button 'Search']", (0, 1)),
         ("goback", (0, 1)),
         ("click [link 'App']", (0, 1, 2)),  # the selector finds a span in the link
@@ -304,9 +312,9 @@ def test_a_task_with_key_nodes(env: Any) -> None:
     ):
         assert not (env.engine.chain("a[") or env.engine.chain("#nothing"))
         observation, reward, terminated, _, info = env.step(action)
-        found.append(info["url"].partition("/")[2])
-        assert info["key_nodes"] == met and info["score"] == len(met) / 4
-    assert found == ["search?q=", "", "app?x=1", "app?x=1"]
+        visited.append(info["url"].partition("/")[2])
+        assert info["key_nodes"] == met_nodes and info["score"] == len(met_nodes) / 4
+    assert visited == ["search?q=", "", "app?x=1", "app?x=1"]
     assert (reward, terminated, info["success"], info["verdict"]) == (1.0, True, True, "")
     assert "RootWebArea 'Later'" in observation  # what scripts load is waited for
     assert [tag for tag, _ in env.engine.chain("#spa .in")] == ["span", "a", "body", "html"]
@@ -320,11 +328,11 @@ def test_a_window_that_scrolls(browser: str, server: Any, tasks: Path) -> None:
     top, *_ = env.step(f"goto [http://{LAMPS}/feed]")
     assert top == f"URL {LAMPS}/feed\n[1] RootWebArea 'Feed'\n\t[2] heading 'Top'"
     assert "there is no" in env.step("click [link 'Old']")[4]["refused"]
-    shown, *_ = env.step("scroll [down]")
+    page_text, *_ = env.step("scroll [down]")
     for _ in range(20):  # on a busy machine the page's script changes it later
-        if "Later" not in shown:
-            shown, *_ = env.step("wait")
-    assert shown == f"URL {LAMPS}/feed\n[1] RootWebArea 'Feed'\n\t[2] link 'Later'"
+        if "Later" not in page_text:
+            page_text, *_ = env.step("wait")
+    assert page_text == f"URL {LAMPS}/feed\n[1] RootWebArea 'Feed'\n\t[2] link 'Later'"
     assert env.step("click [2]")[4]["url"] == f"{LAMPS}/"
     env.close()
 
@@ -339,19 +347,19 @@ def test_cookies_and_what_is_sent(env: Any) -> None:
     env.step("goback")
     observation, *_ = env.step("click [link 'There']")  # through a redirect, to another host
     assert observation.startswith(f"URL {HELP}/hello") and "'Cookie None'" in observation
-    headers = {where: sent for _, where, sent, _ in Site.asked}
+    headers = {address: request_headers for _, address, request_headers, _ in Site.requests}
     assert headers[f"{LAMPS}/pixel.gif"]["Cookie"] == "a=1; b=2"
     assert headers[f"{LAMPS}/search?q=%C3%A9"]["Referer"] == f"http://{LAMPS}/"
-    assert not any(FORBIDDEN in where for where in headers)
+    assert not any(FORBIDDEN in address for address in headers)
     env.reset(seed=1)
-    Site.asked.clear()
+    Site.requests.clear()
     env.step("click [button 'Search']")
-    assert "c=3" not in str(Site.asked)  # the next episode has none of its cookies
+    assert "c=3" not in str(Site.requests)  # the next episode has none of its cookies
 
 
 def test_what_is_refused_leaves_the_page_as_it_is(env: Any) -> None:
     before, _ = env.reset(seed=0)
-    for action, said in (
+    for action, phrase in (
         ("click [link 'Evil']", f"'{FORBIDDEN}' is not allowed; allowed: {LAMPS}"),
         (f"goto [{FORBIDDEN}]", "is not allowed"),
         ("goto [http://127.0.0.1/]", "is not allowed"),
@@ -364,8 +372,8 @@ def test_what_is_refused_leaves_the_page_as_it_is(env: Any) -> None:
         ("click [link 'Round']", "redirects without end"),
     ):
         observation, *_, info = env.step(action)
-        assert said in info["refused"] and observation == before, action
-    assert {where.partition("/")[0] for _, where, _, _ in Site.asked} == {LAMPS}
+        assert phrase in info["refused"] and observation == before, action
+    assert {address.partition("/")[0] for _, address, _, _ in Site.requests} == {LAMPS}
 
 
 def test_what_scripts_may_read(env: Any) -> None:
@@ -402,9 +410,9 @@ def test_a_page_that_asks_for_more_than_fits_into_memory(
     def counted(action: str, total: int) -> int:
         """Take an action, and wait for all answers; return how many the page has loaded."""
         observation, *_, info = env.step(action)
-        until = time.monotonic() + 30
+        deadline = time.monotonic() + 30
         while True:
-            assert not info["refused"] and time.monotonic() < until
+            assert not info["refused"] and time.monotonic() < deadline
             loaded, refused = map(int, re.findall(r"(\d+) (?:loaded|refused)", observation))
             if loaded + refused == total:
                 return loaded
@@ -414,8 +422,8 @@ def test_a_page_that_asks_for_more_than_fits_into_memory(
 
     env.reset(seed=0)
     assert counted(f"goto [http://{LAMPS}/flood]", 200) == 5  # of 180,000 bytes each
-    asked = sum("/large" in address for _, address, _, _ in Site.asked)
-    assert 5 <= asked <= 13  # and those that were on their way
+    large_requests = sum("/large" in address for _, address, _, _ in Site.requests)
+    assert 5 <= large_requests <= 13  # and those that were on their way
 
     # Each action may load as much again.
     assert counted("click [button 'Again']", 201) == 6
@@ -437,14 +445,14 @@ def test_a_start_that_does_not_open(env: Any, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_wrong_options(tasks: Path, browser: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for options, said in (
+    for options, phrase in (
         ({"allowed_hosts": ()}, rf'without 1 of them; write allowed_hosts=\["{LAMPS}"\]'),
         ({"allowed_hosts": (HELP,)}, rf'write allowed_hosts=\["{HELP}", "{LAMPS}"\]'),
         ({"allowed_hosts": LAMPS}, "must be a list of all hosts.* without 1"),
         ({"allowed_hosts": (f"http://{LAMPS}/",)}, "must be a list of all hosts.* without 1"),
         ({"engine": "twin"}, "use engine='chromium'"),
     ):
-        with pytest.raises(OptionError, match=said):
+        with pytest.raises(OptionError, match=phrase):
             make(tasks, **options)
     with pytest.raises(OptionError, match="judge and allowed_hosts are for"):
         WebEnv(allowed_hosts=(LAMPS,))

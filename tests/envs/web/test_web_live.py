@@ -22,7 +22,9 @@ from comap.facts import Delta, State
 from comap.lm import Completion, Generate
 from comap.trajectory import Step, Trajectory
 
-INCLUDED, EXACTLY, MEANT = (f"url_{how}_match" for how in ("included", "exactly", "semantic"))
+INCLUDED, EXACTLY, MEANT = (
+    f"url_{match_kind}_match" for match_kind in ("included", "exactly", "semantic")
+)
 VALUE, PATH = "element_value_exactly_match", "element_path_exactly_match"
 
 
@@ -38,7 +40,8 @@ class FakeModel:
         self.asked += requests
         replies = [self.replies[len(self.asked) % len(self.replies) - 1] for _ in requests]
         return [
-            LanguageModelError("it is down") if one == "!" else Completion(one) for one in replies
+            LanguageModelError("it is down") if reply == "!" else Completion(reply)
+            for reply in replies
         ]
 
 
@@ -97,11 +100,15 @@ def test_elements(node: LiveNode, line: int, value: str, score: int) -> None:
 
 
 def test_meaning_needs_a_judge_and_selectors_a_browser() -> None:
-    meant = LiveNode(MEANT, "Decide whether is searching for a lamp", "q")
+    judged_node = LiveNode(MEANT, "Decide whether is searching for a lamp", "q")
     acted = Acted("http://a.test/?q=red+lamp")
     model = FakeModel("```0.456```")
     judge = Judge(model)
-    assert (meant.score(acted), meant.score(acted, judge), meant.score(acted, judge)) == (
+    assert (
+        judged_node.score(acted),
+        judged_node.score(acted, judge),
+        judged_node.score(acted, judge),
+    ) == (
         0,
         0.46,
         0.46,
@@ -116,7 +123,7 @@ def test_meaning_needs_a_judge_and_selectors_a_browser() -> None:
         assert Judge(FakeModel(reply)).agreement("a", "b") == share
     selected = LiveNode(PATH, "#b", site="a", path="#b")
     assert selected.score(Acted("http://a.test/", 9)) == 0.0
-    assert [one.scorable(False, True) for one in (meant, selected)] == [False, True]
+    assert [entry.scorable(False, True) for entry in (judged_node, selected)] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -176,13 +183,13 @@ LIVE = {
 
 def write(path: Path, *records: Any) -> Path:
     """Write records as JSON lines; texts as they are."""
-    lines = (one if isinstance(one, str) else json.dumps(one) for one in records)
+    lines = (record if isinstance(record, str) else json.dumps(record) for record in records)
     path.write_text("\n".join(lines), "utf-8")
     return path
 
 
 @pytest.mark.parametrize(
-    ("benchmark", "records", "said"),
+    ("benchmark", "records", "phrase"),
     [
         ("webvoyager", [], "expected tasks of webvoyager in line 1 .* found none"),
         ("webvoyager", [TASK, "", "{torn"], "expected JSON in line 3 .*found '{torn'"),
@@ -203,16 +210,16 @@ def write(path: Path, *records: Any) -> Path:
         ("mind2web-live", ["[", LIVE, ",", "{", '"a":', "?", "}]"], "expected JSON in line 6"),
     ],
 )
-def test_broken_files(tmp_path: Path, benchmark: str, records: list[Any], said: str) -> None:
+def test_broken_files(tmp_path: Path, benchmark: str, records: list[Any], phrase: str) -> None:
     path = write(tmp_path / "tasks.json", *records)
-    with pytest.raises(DataCorrupt, match=said) as raised:
+    with pytest.raises(DataCorrupt, match=phrase) as raised:
         read_tasks(benchmark, path)
     assert str(path) in str(raised.value) and "give another file" in str(raised.value)
 
 
 def test_broken_nodes(tmp_path: Path) -> None:
     node = LIVE["evaluation"][0]  # type: ignore[index]
-    for change, said in (
+    for change, phrase in (
         ({"match_function_name": "eval"}, "expected one of url_included_match.* found 'eval'"),
         ({"match_function_name": VALUE}, "expected text under 'netloc'"),
         (
@@ -226,7 +233,7 @@ def test_broken_nodes(tmp_path: Path) -> None:
         ({"content": {"url": "http://shop.test/"}}, "under 'reference_answer'"),
     ):
         path = write(tmp_path / "one.json", LIVE | {"evaluation": [node | change]})
-        with pytest.raises(DataCorrupt, match=said):
+        with pytest.raises(DataCorrupt, match=phrase):
             read_tasks("mind2web-live", path)
 
 
@@ -244,7 +251,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
 
 def test_wrong_options_of_files(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", TASK, TASK | {"id": "2", "web": "https://example.org"})
-    for options, said in (
+    for options, phrase in (
         (
             {"benchmark": "webvoyager", "tasks": path, "engine": "twin"},
             "a live site needs a browser",
@@ -254,7 +261,7 @@ def test_wrong_options_of_files(tmp_path: Path) -> None:
         ({"benchmark": "webvoyager", "tasks": path, "judge": 5}, "judge must be a language model"),
         ({"benchmark": "webvoyager", "tasks": path, "split": "x"}, "the web's split"),
     ):
-        with pytest.raises(OptionError, match=said):
+        with pytest.raises(OptionError, match=phrase):
             WebEnv(**options)
 
 
@@ -289,10 +296,10 @@ def test_webvoyager_is_judged(tmp_path: Path, reply: str, verdict: str, success:
     assert [info["score"] for info in infos[:-1]] == [0.0] * 3 and infos[0]["verdict"] == ""
     assert (infos[-1]["verdict"], infos[-1]["success"]) == (verdict, success)
     assert infos[0]["task"] == "webvoyager/Shop--0" and infos[0]["goal"] == "What is it?"
-    (asked,) = model.asked
-    prompt = asked.messages[1].content
+    (request,) = model.asked
+    prompt = request.messages[1].content
     assert prompt.count("RootWebArea") == 3 and "Page 3:\n| URL shop.test/order" in prompt
-    assert asked.sampling.temperature == 0 and asked.sampling.max_new_tokens == 1000
+    assert request.sampling.temperature == 0 and request.sampling.max_new_tokens == 1000
 
 
 def test_what_pages_say_is_data_for_the_judge(tmp_path: Path) -> None:
@@ -317,21 +324,21 @@ def test_a_judge_that_fails_ends_the_episode_by_a_fault(tmp_path: Path) -> None:
 
 
 def test_gaia_by_rules_or_by_a_judge(tmp_path: Path) -> None:
-    own = {"task_id": "own", "Level": "1", "Final answer": "On its way", "id": "own-1"}
-    path = write(tmp_path / "a.jsonl", TASK | own)
+    gaia_fields = {"task_id": "own", "Level": "1", "Final answer": "On its way", "id": "own-1"}
+    path = write(tmp_path / "a.jsonl", TASK | gaia_fields)
     assert play(path, "gaia-web", ["stop [on its way.]"])[-1]["success"]
     assert play(path, "gaia-web", LOOK)[-1]["verdict"] == "failure"
     model = FakeModel("The same. Score: [1]")
     assert play(path, "gaia-web", LOOK, judge=model)[-1]["success"]
     assert "| On its way\nAnswer:\n| It is 'on its way'." in model.asked[0].messages[1].content
-    for reply, said in {"Score: 0": False, "Score: 1? No. Score: 0": False, "yes": None}.items():
-        assert Judge(FakeModel(reply)).same("q", "a", "b") is said
+    for reply, verdict in {"Score: 0": False, "Score: 1? No. Score: 0": False, "yes": None}.items():
+        assert Judge(FakeModel(reply)).same("q", "a", "b") is verdict
 
 
 def node(kind: str, reference: str, **content: str) -> dict[str, Any]:
     method = {"method": "selector"} if kind == PATH else {}
-    held = {"reference_answer": reference, "url": "http://shop.test/", **content}
-    return {"match_function_name": kind, "content": held} | method
+    node_content = {"reference_answer": reference, "url": "http://shop.test/", **content}
+    return {"match_function_name": kind, "content": node_content} | method
 
 
 NODES = [
@@ -360,8 +367,11 @@ def test_key_nodes_end_to_end(tmp_path: Path) -> None:
 
 
 def test_all_nodes_met_is_success_and_the_end(tmp_path: Path, browser: str) -> None:
-    more = [node(PATH, "[href='/cart']", netloc="shop"), node(INCLUDED, "shop.test/", key="")]
-    path = write(tmp_path / "a.json", LIVE | {"evaluation": [NODES[0], *more]})
+    extra_nodes = [
+        node(PATH, "[href='/cart']", netloc="shop"),
+        node(INCLUDED, "shop.test/", key=""),
+    ]
+    path = write(tmp_path / "a.json", LIVE | {"evaluation": [NODES[0], *extra_nodes]})
     actions = ("wait", "click [link 'Cart']", "stop")
     infos = play(path, "mind2web-live", actions, engine="chromium", browser=browser)
     assert [info["key_nodes"] for info in infos] == [(), (0, 2), (0, 1, 2)]
@@ -391,8 +401,12 @@ def recorded(task: str, steps: int, score: float) -> Trajectory:
 def test_reports_of_recorded_episodes(tmp_path: Path) -> None:
     second = LIVE | {"index": "b", "evaluation": [node(INCLUDED, "shop."), node(INCLUDED, "/cart")]}
     tasks = read_tasks("mind2web-live", write(tmp_path / "a.json", LIVE, second))
-    one, two = "mind2web-live/7", "mind2web-live/b"
-    played = [recorded(one, 3, 1.0), recorded(two, 6, 0.5), recorded(two, 0, 0.0)]
+    first_task, second_task = "mind2web-live/7", "mind2web-live/b"
+    played = [
+        recorded(first_task, 3, 1.0),
+        recorded(second_task, 6, 0.5),
+        recorded(second_task, 0, 0.0),
+    ]
     assert key_node_report(played, tasks) == KeyNodeReport(
         completion=2 / 5,
         step_score=0.5,
@@ -411,13 +425,13 @@ def test_reports_of_recorded_episodes(tmp_path: Path) -> None:
 def test_snapshots_and_unknown_tasks(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", TASK)
     model = FakeModel("SUCCESS")
-    env, other = (WebEnv(benchmark="webvoyager", tasks=path, judge=model) for _ in range(2))
+    env, second_env = (WebEnv(benchmark="webvoyager", tasks=path, judge=model) for _ in range(2))
     with pytest.raises(TaskNotFound, match="webvoyager/Shop--0"):
         env.reset(options={"task": "generated/test/20/shop-detail/0"})
     env.reset(seed=0)
     env.step(LOOK[0])
     env.step("stop [x]")
     assert env.expert_action() is None
-    other.restore(env.snapshot())
-    assert other._outcome.success and len(model.asked) == 1  # a verdict is not asked for again
+    second_env.restore(env.snapshot())
+    assert second_env._outcome.success and len(model.asked) == 1  # a verdict is not asked for again
     assert env.fingerprint()["judge"] == "fake" and len(env.fingerprint()["tasks"]) == 16

@@ -34,23 +34,28 @@ def envs(browser: str) -> Iterator[dict[str, Any]]:
         env.close()
 
 
-def script(page: str, goal: str, shown: str) -> list[str]:
+def script(page: str, goal: str, observation: str) -> list[str]:
     """Return actions that solve a task, read from its goal and its text."""
-    known = read_page(shown)
-    assert known is not None
+    outline = read_page(observation)
+    assert outline is not None
     words = re.findall('"([^"]*)"', goal)
     names = goal.removeprefix("Select ").partition(" from the list")[0].partition(" and click")[0]
-    at = {
-        role: [n for n, line in enumerate(known.lines, 1) if line.role == role]
+    numbers_by_role = {
+        role: [n for n, line in enumerate(outline.lines, 1) if line.role == role]
         for role in ("textbox", "combobox", "StaticText")
     }
     typed = [
         f"type [{number}] [{word}] [0]"
-        for number, word in zip(at["textbox"], words * 2, strict=False)
+        for number, word in zip(numbers_by_role["textbox"], words * 2, strict=False)
     ]
-    links = [n for n in at["StaticText"] if known.lines[n - 1].name == (words or [""])[0]]
+    links = [
+        n for n in numbers_by_role["StaticText"] if outline.lines[n - 1].name == (words or [""])[0]
+    ]
     return {
-        "choose-list": [f"select [{(at['combobox'] or [0])[0]}] [{names}]", "click Submit"],
+        "choose-list": [
+            f"select [{(numbers_by_role['combobox'] or [0])[0]}] [{names}]",
+            "click Submit",
+        ],
         "click-button": [f"click [button '{(words or [''])[0]}']"],
         "click-checkboxes": [
             *(f"click [checkbox '{name}']" for name in names.split(", ") if name != "nothing"),
@@ -62,7 +67,7 @@ def script(page: str, goal: str, shown: str) -> list[str]:
         "click-test-2": ["click [button 'ONE']"],
         "enter-password": [*typed, "click Submit"],
         "enter-text": [*typed[:1], "click Submit"],
-        "focus-text": [f"click [{(at['textbox'] or [0])[0]}]"],
+        "focus-text": [f"click [{(numbers_by_role['textbox'] or [0])[0]}]"],
         "login-user": [*typed, "click Login"],
     }[page]
 
@@ -72,8 +77,8 @@ def test_a_script_solves_tasks_by_their_text(envs: dict[str, Any]) -> None:
     for number, page in enumerate(SCRIPTED):
         seed = (0, 9)[number % 2]
         env = envs["train" if seed in SEEDS["train"] else "valid"]
-        shown, info = env.reset(options={"task": f"{page}/{seed}"})
-        for action in script(page, info["goal"], shown):
+        observation, info = env.reset(options={"task": f"{page}/{seed}"})
+        for action in script(page, info["goal"], observation):
             _, reward, terminated, _, info = env.step(action)
             if terminated:
                 break
@@ -97,13 +102,13 @@ TASKS = ["choose-date/1", "unicode-test/0"]
 def test_the_same_text_in_every_process(envs: dict[str, Any]) -> None:
     code = TEXTS.format(tasks=TASKS)
     command = [sys.executable, "-X", "utf8", "-c", code]
-    other = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    other_output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     lines = list[str]()
     for task in TASKS:
-        shown, info = envs["train"].reset(options={"task": task})
-        lines += [info["goal"], shown, envs["train"].step("click [3]")[0]]
+        observation, info = envs["train"].reset(options={"task": task})
+        lines += [info["goal"], observation, envs["train"].step("click [3]")[0]]
         lines.append(envs["train"].step("wait")[0])
-    assert "\n".join(lines).strip() == other.strip()
+    assert "\n".join(lines).strip() == other_output.strip()
 
 
 def test_time_passes_at_once(envs: dict[str, Any]) -> None:
@@ -127,17 +132,17 @@ def test_a_wrong_click_ends_without_reward(envs: dict[str, Any]) -> None:
 
 
 def test_snapshots_are_played_again(envs: dict[str, Any]) -> None:
-    env, other = envs["train"], envs["valid"]
+    env, valid_env = envs["train"], envs["valid"]
     env.reset(options={"task": "login-user/3"})
     env.step("type [8] [me] [0]")
-    taken = env.snapshot()
-    shown = env.step("type [10] [x] [0]")[0]
-    observation, _ = env.restore(taken)
-    assert "value: 'me'" in observation and env.step("type [10] [x] [0]")[0] == shown
-    moves, text = taken.engine[0]
+    moment = env.snapshot()
+    page_text = env.step("type [10] [x] [0]")[0]
+    observation, _ = env.restore(moment)
+    assert "value: 'me'" in observation and env.step("type [10] [x] [0]")[0] == page_text
+    moves, text = moment.engine[0]
     with pytest.raises(SnapshotError, match="found another"):
-        other.engine.open(env.engine._episode, env.engine.url)
-        other.engine.load((moves, text + "x"))
+        valid_env.engine.open(env.engine._episode, env.engine.url)
+        valid_env.engine.load((moves, text + "x"))
 
 
 def test_panels() -> None:

@@ -78,8 +78,8 @@ def test_the_lines_of_a_page() -> None:
 
 
 def test_what_was_typed_and_chosen_is_shown() -> None:
-    written = Outline(PAGE).write("shop.test/", {7: "blue", 10: False, 11: 12, 14: 15})
-    changed = [line for line in written.split("\n")[1:] if line not in LINES]
+    page_text = Outline(PAGE).write("shop.test/", {7: "blue", 10: False, 11: 12, 14: 15})
+    changed = [line for line in page_text.split("\n")[1:] if line not in LINES]
     assert changed == [
         "\t[8] searchbox 'Search' value: 'blue'",
         "\t[11] checkbox 'Pool' checked: false",
@@ -119,27 +119,27 @@ TEXTS = st.one_of(st.text(), st.sampled_from(HOSTILE))
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_name_is_one_line(name: str) -> None:
     page = Page(name, (heading(name), link(name, "/"), textbox(name, "f", name), text(name)))
-    written = Outline(page).write("shop.test/", {})
-    assert len(written.split("\n")) == 6
-    shown = read_page(written)
-    assert shown is not None and shown.url == "shop.test/"
-    assert [line.role for line in shown.lines] == [
+    page_text = Outline(page).write("shop.test/", {})
+    assert len(page_text.split("\n")) == 6
+    read_back = read_page(page_text)
+    assert read_back is not None and read_back.url == "shop.test/"
+    assert [line.role for line in read_back.lines] == [
         "RootWebArea",
         "heading",
         "link",
         "textbox",
         "StaticText",
     ]
-    assert {line.name for line in shown.lines} == {" ".join(name.split())}
-    assert all(char.isprintable() or char in "\n\t" for char in written)
+    assert {line.name for line in read_back.lines} == {" ".join(name.split())}
+    assert all(char.isprintable() or char in "\n\t" for char in page_text)
 
 
 @given(TEXTS)
 @example("'\\'")
 def test_quotes_can_be_undone(name: str) -> None:
-    written = quoted(name)
-    assert written[0] == written[-1] == "'" and written.isprintable()
-    assert unquoted(written[1:-1]) == " ".join(name.split())
+    quoted_name = quoted(name)
+    assert quoted_name[0] == quoted_name[-1] == "'" and quoted_name.isprintable()
+    assert unquoted(quoted_name[1:-1]) == " ".join(name.split())
     assert plain(plain(name)) == plain(name) or not name.isascii()
 
 

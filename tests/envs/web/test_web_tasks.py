@@ -35,15 +35,15 @@ PANELS = {
 
 def plays(task: Task, skip: int = -1) -> bool:
     """Return whether the expert solves a task if it leaves a step out."""
-    twin, met = Twin(), frozenset[int]()
+    twin, met_conditions = Twin(), frozenset[int]()
     twin.open(task.world, task.draft.start)
-    met = task.meets(met, twin.url, Effect())
+    met_conditions = task.meets(met_conditions, twin.url, Effect())
     for index, action in enumerate(task.plan[:-1]):
         move = read_action(action)
         if index != skip and move is not None:
-            met = task.meets(met, twin.url, twin.act(move))
-            met = task.meets(met, twin.url, Effect())
-    return task.solved(twin.states, met, task.draft.answer)
+            met_conditions = task.meets(met_conditions, twin.url, twin.act(move))
+            met_conditions = task.meets(met_conditions, twin.url, Effect())
+    return task.solved(twin.states, met_conditions, task.draft.answer)
 
 
 def accepted(task: Task) -> bool:
@@ -57,18 +57,18 @@ def accepted(task: Task) -> bool:
 def accepted_draws(template: str, seed: int) -> list[int]:
     """Return the first draws of a template that an instance accepts, as ``data/panels.json`` has them."""
     split = next(name for name, seeds in INSTANCES.items() if seed in seeds)
-    found, goals = list[int](), set[str]()
+    draws, goals = list[int](), set[str]()
     for draw in range(_MOST_DRAWS):
         try:
             task = load(_id(split, seed, template, draw))
         except TaskNotFound:
             continue
         if task.draft.goal not in goals and accepted(task):
-            found.append(draw)
+            draws.append(draw)
             goals.add(task.draft.goal)
-            if len(found) == 2:
+            if len(draws) == 2:
                 break
-    return found
+    return draws
 
 
 @pytest.mark.parametrize("split", PANELS)
@@ -138,7 +138,7 @@ def test_the_expert_plays_what_is_admissible(task: str) -> None:
 )
 def test_wrong_answers_and_answers_that_were_guessed_earn_nothing(task: str, wrong: str) -> None:
     env: Any = gymnasium.make("comap/Web-v0", split="test").unwrapped
-    name = next(one for one in panel_of("test").ids if f"/{task}/" in one)
+    name = next(task_id for task_id in panel_of("test").ids if f"/{task}/" in task_id)
     env.reset(options={"task": name})
     for action in (*env.wanted.plan[:-1], wrong):
         answer = env.step(action)
@@ -152,7 +152,7 @@ def test_wrong_answers_and_answers_that_were_guessed_earn_nothing(task: str, wro
 
 def test_what_nobody_asked_for_is_no_success() -> None:
     env: Any = gymnasium.make("comap/Web-v0", split="test").unwrapped
-    task = next(one for one in panel_of("test").ids if "/forum-vote/" in one)
+    task = next(task_id for task_id in panel_of("test").ids if "/forum-vote/" in task_id)
     env.reset(options={"task": task})
     for action in env.wanted.plan[:-1]:
         env.step(action)
@@ -165,7 +165,7 @@ def test_what_nobody_asked_for_is_no_success() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "wanted", "others", "fits"),
+    ("answer", "expected", "others", "fits"),
     [
         ("Oak", "oak", (), True),
         ("It is made of oak.", "oak", ("ash", "oak"), True),
@@ -182,8 +182,8 @@ def test_what_nobody_asked_for_is_no_success() -> None:
         ("oak " * 40, "oak", (), False),
     ],
 )
-def test_answers(answer: str, wanted: str, others: tuple[str, ...], fits: bool) -> None:
-    assert right(answer, wanted, others) is fits
+def test_answers(answer: str, expected: str, others: tuple[str, ...], fits: bool) -> None:
+    assert right(answer, expected, others) is fits
 
 
 def test_a_predicted_list_with_another_place_in_it_is_no_success() -> None:
@@ -192,12 +192,14 @@ def test_a_predicted_list_with_another_place_in_it_is_no_success() -> None:
     _, info = env.reset(options={"task": task})
     for action in env.wanted.plan:
         *_, info = env.step(action)
-    named = [
+    link_facts = [
         fact for fact in info["facts"].facts if fact[:3] == ("shows", "map.test/saved", "link")
     ]
-    place = next(fact for fact in named if f'"{fact[3]}"' in env.goal.lower())
-    other = (info["facts"].facts - {place}) | {(*place[:3], "another place")}
-    assert env.goal_reached(info["facts"]) is True and env.goal_reached(State(other)) is None
+    place = next(fact for fact in link_facts if f'"{fact[3]}"' in env.goal.lower())
+    changed_facts = (info["facts"].facts - {place}) | {(*place[:3], "another place")}
+    assert (
+        env.goal_reached(info["facts"]) is True and env.goal_reached(State(changed_facts)) is None
+    )
 
 
 def test_key_nodes() -> None:

@@ -31,7 +31,7 @@ from comap.envs.web.twin import Moment, Twin, encode
 WORLD = world_of(20)
 
 
-def at(url: str, world: Any = WORLD) -> Twin:
+def twin_at(url: str, world: Any = WORLD) -> Twin:
     twin = Twin()
     twin.open(world, url)
     return twin
@@ -98,7 +98,7 @@ BODY = (
     ],
 )
 def test_forms_are_sent_in_order(actions: tuple[str, ...], query: str) -> None:
-    twin = at("shop.test/", OnePage(*BODY))
+    twin = twin_at("shop.test/", OnePage(*BODY))
     do(twin, *actions[:-1])
     assert twin.url == "shop.test/"
     do(twin, actions[-1])
@@ -106,7 +106,7 @@ def test_forms_are_sent_in_order(actions: tuple[str, ...], query: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "sent"),
+    ("body", "submitted"),
     [
         ((textbox("A", "a"), button("Go")), True),
         ((textbox("A", "a"),), True),
@@ -116,16 +116,16 @@ def test_forms_are_sent_in_order(actions: tuple[str, ...], query: str) -> None:
         ((textbox("A", "a", role="textarea"), button("Go")), False),
     ],
 )
-def test_enter_submits_as_the_html_standard_says(body: tuple[Node, ...], sent: bool) -> None:
-    twin = at("shop.test/", OnePage(form("/s", *body)))
+def test_enter_submits_as_the_html_standard_says(body: tuple[Node, ...], submitted: bool) -> None:
+    twin = twin_at("shop.test/", OnePage(form("/s", *body)))
     do(twin, "type [A] [x] [0]")
     assert twin.url == "shop.test/"
     do(twin, "type [A] [x] [1]")
-    assert twin.url.startswith("shop.test/s?a=x") is sent
+    assert twin.url.startswith("shop.test/s?a=x") is submitted
 
 
 def test_a_post_is_redirected_to_the_page_that_confirms_it() -> None:
-    twin = at("forum.test/thread?id=3")
+    twin = twin_at("forum.test/thread?id=3")
     do(twin, "type [textbox 'Your reply'] [Well  said] [0]", "click [button 'Reply']")
     assert (
         twin.url == "forum.test/thread?id=3" and "StaticText 'you writes: Well said'" in twin.text()
@@ -134,7 +134,7 @@ def test_a_post_is_redirected_to_the_page_that_confirms_it() -> None:
 
 
 def test_history_and_defaults_after_going_back() -> None:
-    twin = at("shop.test/")
+    twin = twin_at("shop.test/")
     first = twin.text()
     do(twin, "type [searchbox 'Search the shop'] [lamp] [0]")
     do(twin, "click [link 'Cart']", "click [link 'Cart']", "click [link 'Orders']")
@@ -148,7 +148,7 @@ def test_history_and_defaults_after_going_back() -> None:
 
 
 def test_what_does_nothing() -> None:
-    twin = at("shop.test/", OnePage(*BODY))
+    twin = twin_at("shop.test/", OnePage(*BODY))
     before = twin.save()
     for action in ("scroll down", "scroll [direction=up]", "wait", "click [StaticText 'A text']"):
         assert do(twin, action) == Effect() and twin.save() == before
@@ -181,15 +181,15 @@ def test_what_does_nothing() -> None:
     ],
 )
 def test_refusals_say_why_and_change_nothing(action: str, reason: str) -> None:
-    twin = at("shop.test/", OnePage(*BODY))
+    twin = twin_at("shop.test/", OnePage(*BODY))
     do(twin, "type [textbox 'A'] [kept] [0]")
-    before, shown = twin.save(), twin.text()
+    before, page_text = twin.save(), twin.text()
     assert reason in do(twin, action).refused
-    assert (twin.save(), twin.text()) == (before, shown)
+    assert (twin.save(), twin.text()) == (before, page_text)
 
 
 @pytest.mark.parametrize(
-    ("action", "said"),
+    ("action", "canonical"),
     [
         ("CLICK 7", "click [7]"),
         ("click [7]", "click [7]"),
@@ -211,26 +211,29 @@ def test_refusals_say_why_and_change_nothing(action: str, reason: str) -> None:
         ),
     ],
 )
-def test_actions_are_read_leniently(action: str, said: str | None) -> None:
+def test_actions_are_read_leniently(action: str, canonical: str | None) -> None:
     move = read_action(action)
-    assert (None if move is None else str(move)) == said
-    assert move is None or str(read_action(str(move))) == said
+    assert (None if move is None else str(move)) == canonical
+    assert move is None or str(read_action(str(move))) == canonical
 
 
 def test_a_moment_comes_back_exactly() -> None:
-    twin = at("shop.test/item?id=5")
+    twin = twin_at("shop.test/item?id=5")
     do(twin, "select [combobox 'Size'] [large]", "click [button 'Add to cart']", "click Checkout")
     do(twin, "type [textbox 'Street'] [1 Baker Street] [0]", "click [checkbox 'Gift wrap']")
-    moment, shown = pickle.loads(pickle.dumps(twin.save())), twin.text()
+    moment, page_text = pickle.loads(pickle.dumps(twin.save())), twin.text()
     assert isinstance(moment, Moment) and len(pickle.dumps(moment)) < 1_000
     do(twin, "click [radio 'express']", "type Town [Elmford] [0]", "click Place order", "goback")
-    other = at("wiki.test/")
-    for one in (twin, other):
-        one.load(moment)
-        assert one.text() == shown
-        do(one, "type Town [Ashford] [0]", "click [button 'Place order']")
-        assert "StaticText 'Gift wrap: yes'" in one.text() and "'Delivery: standard'" in one.text()
-    assert twin.save() == other.save()
+    second_twin = twin_at("wiki.test/")
+    for engine in (twin, second_twin):
+        engine.load(moment)
+        assert engine.text() == page_text
+        do(engine, "type Town [Ashford] [0]", "click [button 'Place order']")
+        assert (
+            "StaticText 'Gift wrap: yes'" in engine.text()
+            and "'Delivery: standard'" in engine.text()
+        )
+    assert twin.save() == second_twin.save()
 
 
 ADDRESSES = st.one_of(
@@ -248,15 +251,15 @@ ADDRESSES = st.one_of(
 
 @given(ADDRESSES)
 def test_any_address_is_answered(url: str) -> None:
-    twin = at("home.test/")
+    twin = twin_at("home.test/")
     effect = (
         do(twin, f"goto [{url}]")
         if url.strip("[] \n\r\t") and read_action(f"goto [{url}]")
         else Effect()
     )
-    shown = read_page(twin.text())
-    assert shown is not None and (effect.refused == "" or twin.url == "home.test/")
-    assert len(shown.lines) <= 60 and check_address(twin.url) == twin.url
+    page = read_page(twin.text())
+    assert page is not None and (effect.refused == "" or twin.url == "home.test/")
+    assert len(page.lines) <= 60 and check_address(twin.url) == twin.url
 
 
 def test_requests() -> None:

@@ -91,12 +91,12 @@ def test_only_what_is_shown_can_be_acted_on(window: Any) -> None:
 
 
 def test_what_has_no_box_of_its_own(window: Any) -> None:
-    chosen = "<select aria-label=Size><option>small<option>large</select>"
-    drawn = "<label><input type=checkbox style='opacity: 0; width: 0; height: 0'>Gift</label>"
+    select_field = "<select aria-label=Size><option>small<option>large</select>"
+    gift_box = "<label><input type=checkbox style='opacity: 0; width: 0; height: 0'>Gift</label>"
     bare = "<nav style='display: contents' aria-label=More><a href=/in>In</a></nav>"
     fixed = block("Fixed", 20, "position: fixed; top: 740px; left: 500px")
     mark = "<style>p::before { content: 'Sale' }</style><p>One"
-    window.show(HEAD + chosen + drawn + bare + fixed + mark + block("Tall", 2_000))
+    window.show(HEAD + select_field + gift_box + bare + fixed + mark + block("Tall", 2_000))
     page = read_page(window.text())
     assert page is not None
     assert [(line.depth, line.name) for line in page.lines] == [
@@ -132,11 +132,11 @@ def test_moments_keep_where_the_window_is(window: Any) -> None:
     field = "<input aria-label=Word>"
     window.show(HEAD + field + block("A", 900) + field + block("B", 2_000))
     window.do("type [2] [first] [0]", "scroll [down]", "type [textbox 'Word'] [second] [0]")
-    shown, moment = window.text(), pickle.loads(pickle.dumps(window.save()))
-    assert names(window) == ["T", "Word"] and "value: 'second'" in shown and moment.top == 768
+    page_text, moment = window.text(), pickle.loads(pickle.dumps(window.save()))
+    assert names(window) == ["T", "Word"] and "value: 'second'" in page_text and moment.top == 768
     window.do("scroll [up]")
     window.load(moment)
-    assert window.text() == shown and window.save() == moment
+    assert window.text() == page_text and window.save() == moment
     window.do("scroll [up]")
     assert "value: 'first'" in window.text()
 
@@ -181,17 +181,17 @@ def test_facts_are_of_what_is_shown() -> None:
     env.reset(options={"task": next(task for task in env.tasks if "/shop-" in task)})
     page = ("shows", "shop.test/search?q=")
     before, *_, info = env.step("goto [shop.test/search?q=]")
-    above = {fact for fact in info["facts"].facts if fact[:2] == page}
+    facts_above = {fact for fact in info["facts"].facts if fact[:2] == page}
     assert any("search the shop" in action for action in info["admissible_actions"])
     after, *_, info = env.step("scroll [down]")
-    below = {fact for fact in info["facts"].facts if fact[:2] == page}
-    assert before != after and above - below and below - above
-    seen = env.canonicalizer.initial("", after).facts
-    assert below == {fact for fact in seen if fact[:2] == page}
+    facts_below = {fact for fact in info["facts"].facts if fact[:2] == page}
+    assert before != after and facts_above - facts_below and facts_below - facts_above
+    facts_read = env.canonicalizer.initial("", after).facts
+    assert facts_below == {fact for fact in facts_read if fact[:2] == page}
     assert not any("search the shop" in action for action in info["admissible_actions"])
-    taken = env.snapshot()
+    moment = env.snapshot()
     env.step("scroll [up]")
-    assert env.restore(taken)[0] == after
+    assert env.restore(moment)[0] == after
     env.close()
 
 
@@ -202,10 +202,10 @@ def test_the_focus_in_the_dialect_of_webevolver() -> None:
     env._engine.act(read_action("goto [shop.test/search?q=]"))
     tree = env._show(False)
     number = tree[: tree.index("combobox 'Sort by'")].rpartition("[")[2][:-2]
-    shown, *_ = env.step(f"click [{number}]")
-    assert f"[{number}] combobox 'Sort by' focused: true" in shown
-    shown, *_ = env.step("scroll [down]")
-    assert shown.count("focused: true") == 1  # the page's own
+    page_text, *_ = env.step(f"click [{number}]")
+    assert f"[{number}] combobox 'Sort by' focused: true" in page_text
+    page_text, *_ = env.step("scroll [down]")
+    assert page_text.count("focused: true") == 1  # the page's own
     env.step("scroll [up]")
     assert env.step("wait")[0].count("focused: true") == 2
     env.close()
@@ -214,7 +214,7 @@ def test_the_focus_in_the_dialect_of_webevolver() -> None:
 @pytest.mark.usefixtures("browser")
 def test_small_pages_are_the_same_in_both(browser: str) -> None:
     pytest.importorskip("miniwob", reason="needs the extra 'web': pip install miniwob")
-    env, other = make(benchmark="miniwob"), make(benchmark="miniwob", observation="page")
+    env, page_env = make(benchmark="miniwob"), make(benchmark="miniwob", observation="page")
     for task in ("click-checkboxes/10", "login-user/10"):
-        assert env.reset(options={"task": task})[0] == other.reset(options={"task": task})[0]
-    env.close(), other.close()
+        assert env.reset(options={"task": task})[0] == page_env.reset(options={"task": task})[0]
+    env.close(), page_env.close()

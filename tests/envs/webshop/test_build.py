@@ -47,8 +47,8 @@ def files(write):
     }
 
 
-def build(files, out, **more):
-    return Catalog.open(build_catalog(**files, out=out, **{"nouns": "lexical"} | more))
+def build(files, out, **options):
+    return Catalog.open(build_catalog(**files, out=out, **{"nouns": "lexical"} | options))
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -142,14 +142,14 @@ def test_goals_are_frozen_with_the_data(files, tmp_path):
 
 
 def test_the_seed_decides(files, tmp_path):
-    one, two = build(files, tmp_path / "a"), build(files, tmp_path / "b")
-    assert contents(one.folder) == contents(two.folder)
+    first, second = build(files, tmp_path / "a"), build(files, tmp_path / "b")
+    assert contents(first.folder) == contents(second.folder)
     prices = {build(files, tmp_path / f"s{s}", seed=s).product(0).price for s in range(5)}
     assert len(prices) == 5
 
 
 def test_what_is_given_is_not_drawn(files, tmp_path, write):
-    more = {
+    extra_files = {
         "prices": write({"prices": {"B000000002": 11.5}}, "prices.json"),
         "price_caps": write(
             {
@@ -160,7 +160,7 @@ def test_what_is_given_is_not_drawn(files, tmp_path, write):
         ),
         "title_nouns": write({"B000000001": ["t", "t"]}, "nouns.json"),
     }
-    catalog = build(files | more, tmp_path / "shop")
+    catalog = build(files | extra_files, tmp_path / "shop")
     chair, table = catalog.product(0), catalog.product(1)
     assert (chair.price, chair.cap, table.nouns) == (11.5, 70.0, ("t", "t"))
     assert chair.nouns == ("oak", "chair")
@@ -179,11 +179,11 @@ def test_broken_products_are_told_and_leave_nothing(tmp_path, write, products):
     assert [entry.name for entry in tmp_path.iterdir()] == ["products.json"]
 
 
-@pytest.mark.parametrize(("name", "content", "said"), CASES["broken_given_files"], ids=str)
-def test_broken_given_files_are_told(files, tmp_path, write, name, content, said):
-    given = write(content, "given.json")
-    with pytest.raises(DataCorrupt, match=said or r"expected .* (in|of) .*given\.json, found"):
-        build(files | {name: given}, tmp_path / "shop")
+@pytest.mark.parametrize(("name", "content", "pattern"), CASES["broken_given_files"], ids=str)
+def test_broken_given_files_are_told(files, tmp_path, write, name, content, pattern):
+    extra_file = write(content, "given.json")
+    with pytest.raises(DataCorrupt, match=pattern or r"expected .* (in|of) .*given\.json, found"):
+        build(files | {name: extra_file}, tmp_path / "shop")
     with pytest.raises(DataNotFound):
         build(files | {name: tmp_path / "none.json"}, tmp_path / "shop")
 
@@ -194,14 +194,14 @@ def test_broken_given_files_are_told(files, tmp_path, write, name, content, said
 def test_only_catalogues_are_replaced(files, tmp_path):
     shop = tmp_path / "shop"
     first = build(files, shop)
-    again = build(files, shop, seed=9)
-    assert again is not first and again.manifest["seed"] == 9
+    rebuilt = build(files, shop, seed=9)
+    assert rebuilt is not first and rebuilt.manifest["seed"] == 9
     assert first.product(0).title == "Oak Chair", "a catalogue that is replaced stays readable"
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
-    for taken in (tmp_path / "mine", tmp_path / "mine" / "letter.txt"):
+    for occupied in (tmp_path / "mine", tmp_path / "mine" / "letter.txt"):
         with pytest.raises(OptionError, match="does not exist yet"):
-            build(files, taken)
+            build(files, occupied)
     assert (tmp_path / "mine" / "letter.txt").read_text() == "dear"
 
 
@@ -211,14 +211,14 @@ def test_folders_that_are_no_catalogues_are_told(files, tmp_path):
             Catalog.open(missing)
     shop = build(files, tmp_path / "shop").folder
     manifest = json.loads((shop / "manifest.json").read_text())
-    for number, other in enumerate(
+    for number, bad_manifest in enumerate(
         ("no JSON", "[]", json.dumps(manifest | {"format": 99}), '{"format": 1}')
     ):
         broken = tmp_path / f"broken{number}"
         broken.mkdir()
         for name, content in contents(shop).items():
             (broken / name).write_bytes(content)
-        (broken / "manifest.json").write_text(other)
+        (broken / "manifest.json").write_text(bad_manifest)
         with pytest.raises(DataCorrupt, match="build the catalogue again"):
             Catalog.open(broken)
 
@@ -284,10 +284,10 @@ def test_the_command(files, tmp_path, capsys):
     catalog = Catalog.open(out)
     assert (catalog.manifest["seed"], catalog.goals("human")) == (5, 1)
     (tmp_path / "items_shuffle_1000.json").write_text("[]")
-    again = ["data", "build", "webshop", str(tmp_path), "--out", str(tmp_path / "b")]
-    assert main(again) == 2
+    words = ["data", "build", "webshop", str(tmp_path), "--out", str(tmp_path / "b")]
+    assert main(words) == 2
     assert "--products FILE" in capsys.readouterr().err
-    assert main([*again, "--products", str(files["products"])]) == 0
+    assert main([*words, "--products", str(files["products"])]) == 0
     assert main(["data", "build", "webshop", str(out), "--out", str(tmp_path / "c")]) == 2
     assert "items_shuffle*.json" in capsys.readouterr().err
 
@@ -296,6 +296,6 @@ def test_golden_catalogue(tmp_path):
     """The same in any process, for any hash seed and Python version."""
     generate_catalog(tmp_path)
     names = (PRODUCTS_FILE, INSTRUCTIONS_FILE, HUMAN_FILE)
-    made = [json.loads((tmp_path / name).read_text("utf-8")) for name in names]
-    digest = hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
+    file_contents = [json.loads((tmp_path / name).read_text("utf-8")) for name in names]
+    digest = hashlib.sha256(json.dumps(file_contents, sort_keys=True).encode()).hexdigest()
     assert digest == "a804d711bc8d8ebd29db7dc78dde92190709ed3acd9a718573f9a97edfb6ef2a"

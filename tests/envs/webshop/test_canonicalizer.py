@@ -54,7 +54,7 @@ ARITY = {"line": 4, "price": 4, "done": 1}
 THREE = ("selected", "option", "option_available", "result", "title")
 
 
-def told(state, name):
+def facts_of(state, name):
     return sorted(fact[1:] for fact in state.facts if fact[0] == name)
 
 
@@ -109,36 +109,41 @@ def test_facts_of_a_result_list():
 def test_sub_pages_are_known_from_the_click():
     page = f"{HEAD} [SEP] < Prev [SEP] Very SOFT-rug  like [SEP]  [SEP] Washable"
     state = fold(*OPEN, ("click[features]", page))
-    assert told(state, "page") == [("features",)]
-    assert told(state, "line") == [
+    assert facts_of(state, "page") == [("features",)]
+    assert facts_of(state, "line") == [
         ("features", "1", "very soft-rug like"),
         ("features", "3", "washable"),
     ]
     assert ("attr_match", "soft rug") in state.facts
-    assert told(fold(*OPEN, ("click[features]", page), ("look", page)), "page") == [("features",)]
+    assert facts_of(fold(*OPEN, ("click[features]", page), ("look", page)), "page") == [
+        ("features",)
+    ]
     back = fold(*OPEN, ("click[features]", page), ("click[< prev]", PAGE.format("")))
-    assert told(back, "line") == told(state, "line") and ("attr_match", "soft rug") in back.facts
-    again = fold(*OPEN, ("click[features]", page), ("click[description]", page))
-    assert told(again, "page") == [("features",)]
+    assert (
+        facts_of(back, "line") == facts_of(state, "line")
+        and ("attr_match", "soft rug") in back.facts
+    )
+    second_sub_page = fold(*OPEN, ("click[features]", page), ("click[description]", page))
+    assert facts_of(second_sub_page, "page") == [("features",)]
     assert not fold(OPEN[0], ("click[features]", page)).parsed
     empty = fold(*OPEN, ("click[reviews]", f"{HEAD} [SEP] < Prev"))
-    assert told(empty, "page") == [("reviews",)] and told(empty, "line") == []
+    assert facts_of(empty, "page") == [("reviews",)] and facts_of(empty, "line") == []
 
 
 @pytest.mark.parametrize(
-    ("written", "score"),
+    ("reward_text", "score"),
     [("1.0", 1.0), ("0.25", 0.25), ("2.0", None), ("-1", None), ("nan", None), ("", None)],
 )
-def test_a_purchase_tells_its_reward(written, score):
-    state = fold(*OPEN, ("click[buy now]", DONE.format(written)))
-    assert ("done",) in state.facts and told(state, "selected") == [("color", "red")]
+def test_a_purchase_tells_its_reward(reward_text, score):
+    state = fold(*OPEN, ("click[buy now]", DONE.format(reward_text)))
+    assert ("done",) in state.facts and facts_of(state, "selected") == [("color", "red")]
     assert score_of(state) == score
     assert goal_reached(state) is (None if score is None else score == 1.0)
     assert goal_reached(fold(*OPEN)) is False
 
 
 @pytest.mark.parametrize(
-    ("written", "canonical"),
+    ("action", "canonical"),
     [
         ("Search[ Red  shoes ]", "search[red shoes]"),
         ("search[red shoes].", "search[red shoes]"),
@@ -150,9 +155,9 @@ def test_a_purchase_tells_its_reward(written, score):
         ("think[what now]", "think[what now]"),
     ],
 )
-def test_actions_have_one_form(written, canonical):
-    assert WebShopCanonicalizer().action(written) == canonical
-    assert canonical_action("comap/WebShop-v0", written) == canonical
+def test_actions_have_one_form(action, canonical):
+    assert WebShopCanonicalizer().action(action) == canonical
+    assert canonical_action("comap/WebShop-v0", action) == canonical
 
 
 def test_the_belief_in_words():
@@ -210,11 +215,11 @@ def test_any_text_after_any_belief(facts, action, text, mode, legacy):
         well_formed(canon.initial(action, page))
         if after.parsed and not facts:
             well_formed(after)
-        again = canon.update(after, "", page)
-        assert again.parsed or not after.parsed or told(after, "page")[:1] not in PAGES
+        reread = canon.update(after, "", page)
+        assert reread.parsed or not after.parsed or facts_of(after, "page")[:1] not in PAGES
         assert isinstance(canon.describe(before, action, after), str)
-        for tell in (narrate(action, (), after), narrate(action, (), after, action)):
-            assert isinstance(tell, str)
+        for narration in (narrate(action, (), after), narrate(action, (), after, action)):
+            assert isinstance(narration, str)
         score_of(after), goal_reached(after), admissible_of(after)
 
 
@@ -289,14 +294,14 @@ def wrong_against_record(facts, page):
     asin = [(page["asin"].lower(),)] if page["asin"] else []
     keywords_ = page["keywords"]
     checks = {
-        "page": told(facts, "page") in [[(each,)] for each in pages],
-        "query": told(facts, "query") == ([] if keywords_ is None else [(clean(keywords_),)]),
-        "page_no": told(facts, "page_no")
+        "page": facts_of(facts, "page") in [[(page_name,)] for page_name in pages],
+        "query": facts_of(facts, "query") == ([] if keywords_ is None else [(clean(keywords_),)]),
+        "page_no": facts_of(facts, "page_no")
         == ([] if page["page_no"] is None else [(str(page["page_no"]),)]),
-        "product": told(facts, "product") == asin,
-        "selected": dict(told(facts, "selected"))
+        "product": facts_of(facts, "product") == asin,
+        "selected": dict(facts_of(facts, "selected"))
         == {clean(group): clean(value) for group, value in page["selected_options"].items()},
-        "opened": [row[0].upper() for row in told(facts, "opened")] == page["opened"],
+        "opened": [row[0].upper() for row in facts_of(facts, "opened")] == page["opened"],
         "done": (("done",) in facts.facts) == (name == "done"),
     }
     return [check for check, right in checks.items() if not right]
@@ -309,7 +314,7 @@ def test_beliefs_agree_with_the_recorded_sessions_and_are_described(shared, mode
     assert isinstance(canon, Canonicalizer) and isinstance(canon, Describer)
     for session in shared.rows(f"dev/transcripts_{mode}.jsonl"):
         state = canon.initial(session["goal"]["instruction_text"], session["reset"]["observation"])
-        assert state.parsed and told(state, "page") == [("search",)]
+        assert state.parsed and facts_of(state, "page") == [("search",)]
         for step in session["steps"]:
             action, observation = step["action"], step["observation"]
             after = canon.update(state, action, observation)
@@ -325,7 +330,7 @@ def test_beliefs_agree_with_the_recorded_sessions_and_are_described(shared, mode
             if step["state"]["page"] == "done":
                 score = observation.split("max 1.0)")[1].split("Reward")[0].strip(" []SEP\n")
                 assert score_of(after) == pytest.approx(float(score))
-            pages[told(after, "page")[0][0]] += 1
+            pages[facts_of(after, "page")[0][0]] += 1
             steps, state = steps + 1, after
     assert steps == 769
     assert set(pages) == set(PAGES)
@@ -333,28 +338,31 @@ def test_beliefs_agree_with_the_recorded_sessions_and_are_described(shared, mode
 
 def wrong_against_shop(env, state):
     """Return how a belief differs from where the shopper really stands."""
-    here, catalog = env.session, env.catalog
-    asin = [] if here.row is None else [(catalog.asin(here.row).lower(),)]
+    session, catalog = env.session, env.catalog
+    asin = [] if session.row is None else [(catalog.asin(session.row).lower(),)]
     checks = {
-        "page": told(state, "page") == [(here.page,)],
-        "query": told(state, "query") == ([] if here.query is None else [(clean(here.query),)]),
-        "page_no": told(state, "page_no") == ([(str(here.page_no),)] if here.page_no else []),
-        "total": told(state, "total") == ([(str(len(here.rows)),)] if here.query else []),
-        "product": told(state, "product") == asin,
-        "selected": dict(told(state, "selected"))
-        == {clean(group): clean(value) for group, value in here.options.items()},
-        "opened": told(state, "opened") == sorted((catalog.asin(r).lower(),) for r in here.opened),
-        "result": here.query is None
-        or sorted(row[1] for row in told(state, "result"))
-        == sorted(catalog.asin(row).lower() for row in here.shown()),
-        "reward": here.reward is None or score_of(state) == here.reward,
+        "page": facts_of(state, "page") == [(session.page,)],
+        "query": facts_of(state, "query")
+        == ([] if session.query is None else [(clean(session.query),)]),
+        "page_no": facts_of(state, "page_no")
+        == ([(str(session.page_no),)] if session.page_no else []),
+        "total": facts_of(state, "total") == ([(str(len(session.rows)),)] if session.query else []),
+        "product": facts_of(state, "product") == asin,
+        "selected": dict(facts_of(state, "selected"))
+        == {clean(group): clean(value) for group, value in session.options.items()},
+        "opened": facts_of(state, "opened")
+        == sorted((catalog.asin(r).lower(),) for r in session.opened),
+        "result": session.query is None
+        or sorted(row[1] for row in facts_of(state, "result"))
+        == sorted(catalog.asin(row).lower() for row in session.shown()),
+        "reward": session.reward is None or score_of(state) == session.reward,
     }
-    if here.row is not None:
-        product = catalog.product(here.row)
+    if session.row is not None:
+        product = catalog.product(session.row)
         pairs = {(clean(g), clean(v)) for g, values in product.options for v in values}
-        checks["option"] = told(state, "option") == sorted(pairs)
-        name = catalog.asin(here.row).lower()
-        checks["title"] = (name, clean(product.title)) in told(state, "title")
+        checks["option"] = facts_of(state, "option") == sorted(pairs)
+        name = catalog.asin(session.row).lower()
+        checks["title"] = (name, clean(product.title)) in facts_of(state, "title")
     return [check for check, right in checks.items() if not right]
 
 
@@ -374,8 +382,8 @@ def wander(env, strict, episodes=35, steps=30):
             assert not info["invalid_action"] or after == before, context
             assert apply(before, diff(before, after)).facts == after.facts, context
             if strict and env.session.page != "search":
-                shown = set(info["admissible_actions"]) - {"click[attributes]"}
-                assert shown == set(admissible_of(after) or ()), context
+                listed_actions = set(info["admissible_actions"]) - {"click[attributes]"}
+                assert listed_actions == set(admissible_of(after) or ()), context
             count.update(
                 [env.session.page, "steps", *(["refused"] if info["invalid_action"] else [])]
             )
@@ -389,10 +397,10 @@ def wander(env, strict, episodes=35, steps=30):
 @pytest.mark.parametrize("legacy", [False, True])
 @pytest.mark.parametrize("source", ["generated", "official"])
 def test_beliefs_agree_with_the_shop(request, mode, legacy, source):
-    where = {"source": source, "show_attrs": True}
+    source_options = {"source": source, "show_attrs": True}
     if source == "official":
-        where = {"data_dir": request.getfixturevalue("official"), "split": "legacy-test"}
-    env = WebShopEnv(observation_mode=mode, legacy=legacy, **where)
+        source_options = {"data_dir": request.getfixturevalue("official"), "split": "legacy-test"}
+    env = WebShopEnv(observation_mode=mode, legacy=legacy, **source_options)
     count = wander(env, not legacy)
     assert count["steps"] > 400 and count["item"] > 100, count
     assert source == "official" or min(count[page] for page in PAGES) > 0, count

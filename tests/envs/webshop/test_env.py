@@ -52,20 +52,20 @@ def at_item(**options):
 @pytest.mark.parametrize("kind", ["synthetic", "human"])
 @pytest.mark.parametrize("source", ["official", "generated"])
 def test_no_product_is_in_two_splits(request, source, kind):
-    where = {"source": "generated"}
+    source_options = {"source": "generated"}
     if source == "official":
-        where = {"data_dir": request.getfixturevalue("official")}
+        source_options = {"data_dir": request.getfixturevalue("official")}
     products, counts = {}, {}
     for split in ("train", "valid", "test"):
-        env = WebShopEnv(split=split, goals=kind, goals_per_product=None, **where)
+        env = WebShopEnv(split=split, goals=kind, goals_per_product=None, **source_options)
         counts[split] = len(env.tasks)
         goals = [env._tasks.goal(task) for task in env.tasks]
         products[split] = {goal.asin for goal in goals}
         assert all(env._tasks.split_of(goal) == split for goal in goals)
-    everything = WebShopEnv(split="all", goals=kind, goals_per_product=None, **where)
-    assert sum(counts.values()) == len(everything.tasks) == everything.catalog.goals(kind)
-    for one, two in (("train", "valid"), ("train", "test"), ("valid", "test")):
-        assert not products[one] & products[two]
+    whole_env = WebShopEnv(split="all", goals=kind, goals_per_product=None, **source_options)
+    assert sum(counts.values()) == len(whole_env.tasks) == whole_env.catalog.goals(kind)
+    for first_split, second_split in (("train", "valid"), ("train", "test"), ("valid", "test")):
+        assert not products[first_split] & products[second_split]
     assert counts["train"] > 4 * counts["test"] or kind == "human"
     if source == "generated":
         assert min(counts.values()) > 0
@@ -76,7 +76,7 @@ def test_legacy_splits_are_webshops_and_leak(official, shared):
     for split in ("legacy-test", "legacy-eval", "legacy-train", "legacy-train-500"):
         env = WebShopEnv(data_dir=official, split=split)
         splits[split] = {int(task.partition("/")[2]) for task in env.tasks}
-    sizes = {split: len(found) for split, found in splits.items()}
+    sizes = {split: len(indices) for split, indices in splits.items()}
     assert sizes == {
         "legacy-test": 500,
         "legacy-eval": 1000,
@@ -86,8 +86,8 @@ def test_legacy_splits_are_webshops_and_leak(official, shared):
     order = json.loads(shared.file("goal_order.json").read_text())["synthetic"]
     assert splits["legacy-test"] == set(order[:500])
     asins = {
-        split: {env.catalog.goal("synthetic", index).asin for index in found}
-        for split, found in splits.items()
+        split: {env.catalog.goal("synthetic", index).asin for index in indices}
+        for split, indices in splits.items()
     }
     shared_products = asins["legacy-test"] & asins["legacy-train-500"]
     assert (len(asins["legacy-test"]), len(shared_products)) == (146, 127), "as the docstring says"
@@ -143,8 +143,8 @@ def test_pages_of_results_end(official):
         observation, *_, info = env.step("click[next >]")
         assert f"Page {page} (" in observation
     assert "Next >" not in observation and "click[next >]" not in info["admissible_actions"]
-    again, *_, info = env.step("click[next >]")
-    assert again == observation and info["invalid_action"]
+    same_page, *_, info = env.step("click[next >]")
+    assert same_page == observation and info["invalid_action"]
     env = WebShopEnv(data_dir=official, legacy=True)
     env.reset(seed=0)
     env.step("search[men's t-shirt]")
@@ -211,19 +211,19 @@ def test_what_is_selected_is_shown(lamps):
 
 def test_strict_options():
     lamp = embedded_catalog().product(0)
-    asked = (("color", "red"), ("size", "8"))
-    goal = Goal("synthetic", 0, lamp.asin, "", lamp.wanted or ("x",), asked, 1e6)
+    goal_options = (("color", "red"), ("size", "8"))
+    goal = Goal("synthetic", 0, lamp.asin, "", lamp.wanted or ("x",), goal_options, 1e6)
 
-    def matched(chosen, strict, goal=goal):
-        return reward_of(lamp, chosen, goal, lamp, strict)[1]["n_option_matched"]
+    def matched(options, strict, goal=goal):
+        return reward_of(lamp, options, goal, lamp, strict)[1]["n_option_matched"]
 
-    for chosen, lenient, strict in (
+    for options, lenient, strict in (
         ({"color": "red", "size": "8"}, 2, 2),
         ({"color": "cherry red", "size": "8 wide"}, 1, 0),
         ({"color": "8", "size": "red"}, 2, 0),
         ({}, 0, 0),
     ):
-        assert (matched(chosen, False), matched(chosen, True)) == (lenient, strict), chosen
+        assert (matched(options, False), matched(options, True)) == (lenient, strict), options
     human = Goal("human", 0, lamp.asin, "", ("x",), (("", "red"),), 1e6)
     assert matched({"shade": "red"}, True, human) == 1
     assert matched({"shade": "dark red"}, True, human) == 0

@@ -34,8 +34,8 @@ def best_reward(env):
     """Return what buying exactly what was asked for is worth."""
     goal, catalog = env.wanted, env.catalog
     product = catalog.product(catalog.row(goal.asin))
-    chosen = {group: value for group, value in goal.options if group}
-    return reward_of(product, chosen, goal, product)[0]
+    options = {group: value for group, value in goal.options if group}
+    return reward_of(product, options, goal, product)[0]
 
 
 @pytest.mark.parametrize("goals", ["synthetic", "human"])
@@ -77,15 +77,15 @@ def stray(env, draws):
 @pytest.mark.parametrize("legacy", [False, True])
 def test_it_finds_back_from_anywhere(legacy):
     env = WebShopEnv(source="generated", legacy=legacy, show_attrs=True)
-    draws, seen = random.Random(4), set()
+    draws, pages = random.Random(4), set()
     for _ in range(60):
         env.reset(options={"task": draws.choice(env.tasks.ids)})
         expert = expert_of(env, legacy)
         for _ in range(draws.randrange(1, 14)):
             env.step(stray(env, draws))
-        seen.add(env.session.page)
+        pages.add(env.session.page)
         assert finish(env, expert)[0] == 1.0
-    assert {"search", "results", "item"} < seen and seen & set(SUB_PAGES)
+    assert {"search", "results", "item"} < pages and pages & set(SUB_PAGES)
 
 
 class OneProduct:
@@ -104,24 +104,24 @@ class OneProduct:
         return [0]
 
 
-def made(options, offers, legacy=False):
+def expert_for(options, offers, legacy=False):
     goal = Goal("synthetic", 0, "B0", "find me a rug", (), options, 1e6)
     return ShopExpert(goal, OneProduct(offers), legacy)
 
 
 def clicks(expert, offers, legacy=False):
     """Return what the expert clicks on an item page until it buys."""
-    selected, done = {}, []
+    selected, actions = {}, []
     while True:
         action = expert.action(Session("item", rows=(0,), page_no=1, row=0, options=dict(selected)))
-        done.append(action)
+        actions.append(action)
         if action == "click[buy now]":
-            return done
+            return actions
         name = action[6:-1]
         group, _, value = name.partition(": ") if ": " in name else ("", "", name)
         group = group or [g for g, values in offers.items() if value in values][-1]
         selected[group] = value
-        assert len(done) < 9
+        assert len(actions) < 9
 
 
 SHARED_VALUE = {"a": ("x", "y"), "b": ("x", "z")}
@@ -141,8 +141,8 @@ SHARED_VALUE = {"a": ("x", "y"), "b": ("x", "z")}
 )
 def test_values_that_groups_share(options, strict, loose):
     for legacy, names in ((False, strict), (True, loose)):
-        found = clicks(made(options, SHARED_VALUE, legacy), SHARED_VALUE)
-        assert found == [*(f"click[{name}]" for name in names), "click[buy now]"], legacy
+        actions = clicks(expert_for(options, SHARED_VALUE, legacy), SHARED_VALUE)
+        assert actions == [*(f"click[{name}]" for name in names), "click[buy now]"], legacy
 
 
 @pytest.mark.parametrize(("goals", "least"), [("synthetic", 0.75), ("human", 0.7)])

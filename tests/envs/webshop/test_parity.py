@@ -16,20 +16,24 @@ PAGES = {"search": "index", "results": "results", "item": "item_page", "done": "
 
 
 def options_of(goal):
-    told = goal["goal_options"]
-    return tuple(told.items()) if isinstance(told, dict) else tuple(("", value) for value in told)
+    options = goal["goal_options"]
+    return (
+        tuple(options.items())
+        if isinstance(options, dict)
+        else tuple(("", value) for value in options)
+    )
 
 
 def server_state(env):
     """Return where the shopper stands in upstream's terms."""
-    here, asin = env.session, env.catalog.asin
+    session, asin = env.session, env.catalog.asin
     return {
-        "page": PAGES.get(here.page, "item_sub_page"),
-        "page_no": here.page_no or None,
-        "keywords": here.query,
-        "asin": None if here.row is None else asin(here.row),
-        "selected_options": dict(here.options),
-        "opened": sorted(map(asin, here.opened)),
+        "page": PAGES.get(session.page, "item_sub_page"),
+        "page_no": session.page_no or None,
+        "keywords": session.query,
+        "asin": None if session.row is None else asin(session.row),
+        "selected_options": dict(session.options),
+        "opened": sorted(map(asin, session.opened)),
     }
 
 
@@ -52,17 +56,17 @@ def test_recorded_sessions(official, shared, mode):
         assert info["goal"] == goal["instruction_text"]
         for step in session["steps"]:
             observation, reward, terminated, _, info = env.step(step["action"])
-            where = (session["id"], step["action"])
-            assert observation == step["observation"], where
-            assert (reward, terminated) == (step["reward"], step["done"]), where
-            told = bare.available_actions()["clickables"]
-            assert told == step["available_actions"]["clickables"], where
-            assert server_state(bare) == step["state"], where
-            assert not info["invalid_action"] and "error" not in info, where
+            context = (session["id"], step["action"])
+            assert observation == step["observation"], context
+            assert (reward, terminated) == (step["reward"], step["done"]), context
+            clickables = bare.available_actions()["clickables"]
+            assert clickables == step["available_actions"]["clickables"], context
+            assert server_state(bare) == step["state"], context
+            assert not info["invalid_action"] and "error" not in info, context
             if "reward_info" in step["state"] or "reward_info" in step:
                 parts = info["reward_parts"]
-                told = step.get("reward_info") or step["state"]["reward_info"]
-                assert {name: parts[name] for name in told} == told, where
+                reward_info = step.get("reward_info") or step["state"]["reward_info"]
+                assert {name: parts[name] for name in reward_info} == reward_info, context
 
 
 def test_recorded_goals(catalog, shared):
@@ -71,11 +75,11 @@ def test_recorded_goals(catalog, shared):
     for kind in ("synthetic", "human"):
         assert list(legacy_order(catalog.goals(kind))) == order[kind]
     for row in shared.rows("dev/rewards.jsonl"):
-        told = row["goal"]
-        goal = catalog.goal(told["goal_kind"], told["enum_index"])
-        assert (goal.asin, goal.text) == (told["asin"], told["instruction_text"])
-        assert (list(goal.attributes), goal.options) == (told["attributes"], options_of(told))
-        assert (goal.cap, goal.weight) == (told["price_upper"], told["weight"])
+        record = row["goal"]
+        goal = catalog.goal(record["goal_kind"], record["enum_index"])
+        assert (goal.asin, goal.text) == (record["asin"], record["instruction_text"])
+        assert (list(goal.attributes), goal.options) == (record["attributes"], options_of(record))
+        assert (goal.cap, goal.weight) == (record["price_upper"], record["weight"])
         if goal.kind == "synthetic":
             assert goal.cap == caps[goal.asin]
 
@@ -83,18 +87,20 @@ def test_recorded_goals(catalog, shared):
 def test_recorded_rewards(catalog, shared):
     rows = list(shared.rows("dev/rewards.jsonl"))
     assert len(rows) == 2000
-    known = (
+    reward_keys = (
         *("r_type", "r_att", "r_option", "r_price", "n_att_matched", "n_option_matched"),
         *("w_att", "w_option", "w_price", "title_score", "query_match", "category_match"),
     )
     for row in rows:
-        told = row["goal"]
-        goal = catalog.goal(told["goal_kind"], told["enum_index"])
+        recorded_goal = row["goal"]
+        goal = catalog.goal(recorded_goal["goal_kind"], recorded_goal["enum_index"])
         bought = catalog.product(catalog.row(row["purchased_asin"]))
-        wanted = catalog.product(catalog.row(goal.asin))
+        goal_product = catalog.product(catalog.row(goal.asin))
         assert bought.price == row["purchased_price"]
         bought = replace(bought, nouns=tuple(row["purchased_nouns"]))
-        wanted = replace(wanted, nouns=tuple(row["goal_nouns"]))
-        reward, parts = reward_of(bought, row["options"], goal, wanted)
+        goal_product = replace(goal_product, nouns=tuple(row["goal_nouns"]))
+        reward, parts = reward_of(bought, row["options"], goal, goal_product)
         assert reward == row["reward"], row["id"]
-        assert {name: parts.get(name) for name in known} == {name: row[name] for name in known}
+        assert {name: parts.get(name) for name in reward_keys} == {
+            name: row[name] for name in reward_keys
+        }

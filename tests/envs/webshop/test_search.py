@@ -49,11 +49,11 @@ def test_lists_are_lucenes(catalog, shared, monkeypatch, whole):
     ranks = load_array(catalog.folder, "ranks")
     index = SearchIndex(catalog.folder, catalog.manifest["documents"], ranks)
     assert (index._ranked is None) is (index._words is None) is (whole == 0)
-    asked = list(shared.rows("dev/search_top50.jsonl"))
-    assert len(asked) == 200
-    for row in asked:
-        found = index.search(row["query"], 50)
-        assert [catalog.asin(place) for place in found] == row["asins"], row["query"]
+    recorded_searches = list(shared.rows("dev/search_top50.jsonl"))
+    assert len(recorded_searches) == 200
+    for row in recorded_searches:
+        places = index.search(row["query"], 50)
+        assert [catalog.asin(place) for place in places] == row["asins"], row["query"]
 
 
 def test_scores_are_lucenes(catalog, shared):
@@ -77,12 +77,12 @@ def naive(texts: list[str], query: str, k: int) -> list[int]:
     """BM25 as it is written in books, with lengths rounded as Lucene does."""
     bags = [Counter(analyze(text)) for text in texts]
     lengths = [length_of_norm(norm_of_length(bag.total())) for bag in bags]
-    known = [bag.total() for bag in bags if bag]
-    mean = sum(known) / len(known)
+    totals = [bag.total() for bag in bags if bag]
+    mean = sum(totals) / len(totals)
     scores = Counter[int]()
     for word, boost in Counter(analyze(query)).items():
         holders = [row for row, bag in enumerate(bags) if word in bag]
-        idf = math.log(1 + (len(known) - len(holders) + 0.5) / (len(holders) + 0.5))
+        idf = math.log(1 + (len(totals) - len(holders) + 0.5) / (len(holders) + 0.5))
         for row in holders:
             count, norm = bags[row][word], 0.9 * (0.6 + 0.4 * lengths[row] / mean)
             scores[row] += boost * idf * count / (count + norm)
@@ -143,9 +143,9 @@ def test_stems_are_lucenes(word: str) -> None:
 @settings(deadline=None, max_examples=300)
 @given(st.text(max_size=60))
 def test_any_text_has_words(text: str) -> None:
-    at = 0
+    position = 0
     for word in tokens(text):
-        at = text.index(word, at) + len(word)  # in order, without overlap
+        position = text.index(word, position) + len(word)  # in order, without overlap
         assert word.strip()
     analyze(text)
 
