@@ -34,10 +34,10 @@ class CellCanonicalizer:
         return self.update(State(), "", observation)
 
     def update(self, state, action, observation):
-        found = re.fullmatch(r"You stand on cell (\d+)\.", observation)
-        if found is None:
+        match = re.fullmatch(r"You stand on cell (\d+)\.", observation)
+        if match is None:
             return State(state.facts, parsed=observation == "Nothing happens.")
-        return State(frozenset({("at", "agent", f"cell {found[1]}")}))
+        return State(frozenset({("at", "agent", f"cell {match[1]}")}))
 
     def action(self, text):
         return text.strip().lower()
@@ -77,8 +77,8 @@ def test_a_game_of_textarena_has_facts(hanoi):
     assert info["admissible_actions"] == ("[A B]", "[A C]") and info["score"] == 0.0
     observation, *_, info = hanoi.step("[B A]")
     assert info["invalid_action"] and info["facts"].parsed and not len(info["delta"])
-    again = run_episode(hanoi, RandomAgent(), task="seeds/4")
-    assert again == run_episode(hanoi, RandomAgent(), task="seeds/4")
+    second_episode = run_episode(hanoi, RandomAgent(), task="seeds/4")
+    assert second_episode == run_episode(hanoi, RandomAgent(), task="seeds/4")
 
 
 def test_the_oracle_foresees_everything():
@@ -94,8 +94,10 @@ def test_the_oracle_foresees_everything():
     assert delta_f1_report(rows).mean == 1.0
     real_again = ImaginedEnv(lake(), "oracle", real_every=2)
     real_again.reset(seed=0)
-    told = [real_again.step(action)[4]["imagined"] for action in ("right", "right", "down")]
-    assert told == [True, False, True]
+    imagined_flags = [
+        real_again.step(action)[4]["imagined"] for action in ("right", "right", "down")
+    ]
+    assert imagined_flags == [True, False, True]
 
 
 def test_a_moment_comes_back():
@@ -147,13 +149,13 @@ class Dice(gym.Env[str, str]):
 
 
 @pytest.mark.parametrize(
-    ("action", "said"), [("break", "RuntimeError: it broke"), ("number", "Wording(observe=...)")]
+    ("action", "phrase"), [("break", "RuntimeError: it broke"), ("number", "Wording(observe=...)")]
 )
-def test_a_fault_ends_the_episode_alone(action, said):
+def test_a_fault_ends_the_episode_alone(action, phrase):
     env = adapt(Dice(), CellCanonicalizer())
     env.reset(seed=0)
     observation, _, terminated, truncated, info = env.step(action)
-    assert (observation, terminated, truncated) == ("", False, True) and said in info["error"]
+    assert (observation, terminated, truncated) == ("", False, True) and phrase in info["error"]
     assert "error" not in env.reset(seed=0)[1]
 
 
@@ -178,9 +180,14 @@ def test_a_table_of_patterns_reads_facts():
     env = adapt(gym.make("FrozenLake-v1", is_slippery=False), TABLE, LAKE)
     facts = [env.reset(seed=0)[1]["facts"]]
     facts += [env.step(action)[4]["facts"] for action in ("right", "right", "fly")]
-    at = [sorted(state.facts) for state in facts]
-    assert at[:2] == [[("at", "agent", "cell 0")], [("at", "agent", "cell 1"), ("seen", "1")]]
-    assert at[2] == at[3] == [("at", "agent", "cell 2"), ("seen", "1"), ("seen", "2")]
+    fact_lists = [sorted(state.facts) for state in facts]
+    assert fact_lists[:2] == [
+        [("at", "agent", "cell 0")],
+        [("at", "agent", "cell 1"), ("seen", "1")],
+    ]
+    assert (
+        fact_lists[2] == fact_lists[3] == [("at", "agent", "cell 2"), ("seen", "1"), ("seen", "2")]
+    )
     assert all(state.parsed for state in facts)
     version = env.unwrapped.fingerprint()["facts"]
     assert version != adapt(Dice(), {"a": "b"}).unwrapped.fingerprint()["facts"]

@@ -45,13 +45,13 @@ def base(sessions):
 
 def ask(base, method, path, body=None, **headers):
     connection = http.client.HTTPConnection(base.removeprefix("http://"), timeout=10)
-    sent = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    connection.request(method, path, sent, {"content-type": "application/json"} | named)
+    payload = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request(method, path, payload, {"content-type": "application/json"} | header_fields)
     response = connection.getresponse()
-    found = response.status, json.loads(response.read())
+    status_and_body = response.status, json.loads(response.read())
     connection.close()
-    return found
+    return status_and_body
 
 
 class Remote:
@@ -59,21 +59,21 @@ class Remote:
 
     def __init__(self, base, options=None, token=""):
         self.base, self.headers = base, {"authorization": f"Bearer {token}"} if token else {}
-        told = self.post("create", env=ALFWORLD, options=options or {})
-        self.number, self.tasks = told["id"], told["tasks"]
+        answer = self.post("create", env=ALFWORLD, options=options or {})
+        self.number, self.tasks = answer["id"], answer["tasks"]
 
-    def post(self, what, **body):
-        status, told = ask(self.base, "POST", f"/{what}", body, **self.headers)
-        assert status == 200, told
-        return told
+    def post(self, endpoint, **body):
+        status, answer = ask(self.base, "POST", f"/{endpoint}", body, **self.headers)
+        assert status == 200, answer
+        return answer
 
-    def get(self, what):
-        status, told = ask(self.base, "GET", f"/{what}?id={self.number}", **self.headers)
-        assert status == 200, told
-        return told
+    def get(self, endpoint):
+        status, answer = ask(self.base, "GET", f"/{endpoint}?id={self.number}", **self.headers)
+        assert status == 200, answer
+        return answer
 
-    def reset(self, **chosen):
-        return self.post("reset", id=self.number, **chosen)
+    def reset(self, **task_options):
+        return self.post("reset", id=self.number, **task_options)
 
     def step(self, action):
         return self.post("step", id=self.number, action=action)
@@ -89,21 +89,21 @@ def test_an_episode_is_the_same_as_here(base):
     observation, info = env.reset(options={"task": task})
     remote = Remote(base, {"split": "valid_seen"})
     assert remote.tasks == len(env.unwrapped.tasks)
-    told = remote.reset(data_idx=3)
-    assert (told["task"], told["observation"]) == (task, observation)
-    done = False
-    while not done:
+    answer = remote.reset(data_idx=3)
+    assert (answer["task"], answer["observation"]) == (task, observation)
+    is_over = False
+    while not is_over:
         action = env.unwrapped.expert_action()
         observation, reward, terminated, truncated, info = env.step(action)
-        told = remote.step(action)
-        done = terminated or truncated
-        assert told["observation"] == observation == remote.get("observation")
-        assert (told["reward"], told["done"]) == (reward, done)
-        assert told["facts"] == info["facts"].to_text()
+        answer = remote.step(action)
+        is_over = terminated or truncated
+        assert answer["observation"] == observation == remote.get("observation")
+        assert (answer["reward"], answer["done"]) == (reward, is_over)
+        assert answer["facts"] == info["facts"].to_text()
         assert remote.get("available_actions") == list(info["admissible_actions"])
-    assert told["success"] and told["score"] == 1.0
-    status, told = ask(base, "POST", "/step", {"id": remote.number, "action": "look"})
-    assert status == 409 and "ended" in told["error"]
+    assert answer["success"] and answer["score"] == 1.0
+    status, answer = ask(base, "POST", "/step", {"id": remote.number, "action": "look"})
+    assert status == 409 and "ended" in answer["error"]
     assert remote.reset(seed=5)["observation"] == env.reset(seed=5)[0]
     remote.close()
 
@@ -131,45 +131,47 @@ def test_the_clients_of_agentgym(env_id):
         env.reset(options={"task": env.unwrapped.tasks.ids[2]})
 
         def send(line, action=""):
-            known = {"ID": created, "ENV_IDX": created, "ACTION": action}
-            body = line["body"] and {key: known.get(v, v) for key, v in line["body"].items()}
+            placeholders = {"ID": created, "ENV_IDX": created, "ACTION": action}
+            body = line["body"] and {key: placeholders.get(v, v) for key, v in line["body"].items()}
             query = f"?{line['query']}={created}" if line["query"] else ""
-            status, told = ask(server.base, line["method"], line["path"] + query, body)
-            assert status == line["status"], told
+            status, answer = ask(server.base, line["method"], line["path"] + query, body)
+            assert status == line["status"], answer
             if isinstance(line["read"], dict):
-                assert {key: type(told[key]).__name__ for key in line["read"]} == line["read"]
+                assert {key: type(answer[key]).__name__ for key in line["read"]} == line["read"]
             else:
-                bare = [type(part).__name__ for part in told] if isinstance(told, list) else None
-                assert (bare or type(told).__name__) == line["read"]
-            return told
+                bare = (
+                    [type(part).__name__ for part in answer] if isinstance(answer, list) else None
+                )
+                assert (bare or type(answer).__name__) == line["read"]
+            return answer
 
         created = None
-        told = send(create)
-        created = told if isinstance(told, int) else told["id"]
+        answer = send(create)
+        created = answer if isinstance(answer, int) else answer["id"]
         assert isinstance(created, str) or created.bit_length() > 90  # not to be guessed
         *before, step = lines
         for line in before:
             send(line)
-        done = False
-        while not done:
+        is_over = False
+        while not is_over:
             action = env.unwrapped.expert_action()
             observation, _, terminated, truncated, info = env.step(action)
-            told, done = send(step, action), terminated or truncated
-            assert told["done"] == done and observation in (
-                told.get("state"),
-                told.get("observation"),
+            answer, is_over = send(step, action), terminated or truncated
+            assert answer["done"] == is_over and observation in (
+                answer.get("state"),
+                answer.get("observation"),
             )
         best = 100 if "ScienceWorld" in env_id else 1
-        assert info["success"] and told.get("score", told["reward"]) == best
+        assert info["success"] and answer.get("score", answer["reward"]) == best
         send(close)
 
 
 def test_a_client_that_names_an_environment_gets_the_same_keys_of_each(base):
     created = ask(base, "POST", "/create", {"env": "comap/WebShop-v0"})[1]
-    _, told = ask(base, "POST", "/reset", {"id": created["id"], "data_idx": 1})
-    assert told["id"] == created["id"] and "WebShop" in told["observation"] and told["facts"]
-    status, told = ask(base, "POST", "/step", {"env_idx": "9" * 5000, "action": "look"})
-    assert status == 404 and "expected the id of an open environment" in told["error"]
+    _, answer = ask(base, "POST", "/reset", {"id": created["id"], "data_idx": 1})
+    assert answer["id"] == created["id"] and "WebShop" in answer["observation"] and answer["facts"]
+    status, answer = ask(base, "POST", "/step", {"env_idx": "9" * 5000, "action": "look"})
+    assert status == 404 and "expected the id of an open environment" in answer["error"]
     assert ask(base, "POST", "/close", {"id": created["id"]})[1]["closed"]
 
 
@@ -202,10 +204,10 @@ def test_a_limit_and_idle_environments():
     third, _ = sessions.create()  # the first was idle, and is gone
     with pytest.raises(Refused, match="idle"), sessions.use(first):
         pass
-    with sessions.use(second) as used:
+    with sessions.use(second) as env:
         now[0] = 60.0  # in use all the time, however long
         assert sessions.close_idle() == 1
-        assert used.reset(seed=0)["step"] == 0
+        assert env.reset(seed=0)["step"] == 0
     assert not sessions.close(third) and sessions.close(second) and len(sessions) == 0
 
 
@@ -260,7 +262,7 @@ def open_as(sessions, *clients):
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status", "said"),
+    ("path", "body", "status", "phrase"),
     [
         ("/create", b"{", 400, "expected JSON"),
         ("/create", b"[" * 100_000, 400, "expected JSON"),
@@ -282,12 +284,14 @@ def open_as(sessions, *clients):
         ("/observation", {}, 405, "expected GET"),
     ],
 )
-def test_wrong_requests_are_told(path, body, status, said, base):
+def test_wrong_requests_are_told(path, body, status, phrase, base):
     _, created = ask(base, "POST", "/create", {})
     if isinstance(body, dict) and body.get("id") == "ID":
         body = body | {"id": created["id"]}
-    found, told = ask(base, "POST", path, body)
-    assert found == status and said in told["error"] and "Traceback" not in told["error"]
+    answer_status, answer = ask(base, "POST", path, body)
+    assert (
+        answer_status == status and phrase in answer["error"] and "Traceback" not in answer["error"]
+    )
     assert ask(base, "POST", "/close", {"id": created["id"]})[1]["closed"]
 
 
@@ -300,8 +304,8 @@ def test_web_pages_are_kept_out(base):
 def test_a_token_is_wanted():
     with Server(agentgym_app(Sessions(offered(), limit=2), token=TOKEN)) as server:
         for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": f"Basic {TOKEN}"}):
-            status, told = ask(server.base, "POST", "/create", {}, **headers)
-            assert status == 401 and TOKEN not in told["error"]
+            status, answer = ask(server.base, "POST", "/create", {}, **headers)
+            assert status == 401 and TOKEN not in answer["error"]
         assert Remote(server.base, token=TOKEN).reset(seed=0)["step"] == 0
 
 
@@ -337,10 +341,12 @@ def test_the_command_serves(tmp_path):
         process.wait(20)
 
 
-@pytest.mark.parametrize("given", ["http://127.0.0.1:9/retrieve", "/etc", "..\\up", "host:80"])
-def test_no_client_names_a_place_or_an_address(given):
+@pytest.mark.parametrize(
+    "option_value", ["http://127.0.0.1:9/retrieve", "/etc", "..\\up", "host:80"]
+)
+def test_no_client_names_a_place_or_an_address(option_value):
     """An allowed option may be a word or an address: the address is not a client's to choose."""
-    made = Offered(["comap/SearchQA-v0"], {"source": "generated"}, ["retriever"])
+    searchqa = Offered(["comap/SearchQA-v0"], {"source": "generated"}, ["retriever"])
     with pytest.raises(OptionError, match="a place or an address"):
-        made.make(None, {"retriever": given})
-    made.make(None, {"retriever": "auto"}).close()
+        searchqa.make(None, {"retriever": option_value})
+    searchqa.make(None, {"retriever": "auto"}).close()

@@ -164,8 +164,12 @@ def view(**options: Any) -> Any:
 
 
 def bid_of(observation: dict[str, Any], line: str) -> str:
-    found = [one for one in observation["axtree_txt"].split("\n") if one.endswith(f"] {line}")]
-    return str(found[0].strip()[1:].partition("]")[0])
+    lines = [
+        tree_line
+        for tree_line in observation["axtree_txt"].split("\n")
+        if tree_line.endswith(f"] {line}")
+    ]
+    return str(lines[0].strip()[1:].partition("]")[0])
 
 
 def test_an_agent_of_browsergym_plays_comaps_task() -> None:
@@ -186,8 +190,8 @@ def test_an_agent_of_browsergym_plays_comaps_task() -> None:
 
 def node(number: str, role: str, name: str | None, *children: str, **rest: Any) -> dict[str, Any]:
     """Return a node of the browser's tree as BrowserGym observes it."""
-    made = {"nodeId": number, "role": {"value": role}, "childIds": list(children), **rest}
-    return made if name is None else made | {"name": {"value": name}}
+    fields = {"nodeId": number, "role": {"value": role}, "childIds": list(children), **rest}
+    return fields if name is None else fields | {"name": {"value": name}}
 
 
 def prop(name: str, value: Any) -> dict[str, Any]:

@@ -28,9 +28,9 @@ async def echo(scope, receive, send):
     await send({"type": "http.response.body", "body": body})
 
 
-def ask(parts, kind="http", extensions=None, token=TOKEN, app=None, **more):
+def ask(parts, kind="http", extensions=None, token=TOKEN, app=None, **extra_headers):
     """Return what a guarded application sends after a body that comes in parts."""
-    sent = []
+    sent_messages = []
     waiting = [
         {"type": "http.request", "body": part, "more_body": place < len(parts) - 1}
         for place, part in enumerate(parts)
@@ -42,14 +42,14 @@ def ask(parts, kind="http", extensions=None, token=TOKEN, app=None, **more):
         return waiting.pop(0)
 
     async def send(message):
-        sent.append(message)
+        sent_messages.append(message)
 
-    named = {"host": "127.0.0.1", "authorization": f"Bearer {token}"}
-    named |= {name.replace("_", "-"): value for name, value in more.items()}
-    headers = [(name.encode(), value.encode()) for name, value in named.items()]
+    header_fields = {"host": "127.0.0.1", "authorization": f"Bearer {token}"}
+    header_fields |= {name.replace("_", "-"): value for name, value in extra_headers.items()}
+    headers = [(name.encode(), value.encode()) for name, value in header_fields.items()]
     scope = {"type": kind, "path": "/x", "headers": headers, "extensions": extensions}
     asyncio.run((app or Guard(echo, "127.0.0.1", TOKEN))(scope, receive, send))
-    return sent
+    return sent_messages
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ def init(out, env=ALFWORLD, *words):
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     out = tmp_path_factory.mktemp("tasks") / "out"
-    code, told, error = init(out, ALFWORLD, "--split", "valid_seen", "--episodes", "2")
-    assert code == 0 and "2 tasks of Harbor" in told and "harbor run -p" in told, error
+    code, printed, error = init(out, ALFWORLD, "--split", "valid_seen", "--episodes", "2")
+    assert code == 0 and "2 tasks of Harbor" in printed and "harbor run -p" in printed, error
     return sorted(out.iterdir())
 
 
@@ -63,10 +63,10 @@ def test_a_folder_has_what_harbor_reads(folders):
         assert config["verifier"]["environment_mode"] == "separate"
 
         # What the agent is told has the goal, and not which task it is.
-        told = (folder / "instruction.md").read_text("utf-8")
+        instruction = (folder / "instruction.md").read_text("utf-8")
         env = gym.make(ALFWORLD, source="generated", split="valid_seen")
         _, info = env.reset(options={"task": task})
-        assert f"> {info['goal']}" in told and task not in told
+        assert f"> {info['goal']}" in instruction and task not in instruction
 
 
 def test_the_agent_is_in_another_container_than_the_environment(folders):
@@ -95,8 +95,8 @@ def test_the_dockerfiles_are_sound(folders):
         for copied in re.findall(r"^COPY (?:--\S+ )*(.*) \S+$", text, re.MULTILINE):
             assert all((dockerfile.parent / name).exists() for name in copied.split())
         if hadolint is not None:
-            done = subprocess.run([hadolint, dockerfile], capture_output=True, text=True)
-            assert done.returncode == 0 and not done.stdout, done.stdout
+            process = subprocess.run([hadolint, dockerfile], capture_output=True, text=True)
+            assert process.returncode == 0 and not process.stdout, process.stdout
     server = folders[0] / "environment" / "comap" / "Dockerfile"
     assert re.search(
         rf"^RUN pip install .*\[mcp,serve\]=={comap.__version__}\"$", server.read_text(), re.M
@@ -124,10 +124,10 @@ def reward(folder, record, out):
     """Run the verifier; return its exit status and the rewards that it wrote."""
     places = {"COMAP_RECORD": str(record), "COMAP_VERIFIER_DIR": str(out)}
     script = ["sh", str(folder / "tests" / "test.sh")]
-    done = subprocess.run(script, env=os.environ | places, capture_output=True, text=True)
+    process = subprocess.run(script, env=os.environ | places, capture_output=True, text=True)
     file = out / "reward.json"
-    assert "Traceback" not in done.stderr
-    return done.returncode, json.loads(file.read_text()) if file.exists() else done.stderr
+    assert "Traceback" not in process.stderr
+    return process.returncode, json.loads(file.read_text()) if file.exists() else process.stderr
 
 
 @pytest.mark.parametrize("env", [ALFWORLD, TOOLS])
@@ -199,8 +199,8 @@ SECOND = "generated/valid_seen/normal/0-000002"
 
 
 def test_a_task_that_is_named_twice_has_one_folder(tmp_path):
-    code, told, _ = init(tmp_path, ALFWORLD, "--split", "valid_seen", "--tasks", SECOND, SECOND)
-    assert code == 0 and ": 1 task of Harbor" in told
+    code, printed, _ = init(tmp_path, ALFWORLD, "--split", "valid_seen", "--tasks", SECOND, SECOND)
+    assert code == 0 and ": 1 task of Harbor" in printed
     assert [folder.name for folder in tmp_path.iterdir()] == ["alfworld-valid-seen-00002"]
 
 
@@ -216,8 +216,8 @@ def test_mistakes(tmp_path):
         (["--wheel", str(wheel)], "expected a wheel"),
         (["--episodes", "0"], "--episodes"),
     ]
-    for words, told in cases:
+    for words, message in cases:
         code, _, error = init(out, ALFWORLD, *words)
-        assert code == 2 and told in error and not out.exists(), (words, error)
+        assert code == 2 and message in error and not out.exists(), (words, error)
     code, _, error = init(tmp_path, ALFWORLD, "--episodes", "1")
     assert code == 2 and "new or empty folder" in error

@@ -73,7 +73,9 @@ def test_a_card_says_that_tasks_were_generated_and_that_the_oracle_answered(play
     def card(name, **changes):
         run = tmp_path / name
         run.mkdir()
-        episodes = [replace(one, **changes) for one in read_trajectories(played / TRAJECTORIES)]
+        episodes = [
+            replace(episode, **changes) for episode in read_trajectories(played / TRAJECTORIES)
+        ]
         write_trajectories(run / TRAJECTORIES, episodes)
         push_trajectories(run, f"local:{tmp_path / 'card' / name}", license="mit")
         return (tmp_path / "card" / name / "README.md").read_text("utf-8")
@@ -85,14 +87,14 @@ def test_a_card_says_that_tasks_were_generated_and_that_the_oracle_answered(play
         assert f"the oracle, {NOT_TO_REPORT}" in card(f"asked-{name}", world_model=name)
     of_others = Results()
     for world_model in ("retrieval", "oracle"):
-        for one in read_trajectories(played / TRAJECTORIES):
-            task = one.task.removeprefix("generated/")
-            of_others.add(replace(one, task=task, world_model=world_model))
+        for episode in read_trajectories(played / TRAJECTORIES):
+            task = episode.task.removeprefix("generated/")
+            of_others.add(replace(episode, task=task, world_model=world_model))
     parts = "\n".join(of_others.parts())
     assert parts.count("| 3 tasks |") == 2 and "cannot be compared" not in parts
     reported = of_others.evaluated()
-    assert {one.metric_args["world_model"] for one in reported} == {"retrieval"}
-    assert {one.dataset_name for one in reported} == {"comap/ALFWorld-v0"}
+    assert {evaluation.metric_args["world_model"] for evaluation in reported} == {"retrieval"}
+    assert {evaluation.dataset_name for evaluation in reported} == {"comap/ALFWorld-v0"}
 
 
 def test_a_card_names_the_command_that_made_the_run(played, tmp_path):
@@ -111,35 +113,41 @@ def test_a_card_names_the_command_that_made_the_run(played, tmp_path):
 def test_datasets_reads_what_was_pushed(played, tmp_path):
     datasets = pytest.importorskip("datasets")
     push_trajectories(played, f"local:{tmp_path / 'pushed'}", license="mit")
-    found = datasets.load_dataset(  # the run is of an evaluation's split
+    dataset = datasets.load_dataset(  # the run is of an evaluation's split
         str(tmp_path / "pushed"), split="test", cache_dir=str(tmp_path / "cache")
     )
     episodes = list(read_trajectories(played / "trajectories.jsonl"))
-    assert found["task"] == [one.task for one in episodes]
-    assert found[0]["actions"] == [step.action for step in episodes[0].steps]
-    assert found[0]["length"] == len(episodes[0].steps) > 0
-    assert found["reward"] == [sum(step.reward for step in one.steps) for one in episodes]
-    (row, *_) = found
+    assert dataset["task"] == [episode.task for episode in episodes]
+    assert dataset[0]["actions"] == [step.action for step in episodes[0].steps]
+    assert dataset[0]["length"] == len(episodes[0].steps) > 0
+    assert dataset["reward"] == [sum(step.reward for step in episode.steps) for episode in episodes]
+    (row, *_) = dataset
     assert row["prompt"] + row["completion"] == row["messages"]
     assert row["prompt"][-1]["content"].endswith(episodes[0].observation)
-    assert [said["content"] for said in row["completion"][::2]] == [
+    assert [message["content"] for message in row["completion"][::2]] == [
         f"Action: {action}" for action in row["actions"]
     ]
-    assert [said["content"] for said in row["completion"][1::2]] == row["observations"][:-1]
-    assert [Trajectory.from_json(json.loads(line)) for line in found["record"]] == episodes
+    assert [message["content"] for message in row["completion"][1::2]] == row["observations"][:-1]
+    assert [Trajectory.from_json(json.loads(line)) for line in dataset["record"]] == episodes
 
 
 def test_splits_keep_training_apart_from_evaluation(played, tmp_path):
     datasets = pytest.importorskip("datasets")
-    (one, *_) = read_trajectories(played / "trajectories.jsonl")
-    told = [("train", "comap/ALFWorld-v0"), ("valid_seen", "comap/ALFWorld-v0"), ("dev", "my/Own")]
-    told += [("train", "my/Own"), ("", "my/Own")]
-    episodes = [replace(one, split=split, env_id=env_id, task=split) for split, env_id in told]
+    (original, *_) = read_trajectories(played / "trajectories.jsonl")
+    split_envs = [
+        ("train", "comap/ALFWorld-v0"),
+        ("valid_seen", "comap/ALFWorld-v0"),
+        ("dev", "my/Own"),
+    ]
+    split_envs += [("train", "my/Own"), ("", "my/Own")]
+    episodes = [
+        replace(original, split=split, env_id=env_id, task=split) for split, env_id in split_envs
+    ]
     write_trajectories(tmp_path / "mixed.jsonl", episodes)
     push_trajectories(tmp_path / "mixed.jsonl", f"local:{tmp_path / 'to'}", license="mit")
-    found = datasets.load_dataset(str(tmp_path / "to"), cache_dir=str(tmp_path / "cache"))
-    assert found["train"]["split"] == ["train", "train", ""]
-    assert found["test"]["split"] == ["valid_seen", "dev"]
+    dataset = datasets.load_dataset(str(tmp_path / "to"), cache_dir=str(tmp_path / "cache"))
+    assert dataset["train"]["split"] == ["train", "train", ""]
+    assert dataset["test"]["split"] == ["valid_seen", "dev"]
     loaded = load_trajectories(f"local:{tmp_path / 'to'}", tmp_path / "back")
     assert list(read_trajectories(loaded.path / "trajectories.jsonl")) == episodes
 
@@ -156,7 +164,7 @@ def test_sfttrainer_takes_a_pushed_data_set(tmp_path):
     cache = str(tmp_path / "cache")
     data = datasets.load_dataset(str(tmp_path / "to"), split="train", cache_dir=cache)
     assert {"messages", "prompt", "task", "reward"} < {*data.column_names}
-    texts = [said["content"] for row in data for said in row["messages"]]
+    texts = [message["content"] for row in data for message in row["messages"]]
     model = build_tiny(tmp_path / "tiny", texts, parameters=200_000, dtype="float32")
     options = {"max_steps": 1, "per_device_train_batch_size": 1, "save_strategy": "no"}
     for columns in (["prompt", "completion"], ["messages"], data.column_names):
@@ -191,17 +199,17 @@ def test_a_card_only_shows_what_others_wrote(played, trained, tmp_path):
     )
     text = (tmp_path / "to" / "README.md").read_text("utf-8")
     _, front, body = text.split("---\n", 2)
-    known = yaml.safe_load(front)
-    assert known["license"] == "other" and known["task_categories"][0] == "text-generation"
-    assert DatasetCard.load(tmp_path / "to" / "README.md").data.to_dict() == known
+    metadata = yaml.safe_load(front)
+    assert metadata["license"] == "other" and metadata["task_categories"][0] == "text-generation"
+    assert DatasetCard.load(tmp_path / "to" / "README.md").data.to_dict() == metadata
     assert "\u202e" not in text and "\x1b" not in text
     bare = re.sub(r"```.*?```", "", body, flags=re.DOTALL)
     bare = re.sub(r"`[^`\n]*`", "", bare)
     assert not re.search(r"<|http|\[a\]|big|license|---\n(?!\|)", bare), bare
     loaded = load_trajectories(f"local:{tmp_path / 'to'}", tmp_path / "back")
     assert list(read_trajectories(loaded.path / "trajectories.jsonl")) == [strange]
-    about = {"license": "mit", "title": HOSTILE, "evaluation": tmp_path / "strange.jsonl"}
-    push_model(trained, f"local:{tmp_path / 'model'}", **about)
+    push_options = {"license": "mit", "title": HOSTILE, "evaluation": tmp_path / "strange.jsonl"}
+    push_model(trained, f"local:{tmp_path / 'model'}", **push_options)
     data = ModelCard.load(tmp_path / "model" / "README.md").data
     assert not data.eval_results and data.license == "mit" and "base_model" not in data.to_dict()
     assert "\u202e" not in (tmp_path / "model" / "README.md").read_text("utf-8")
@@ -224,8 +232,12 @@ def trained(tmp_path_factory):
     wm = out / "models" / "wm"
     wm.mkdir()
     save_file({"a.lora_A.weight": numpy.zeros((2, 3), "float32")}, wm / "adapter_model.safetensors")
-    told = {"peft_type": "LORA", "r": 2, "base_model_name_or_path": "/home/me/secret/base"}
-    (wm / "adapter_config.json").write_text(json.dumps(told))
+    adapter_config = {
+        "peft_type": "LORA",
+        "r": 2,
+        "base_model_name_or_path": "/home/me/secret/base",
+    }
+    (wm / "adapter_config.json").write_text(json.dumps(adapter_config))
     (wm / "optimizer.pt").write_bytes(b"\x80\x04.")
     (out / "run.json").write_text(json.dumps({"config": {"method": "sft", "seed": 0}}))
     return out
@@ -255,16 +267,16 @@ def test_models_come_back_without_pickles_and_places(trained, played, tmp_path, 
     from huggingface_hub import ModelCard
 
     data = ModelCard.load(tmp_path / "pushed" / "README.md").data  # raises where it is malformed
-    won, score = data.eval_results
-    assert (won.task_type, won.dataset_name, won.dataset_split) == (
+    success_rate, score = data.eval_results
+    assert (success_rate.task_type, success_rate.dataset_name, success_rate.dataset_split) == (
         "reinforcement-learning",
         "comap/ALFWorld-v0, generated tasks",
         "valid_unseen",
     )
     summary = json.loads((played / "summary.json").read_text())
-    assert won.metric_type == "success_rate" and score.metric_type == "score"
-    assert won.metric_value == round(summary["success"]["value"], 4)
-    assert won.metric_args == {"agent": "random", "tasks": 3, "generated_tasks": 3}
+    assert success_rate.metric_type == "success_rate" and score.metric_type == "score"
+    assert success_rate.metric_value == round(summary["success"]["value"], 4)
+    assert success_rate.metric_args == {"agent": "random", "tasks": 3, "generated_tasks": 3}
     assert data.model_name == trained.name
     loaded = load_model(place, tmp_path / "back")
     back = loaded.path
@@ -319,7 +331,7 @@ def test_rows_that_are_no_episodes_are_refused(records, played, tmp_path):
 
     place = tmp_path / "pushed"
     push_trajectories(played, place, license="mit")
-    table = pyarrow.Table.from_pylist([{"record": one} for one in records])
+    table = pyarrow.Table.from_pylist([{"record": record} for record in records])
     pyarrow.parquet.write_table(table, tmp_path / "new.parquet")
     shutil.copyfile(tmp_path / "new.parquet", place / "data" / "part-00000.parquet")
     with pytest.raises(DataCorrupt):
@@ -361,27 +373,27 @@ class FakeHub:
     commits: ClassVar[list[dict[str, bytes]]] = []
     refusal = ""
 
-    def create_repo(self, name, **about):
-        assert about["repo_type"] in ("dataset", "model")
+    def create_repo(self, name, **options):
+        assert options["repo_type"] in ("dataset", "model")
         if self.refusal:
             raise OSError(self.refusal)
 
-    def upload_folder(self, *, repo_id, folder_path, **about):
-        assert about["delete_patterns"] == "*"
+    def upload_folder(self, *, repo_id, folder_path, **options):
+        assert options["delete_patterns"] == "*"
         paths = filter(Path.is_file, folder_path.rglob("*"))
         files = {path.relative_to(folder_path).as_posix(): path for path in paths}
         self.commits.append({name: path.read_bytes() for name, path in files.items()})
         return SimpleNamespace(oid=f"{len(self.commits) - 1:040}")
 
-    def repo_info(self, name, *, revision, **about):
+    def repo_info(self, name, *, revision, **options):
         if self.refusal:
             raise OSError(self.refusal)
         number = len(self.commits) - 1 if revision is None else int(revision)
         sizes = [SimpleNamespace(size=len(content)) for content in self.commits[number].values()]
         return SimpleNamespace(sha=f"{number:040}", siblings=sizes)
 
-    def snapshot_download(self, name, *, revision, local_dir, **about):
-        assert "*.pt" not in about["allow_patterns"]
+    def snapshot_download(self, name, *, revision, local_dir, **options):
+        assert "*.pt" not in options["allow_patterns"]
         for file, content in self.commits[int(revision)].items():
             (local_dir / file).parent.mkdir(parents=True, exist_ok=True)
             (local_dir / file).write_bytes(content)

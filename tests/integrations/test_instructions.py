@@ -35,11 +35,11 @@ def test_trls_tool_says_what_an_action_looks_like() -> None:
 
 
 def test_trls_observations_list_the_actions() -> None:
-    shown, bare = (
+    with_actions, bare = (
         environment_factory(SHOP, show_actions=shows, **GENERATED)() for shows in (True, False)
     )
-    task = {"task": shown.env.unwrapped.tasks.ids[0]}
-    assert "Available actions: search[<your query>]" in shown.reset(**task)
+    task = {"task": with_actions.env.unwrapped.tasks.ids[0]}
+    assert "Available actions: search[<your query>]" in with_actions.reset(**task)
     assert "Available actions" not in bare.reset(**task)
 
 
@@ -68,13 +68,13 @@ def test_openenv_has_them_in_its_metadata_and_state() -> None:
 
 def lake(**words: Any) -> Any:
     moves = ["left", "down", "right", "up"]
-    made = Wording(
+    wording = Wording(
         observe=lambda cell: f"cell {cell}", act=moves.index, legal=lambda state: moves, **words
     )
-    return adapt(gym.make("FrozenLake-v1", is_slippery=False), {}, made)
+    return adapt(gym.make("FrozenLake-v1", is_slippery=False), {}, wording)
 
 
-def seen(env: Any) -> View:
+def first_view(env: Any) -> View:
     from comap.trajectory import Turn
 
     observation, info = env.reset(seed=0)
@@ -91,14 +91,14 @@ def seen(env: Any) -> View:
 
 def test_an_adapted_environment_has_words_of_its_own() -> None:
     env = lake(instructions="Say a direction.", example=["cell 0", "Action: down", "cell 4"])
-    system, *rest = converse(seen(env), ReActConfig())
+    system, *rest = converse(first_view(env), ReActConfig())
     assert system.content.startswith("Say a direction.")
     assert [message.role for message in rest][:3] == ["user", "assistant", "user"]
     assert env.briefing.shown_transitions()[0] == ("cell 0", "down", "cell 4")
 
 
 def test_without_words_the_actions_are_listed() -> None:
-    messages = converse(seen(lake()), ReActConfig())
+    messages = converse(first_view(lake()), ReActConfig())
     assert messages[-1].content.endswith("What you can do now:\nleft\ndown\nright\nup")
 
 

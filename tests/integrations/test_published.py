@@ -90,14 +90,14 @@ def test_only_word2worlds_mark_tells_an_outcome(homes: list[Trajectory], tmp_pat
     rows = [published.word2world(homes[0], 0), published.word2world(homes[1], 1)]
     last_message = rows[1]["messages"][-1]
     last_message["content"] = last_message["content"].removesuffix(" [SUCCESS]")
-    (solved, other), report = imported(rows, tmp_path)
+    (solved, unmarked), report = imported(rows, tmp_path)
     assert solved.success and solved.score == 1.0 and solved.has_outcome
     assert "[SUCCESS]" not in solved.steps[-1].observation
-    assert not other.has_outcome and not other.steps[-1].terminated
+    assert not unmarked.has_outcome and not unmarked.steps[-1].terminated
     assert report["environments"][ALFWORLD]["known_outcomes"] == 1
 
     # What the world model alone is to see is beside the episodes, in none of their texts.
-    assert "Toggle States" not in json.dumps([episode.to_json() for episode in (solved, other)])
+    assert "Toggle States" not in json.dumps([episode.to_json() for episode in (solved, unmarked)])
     lines = (tmp_path / "out" / "instructions.jsonl").read_text("utf-8").splitlines()
     assert len(lines) == 1 and "desklamp 1 is off" in json.loads(lines[0])["text"]
     assert solved.origin["instructions"] == json.loads(lines[0])["sha256"]
@@ -125,8 +125,8 @@ def test_published_rewards_are_outcomes(homes: list[Trajectory], tmp_path: Path)
         {**science, "reward": 100},
     ]
     episodes, report = imported(rows, tmp_path)
-    known = [(each.has_outcome, each.success, each.score) for each in episodes]
-    assert known == [
+    outcomes = [(episode.has_outcome, episode.success, episode.score) for episode in episodes]
+    assert outcomes == [
         (True, True, 1.0),
         (True, False, 0.0),
         (False, False, 0.0),
@@ -382,18 +382,20 @@ def test_texts_of_any_kind_come_back(
         ALFWORLD, "t", "train", "g", "a", start + "Your task is to: sleep.", State(), tuple(steps)
     )
     folder = tmp_path_factory.mktemp("any")
-    ((again,), _) = imported([published.WRITERS[name](episode, 0)], folder)
+    ((imported_episode,), _) = imported([published.WRITERS[name](episode, 0)], folder)
 
     def without_marks(text: str) -> str:
         # A text that begins or ends as prompts mark observations loses that, and nothing else.
         return text.removeprefix("Observation:").strip()
 
-    assert [action for action, _ in texts_of(again)] == [action for action, _ in turns]
-    for (_, text), (_, original) in zip(texts_of(again), turns, strict=True):
+    assert [action for action, _ in texts_of(imported_episode)] == [action for action, _ in turns]
+    for (_, text), (_, original) in zip(texts_of(imported_episode), turns, strict=True):
         assert without_marks(text.partition(" [SUCCESS]")[0]) == without_marks(
             original.partition(" [SUCCESS]")[0]
         )
-    for before, after in pairwise([again.facts, *(step.facts for step in again.steps)]):
+    for before, after in pairwise(
+        [imported_episode.facts, *(step.facts for step in imported_episode.steps)]
+    ):
         assert isinstance(before, State) and isinstance(after, State)
 
 

@@ -57,17 +57,17 @@ def test_an_episode_is_recorded_as_an_agents_is(offered, tmp_path):
         tools.close()
 
     (episode,) = recorded(tmp_path)
-    own = run_episode(gym.make(ALFWORLD, **OPTIONS), ExpertAgent(), task=episode.task, seed=0)
-    assert episode.steps == own.steps and episode.facts == own.facts and episode.seed == 0
-    assert (episode.agent, episode.fingerprint) == ("somebody", own.fingerprint)
+    expected = run_episode(gym.make(ALFWORLD, **OPTIONS), ExpertAgent(), task=episode.task, seed=0)
+    assert episode.steps == expected.steps and episode.facts == expected.facts and episode.seed == 0
+    assert (episode.agent, episode.fingerprint) == ("somebody", expected.fingerprint)
     assert episode.steps[-1].score == 1.0 and episode.error is None
 
     result = verify(tmp_path, sample=0)
-    assert result["agree"] and result["steps"] == len(own.steps)
+    assert result["agree"] and result["steps"] == len(expected.steps)
 
 
 def test_view_verify_and_compare_read_it(offered, tmp_path):
-    folder, other = tmp_path / "clients", tmp_path / "expert"
+    folder, expert_folder = tmp_path / "clients", tmp_path / "expert"
     with Recording(folder, offered) as recording:
         tools = EpisodeTools(offered, recording)
         for index in range(3):
@@ -75,13 +75,13 @@ def test_view_verify_and_compare_read_it(offered, tmp_path):
             tools.call("act", {"action": "look"})
         tools.close()
     words = ["run", "--agent", "expert", "--env", ALFWORLD, "--split", "valid_seen"]
-    words += ["--env-option", "source=generated", "--out", str(other), "--tasks"]
+    words += ["--env-option", "source=generated", "--out", str(expert_folder), "--tasks"]
     assert say(*words, *[episode.task for episode in recorded(folder)])[0] == 0
 
     assert say("verify", str(folder), "--episodes", "all")[0] == 0
-    code, told, _ = say("compare", str(folder), str(other))
-    assert code == 0 and "expert against clients: 3 generated tasks" in told
-    (comparison,) = compare_runs([folder, other])["comparisons"]
+    code, printed, _ = say("compare", str(folder), str(expert_folder))
+    assert code == 0 and "expert against clients: 3 generated tasks" in printed
+    (comparison,) = compare_runs([folder, expert_folder])["comparisons"]
     assert comparison["paired_by"] == "task and seed"
     assert comparison["differences"]["success"]["value"] == 1.0
     assert say("view", str(folder), "--no-open")[0] == 0
@@ -117,7 +117,9 @@ def test_who_names_no_task_gets_the_one_that_was_played_least(offered, tmp_path)
     _, info = env.reset(seed=9)
     expected = [(ids[0], 0, 1), (ids[1], 0, 1), (ids[0], 1, 1), (info["task"], 9, 1)]
     expected += [(ids[0], 4, trial) for trial in (1, 2, 3)]
-    assert [(one.task, one.seed, one.trial) for one in recorded(tmp_path)] == expected
+    assert [
+        (episode.task, episode.seed, episode.trial) for episode in recorded(tmp_path)
+    ] == expected
     assert verify(tmp_path, sample=0)["agree"]
 
 
@@ -132,10 +134,10 @@ def test_an_episode_counts_from_when_its_task_was_read(offered, tmp_path):
         read.call("observe", {})
         assert len(list((tmp_path / UNFINISHED).iterdir())) == 1
         read.close()
-        named = EpisodeTools(offered, recording)
-        named.listed()
-        named.call("reset", {"data_idx": 5})
-        named.close()
+        named_tools = EpisodeTools(offered, recording)
+        named_tools.listed()
+        named_tools.call("reset", {"data_idx": 5})
+        named_tools.close()
     first, second = recorded(tmp_path)
     assert first.error == second.error == "Abandoned: the client left it after 0 steps"
     ids = gym.make(ALFWORLD, **OPTIONS).unwrapped.tasks.ids
@@ -145,13 +147,13 @@ def test_an_episode_counts_from_when_its_task_was_read(offered, tmp_path):
 def test_how_an_episode_ended_is_on_record(offered, tmp_path):
     short = Offered([ALFWORLD], OPTIONS | {"max_episode_steps": 2})
     with Recording(tmp_path, short) as recording:
-        cut, left, running = (EpisodeTools(short, recording) for _ in range(3))
-        for tools, steps in ((cut, 2), (left, 1), (running, 1)):
+        cut, abandoned, running = (EpisodeTools(short, recording) for _ in range(3))
+        for tools, steps in ((cut, 2), (abandoned, 1), (running, 1)):
             tools.call("reset", {"data_idx": 0})
             for _ in range(steps):
                 tools.call("act", {"action": "look"})
-        left.call("reset", {"data_idx": 1})
-        left.close()
+        abandoned.call("reset", {"data_idx": 1})
+        abandoned.close()
     running.close()  # after the record: its end is told once
     assert ends(tmp_path) == [
         None,
@@ -193,8 +195,8 @@ os.kill(os.getpid(), 9)
 
 
 def test_a_kill_costs_no_step_that_was_answered(offered, tmp_path):
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
-    assert done.returncode == -9 and recorded(tmp_path) == []
+    process = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert process.returncode == -9 and recorded(tmp_path) == []
 
     # One of both files has a torn last line, as a kill within a write leaves it.
     file = sorted((tmp_path / UNFINISHED).iterdir())[0]
@@ -266,14 +268,14 @@ def test_a_record_has_no_secrets_and_no_paths(tmp_path, monkeypatch):
     words = ["serve", "env", "--env", "openenvs:test/Open-v0", "--style", "mcp", "--stdio"]
     words += ["--record", str(tmp_path / "record"), "--token-file", str(tmp_path / "token")]
     words += ["--env-option", *options]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "comap", *words],
         stdin=subprocess.DEVNULL,
         cwd=tmp_path,
         env=environment,
         check=False,
     )
-    assert done.returncode == 0
+    assert process.returncode == 0
 
     monkeypatch.syspath_prepend(tmp_path)
     offered = Offered(["openenvs:test/Open-v0"], dict(pair.split("=", 1) for pair in options))
@@ -285,10 +287,10 @@ def test_a_record_has_no_secrets_and_no_paths(tmp_path, monkeypatch):
 
     (episode,) = recorded(tmp_path / "record")
     assert episode.settings["client"] == "coder ***"
-    written = [file.read_text() for file in (tmp_path / "record").iterdir() if file.is_file()]
+    file_texts = [file.read_text() for file in (tmp_path / "record").iterdir() if file.is_file()]
     secrets = ("0123456789", "mine-1", "S3cretPath99", str(tmp_path))
-    assert not [secret for secret in secrets for text in written if secret in text]
-    assert "api_key" in "".join(written)  # that there was one is said
+    assert not [secret for secret in secrets for text in file_texts if secret in text]
+    assert "api_key" in "".join(file_texts)  # that there was one is said
 
 
 def test_a_recording_is_gone_on_with(offered, tmp_path):
@@ -307,9 +309,9 @@ def test_a_folder_is_one_recordings(offered, tmp_path):
     with Recording(tmp_path / "one", offered), pytest.raises(OptionError, match="another process"):
         Recording(tmp_path / "one", offered)
     others = Offered([ALFWORLD], OPTIONS | {"max_episode_steps": 7})
-    for other, agent in ((others, "mcp"), (offered, "other")):
+    for offer, agent in ((others, "mcp"), (offered, "other")):
         with pytest.raises(OptionError, match="found other settings"):
-            Recording(tmp_path / "one", other, agent=agent)
+            Recording(tmp_path / "one", offer, agent=agent)
 
     words = ["run", "--agent", "expert", "--env", ALFWORLD, "--split", "valid_seen"]
     words += ["--env-option", "source=generated", "--episodes", "1", "--out"]
@@ -398,7 +400,7 @@ def test_mistakes(tmp_path):
         ([*mcp, "--task", "nothing"], "'nothing'"),
         (["--style", "mcp", "--no-token", "--host", "0.0.0.0"], "expected a token"),
     ]
-    for options, told in cases:
+    for options, message in cases:
         code, _, error = say(*words, *options)
-        assert code == 2 and told in error, (options, error)
+        assert code == 2 and message in error, (options, error)
     assert not (tmp_path / "record").exists()

@@ -39,8 +39,8 @@ def test_an_expert_solves_a_task_by_tools():
         assert "Your task is to" in environment.reset(**row)
         assert environment.info["task"] == row["task"] and environment.get_reward() == 0.0
         while not environment.over:
-            told = environment.act(environment.env.unwrapped.expert_action())
-        assert told.endswith("The task is over.") and environment.get_reward() == 1.0
+            answer = environment.act(environment.env.unwrapped.expert_action())
+        assert answer.endswith("The task is over.") and environment.get_reward() == 1.0
         with pytest.raises(NoEpisode, match="the task is over"):
             environment.act("look")
 
@@ -78,18 +78,21 @@ def test_trl_trains_in_our_environment(model, tmp_path, monkeypatch):
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    made = []
-    seen = []
+    created = []
+    outcomes = []
     factory = environment_factory(ALFWORLD, reward="score", max_episode_steps=3)
 
     def counted():
-        made.append(factory())
-        return made[-1]
+        created.append(factory())
+        return created[-1]
 
     def looked(environments, **row):
         """Another reward, of the share of steps that looked; it also notes what happened."""
-        seen.extend((one.info["task"], one.info["step"], one.get_reward()) for one in environments)
-        turns = [one.env.unwrapped.history()[1:] for one in environments]
+        outcomes.extend(
+            (environment.info["task"], environment.info["step"], environment.get_reward())
+            for environment in environments
+        )
+        turns = [environment.env.unwrapped.history()[1:] for environment in environments]
         return [float(sum(turn.action == "look" for turn in played)) for played in turns]
 
     trainer = GRPOTrainer(
@@ -118,10 +121,10 @@ def test_trl_trains_in_our_environment(model, tmp_path, monkeypatch):
     before = {name: weight.clone() for name, weight in trainer.model.named_parameters()}
     trainer.train()
     logged = [row for row in trainer.state.log_history if "reward" in row]
-    assert len(logged) == 2 and len(made) == 4 and len(seen) == 8
-    for group in (seen[:4], seen[4:]):
+    assert len(logged) == 2 and len(created) == 4 and len(outcomes) == 8
+    for group in (outcomes[:4], outcomes[4:]):
         assert len({task for task, _, _ in group}) == 1  # a group plays one task
-    assert sum(steps for _, steps, _ in seen) > 0
+    assert sum(steps for _, steps, _ in outcomes) > 0
     assert max(row["tools/call_frequency"] for row in logged) > 0
     assert all("rewards/ALFWorld/mean" in row and "rewards/looked/mean" in row for row in logged)
     assert any((weight != before[name]).any() for name, weight in trainer.model.named_parameters())
@@ -138,9 +141,11 @@ def test_rollouts_can_be_imagined():
         max_episode_steps=3,
     )
     environment = factory()
-    said = environment.reset(**task_rows(ALFWORLD, 1, split="valid_seen")[0])
-    assert "Your task is to" in said
-    door = next(one for one in environment.info["admissible_actions"] if one.startswith("go to"))
+    first_text = environment.reset(**task_rows(ALFWORLD, 1, split="valid_seen")[0])
+    assert "Your task is to" in first_text
+    door = next(
+        action for action in environment.info["admissible_actions"] if action.startswith("go to")
+    )
     assert environment.act(door) == NullWorldModel().predict([QUERY])[0].observation
     environment.act(door)
     assert environment.act(door).endswith("The task is over.") and environment.get_reward() == 0.0
@@ -168,11 +173,11 @@ def test_trl_trains_a_world_model_by_delta_f1(tmp_path):
     assert len(rows) == len(played.steps)
     reward = delta_f1_reward(ALFWORLD)
     columns = {name: [row[name] for row in rows] for name in ("action", "before", "observation")}
-    said = [[{"role": "assistant", "content": f"Observation: {text}"}] for text in texts]
-    assert reward(said, **columns) == [1.0] * len(rows)
+    completions = [[{"role": "assistant", "content": f"Observation: {text}"}] for text in texts]
+    assert reward(completions, **columns) == [1.0] * len(rows)
     changed = [step.facts != before for before, step in played.transitions()]
-    nothing = reward(["Nothing happens."] * len(rows), **columns)
-    assert nothing == [float(not one) for one in changed] and any(changed)
+    unchanged_rewards = reward(["Nothing happens."] * len(rows), **columns)
+    assert unchanged_rewards == [float(not has_change) for has_change in changed] and any(changed)
     trainer = GRPOTrainer(
         model=str(path),
         reward_funcs=reward,

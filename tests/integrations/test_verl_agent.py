@@ -32,8 +32,8 @@ def test_replies_are_read_as_verl_agent_reads_them():
     """As its projection functions did (commit d0b9724) when tests/interop/verl_agent.py ran."""
     recorded = Path(__file__).with_name("verl_agent.jsonl").read_text().splitlines()
     for line in map(json.loads, recorded):
-        said = read_reply(line["env"], line["reply"])
-        assert (said.action, said.valid) == (line["action"], line["valid"]), line
+        parsed_reply = read_reply(line["env"], line["reply"])
+        assert (parsed_reply.action, parsed_reply.valid) == (line["action"], line["valid"]), line
 
 
 @pytest.mark.parametrize("name", ["alfworld/AlfredTWEnv", "Webshop"])
@@ -46,10 +46,10 @@ def test_its_rollout_loop(name):
         assert set(observations) == {"text", "image", "anchor"} and observations["image"] is None
         assert observations["anchor"][0] == observations["anchor"][1] in observations["text"][0]
         assert [info["task"] for info in infos[::2]] == [info["task"] for info in infos[1::2]]
-        done, returns, total_infos = np.zeros(4, bool), np.zeros(4), [[] for _ in range(4)]
+        done_mask, returns, total_infos = np.zeros(4, bool), np.zeros(4), [[] for _ in range(4)]
         rows = [[] for _ in range(4)]
-        while not done.all():
-            active, before = ~done, observations
+        while not done_mask.all():
+            active, before = ~done_mask, observations
             replies = experts(envs)
             replies[1] = "I give up."
             observations, rewards, dones, infos = envs.step(replies)
@@ -59,26 +59,26 @@ def test_its_rollout_loop(name):
                 not valid[1]
                 and (valid[active] != [index == 1 for index in np.where(active)[0]]).all()
             )
-            for index in np.where(done)[0]:  # nothing is made of what follows its end
+            for index in np.where(done_mask)[0]:  # nothing is made of what follows its end
                 assert observations["anchor"][index] == before["anchor"][index]
                 assert rewards[index] == 0 and dones[index]
             returns += rewards
             for index in range(4):
                 total_infos[index].append(infos[index])
                 rows[index].append({"active_masks": active[index]})
-            done |= dones
+            done_mask |= dones
         assert returns.tolist() == [10, 0, 10, 10]
-        found = envs.success_evaluator(
+        success_rates = envs.success_evaluator(
             total_infos=total_infos,
             total_batch_list=rows,
             episode_rewards=returns,
             episode_lengths=np.ones(4),
         )
-        assert found["success_rate"].tolist() == [1, 0, 1, 1]
+        assert success_rates["success_rate"].tolist() == [1, 0, 1, 1]
         if name == "Webshop":
-            assert found["webshop_task_score (not success_rate)"].tolist() == [1, 0, 1, 1]
+            assert success_rates["webshop_task_score (not success_rate)"].tolist() == [1, 0, 1, 1]
         else:
-            types = {key for key in found if key != "success_rate"}
+            types = {key for key in success_rates if key != "success_rate"}
             assert types and all(key.endswith("_success_rate") for key in types)
 
 
@@ -88,11 +88,11 @@ def test_the_splits_and_tasks_are_verl_agents():
     assert {task.split("/")[1] for task in tasks} == {"train"} and len(set(tasks)) == 2
     held_out = [info["task"] for info in val_envs.reset()[1]]
     assert {task.split("/")[1] for task in held_out} == {"valid_unseen"} and len(set(held_out)) == 3
-    again, other = make_envs(config(), source="generated", split="valid_seen")
-    assert [info["task"] for info in other.reset()[1]] == held_out
-    assert {info["task"].split("/")[1] for info in again.reset()[1]} == {"valid_seen"}
-    for one in (envs, val_envs, again, other):
-        one.close()
+    valid_seen_envs, unseen_envs = make_envs(config(), source="generated", split="valid_seen")
+    assert [info["task"] for info in unseen_envs.reset()[1]] == held_out
+    assert {info["task"].split("/")[1] for info in valid_seen_envs.reset()[1]} == {"valid_seen"}
+    for manager in (envs, val_envs, valid_seen_envs, unseen_envs):
+        manager.close()
 
 
 def test_history_and_the_step_limit():
@@ -108,11 +108,11 @@ def test_processes():
     sure = ["<think>x</think><action>look</action>"] * 2
     options = {"groups": 2, "source": "generated"}
     with (
-        closing(EnvironmentManager(ALFWORLD, **options)) as here,
-        closing(EnvironmentManager(ALFWORLD, asynchronous=True, **options)) as there,
+        closing(EnvironmentManager(ALFWORLD, **options)) as in_process,
+        closing(EnvironmentManager(ALFWORLD, asynchronous=True, **options)) as in_subprocess,
     ):
-        assert here.reset()[0] == there.reset()[0]
-        assert here.step(sure)[0] == there.step(sure)[0]
+        assert in_process.reset()[0] == in_subprocess.reset()[0]
+        assert in_process.step(sure)[0] == in_subprocess.step(sure)[0]
 
 
 def test_mistakes_are_told():

@@ -76,18 +76,18 @@ def play(env_id, record):
     task, options, _ = TASKS[env_id]
 
     def noted(ask):
-        def asking(url, **sent):
-            answer = ask(url, **sent)
+        def asking(url, **request_options):
+            answer = ask(url, **request_options)
             data = answer.json()
             data = Answer(data) if isinstance(data, dict) else data
             answer.json = lambda: data
-            parts, body = urlsplit(url), dict(sent.get("json") or {})
+            parts, body = urlsplit(url), dict(request_options.get("json") or {})
             line = {"env": env_id, "method": ask.__name__.upper(), "path": parts.path}
             line["query"] = parts.query.partition("=")[0] or None
             # Ids and actions are others each time. SearchQA's key "id" is a task's number.
             changing = {"env_idx", "action"} if "env_idx" in body else {"id", "action"}
             body |= {key: key.upper() for key in changing & body.keys() if parts.path != "/create"}
-            line["body"] = body if "json" in sent else None
+            line["body"] = body if "json" in request_options else None
             record.append((line, answer.status_code, data))
             return answer
 
@@ -102,10 +102,10 @@ def play(env_id, record):
         ):
             size = len(env.unwrapped.tasks)
             played = task({"env_server_base": server.base, "data_len": size}, n_clients=1)
-            found = Evaluator(Expert(env), [played]).eval(max_rounds=60, idxs=[[INDEX]])
+            evaluation = Evaluator(Expert(env), [played]).eval(max_rounds=60, idxs=[[INDEX]])
             played.clients[0].close()
-            assert len(played.clients[0]) == size and found.success == 1.0
-            return found.score
+            assert len(played.clients[0]) == size and evaluation.success == 1.0
+            return evaluation.score
     finally:
         requests.get, requests.post = get, post
 
@@ -113,16 +113,16 @@ def play(env_id, record):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--record", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     record = []
     for env_id, (task, _, best) in TASKS.items():
         score = play(env_id, record)
         assert score == best, f"{task.__name__}: expected {best}, found {score}"
         print(f"{task.__name__} against {env_id}: {score:g}")
-    if given.record is not None:
+    if options.record is not None:
         parts = [line | {"status": code, "read": types_of(data)} for line, code, data in record]
         lines = dict.fromkeys(map(json.dumps, parts))  # each kind of request once
-        given.record.write_text("\n".join(lines) + "\n")
+        options.record.write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

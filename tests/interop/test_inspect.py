@@ -38,23 +38,23 @@ def scripted(outputs: Iterable[ModelOutput]) -> Any:
     return get_model("mockllm/model", custom_outputs=counted())
 
 
-def called(**arguments: str) -> ModelOutput:
+def tool_call(**arguments: str) -> ModelOutput:
     return ModelOutput.for_tool_call("mockllm/model", "act", arguments)
 
 
-def said(text: str) -> ModelOutput:
+def text_reply(text: str) -> ModelOutput:
     return ModelOutput.from_content("mockllm/model", text)
 
 
-def ran(task: str, model: Any, place: Path, options: dict[str, Any], **more: Any) -> Any:
-    settings = {"display": "none", "log_dir": str(place), "max_samples": 1, **more}
+def ran(task: str, model: Any, place: Path, options: dict[str, Any], **eval_options: Any) -> Any:
+    settings = {"display": "none", "log_dir": str(place), "max_samples": 1, **eval_options}
     (log,) = evaluate(task, model=model, task_args=options, **settings)
     assert log.status == "success", log.error
     return log
 
 
 def test_the_tasks_are_found_by_name(tmp_path: Path) -> None:
-    log = ran("comap/alfworld", scripted([called(action="look")] * 12), tmp_path, TASK_OPTIONS)
+    log = ran("comap/alfworld", scripted([tool_call(action="look")] * 12), tmp_path, TASK_OPTIONS)
     assert log.eval.task == "comap/alfworld"
     assert log.eval.metadata["generated_tasks"] == log.eval.metadata["tasks"] == 2
     assert log.eval.metadata["split"] == "valid_unseen"
@@ -63,7 +63,7 @@ def test_the_tasks_are_found_by_name(tmp_path: Path) -> None:
 def test_a_model_acts_by_a_tool_and_facts_are_kept(tmp_path: Path) -> None:
     """Epochs are seeds; a refused action counts, and the episode ends at its limit of steps."""
     actions = ["inventory", "go to nowhere 1", "look"]
-    model = scripted([called(action=action) for action in actions] * 4)
+    model = scripted([tool_call(action=action) for action in actions] * 4)
     log = ran("comap/alfworld", model, tmp_path, TASK_OPTIONS, epochs=2)
     assert len(log.samples) == 4
     assert {(sample.epoch, sample.metadata["seed"]) for sample in log.samples} == {(1, 0), (2, 1)}
@@ -89,7 +89,7 @@ def test_an_expert_s_actions_win(tmp_path: Path) -> None:
     env = gymnasium.make("comap/ALFWorld-v0", source="generated", split="valid_unseen")
     task = env.get_wrapper_attr("tasks").ids[0]
     episode = run_episode(env, ExpertAgent(), task=task, seed=0)
-    model = scripted(called(action=step.action) for step in episode.steps)
+    model = scripted(tool_call(action=step.action) for step in episode.steps)
     options = {"source": "generated", "tasks": 1}
     (sample,) = ran("comap/alfworld", model, tmp_path, options).samples
     assert sample.id == task
@@ -99,9 +99,9 @@ def test_an_expert_s_actions_win(tmp_path: Path) -> None:
 def test_what_a_model_expects_is_scored(tmp_path: Path) -> None:
     """Nothing changes and nothing is expected to: 1. A door that opens is not there: 0."""
     outputs = [
-        called(action="inventory", expected=EXPECTED),
-        called(action="inventory", expected="You open the fridge 1. The fridge 1 is open."),
-        called(action="look", expected=EXPECTED),
+        tool_call(action="inventory", expected=EXPECTED),
+        tool_call(action="inventory", expected="You open the fridge 1. The fridge 1 is open."),
+        tool_call(action="look", expected=EXPECTED),
     ]
     options = {**TASK_OPTIONS, "tasks": 1, "predict": True}
     log = ran("comap/alfworld", scripted(outputs), tmp_path, options)
@@ -110,7 +110,7 @@ def test_what_a_model_expects_is_scored(tmp_path: Path) -> None:
 
 
 def test_a_model_that_stops_is_reminded_three_times(tmp_path: Path) -> None:
-    model = scripted([said("I give up.")] * 9)
+    model = scripted([text_reply("I give up.")] * 9)
     (sample,) = ran("comap/alfworld", model, tmp_path, {**TASK_OPTIONS, "tasks": 1}).samples
     assert sample.metadata["outcome"]["steps"] == 0
     assert sum("is not over" in message.text for message in sample.messages) == 3
@@ -119,7 +119,7 @@ def test_a_model_that_stops_is_reminded_three_times(tmp_path: Path) -> None:
 def test_our_agents_ask_inspect_s_model(tmp_path: Path) -> None:
     from comap.integrations.inspect_tasks import comap_agent
 
-    model = scripted([said("Thought: I see.\nAction: inventory")] * 6)
+    model = scripted([text_reply("Thought: I see.\nAction: inventory")] * 6)
     options = {**TASK_OPTIONS, "tasks": 1}
     log = ran("comap/alfworld", model, tmp_path, options, solver=comap_agent("react"))
     (sample,) = log.samples
@@ -131,7 +131,7 @@ def test_our_agents_ask_inspect_s_model(tmp_path: Path) -> None:
 
 def test_a_second_call_after_the_end_is_told_so_and_loses_nothing(tmp_path: Path) -> None:
     """Two calls in one message, of which the first ends the episode."""
-    output = called(action="inventory")
+    output = tool_call(action="inventory")
     (call,) = output.message.tool_calls
     output.message.tool_calls.append(replace(call, id="second"))
     options = {**TASK_OPTIONS, "tasks": 1, "max_steps": 1}
@@ -144,14 +144,14 @@ def test_trials_and_the_oracle_are_told(tmp_path: Path) -> None:
     """Reflexion tries again, and the last trial counts; an agent that imagines says what it asked."""
     from comap.integrations.inspect_tasks import comap_agent
 
-    model = scripted([said("Thought: I see.\nAction: inventory")] * 40)
+    model = scripted([text_reply("Thought: I see.\nAction: inventory")] * 40)
     options = {**TASK_OPTIONS, "tasks": 1}
     agent = comap_agent("reflexion", trials=2)
     (sample,) = ran("comap/alfworld", model, tmp_path, options, solver=agent).samples
     assert sample.metadata["trials"] == 2 and sample.metadata["outcome"]["steps"] == 3
     assert "world_model" not in sample.metadata
 
-    model = scripted([said("Thought: I see.\nAction: inventory")] * 40)
+    model = scripted([text_reply("Thought: I see.\nAction: inventory")] * 40)
     agent = comap_agent("redraft")
     (sample,) = ran("comap/alfworld", model, tmp_path, options, solver=agent).samples
     assert "not a result to report" in sample.metadata["world_model"]
@@ -174,7 +174,7 @@ def test_the_other_environments(name: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"tasks": 1, "max_steps": 2}
     if name != "web":
         options["source"] = "generated"
-    log = ran(f"comap/{name}", scripted([called(action="look")] * 3), tmp_path, options)
+    log = ran(f"comap/{name}", scripted([tool_call(action="look")] * 3), tmp_path, options)
     assert log.samples[0].metadata["outcome"]["steps"] == 2
     (sample,) = log.samples
     (tool,) = next(event.tools for event in sample.events if event.event == "model")

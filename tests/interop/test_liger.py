@@ -83,8 +83,8 @@ def test_losses_and_gradients_of_a_real_vocabulary(calls: list[int], trained: st
     weights = torch.randn(22) * (torch.arange(22) % 5 > 0)
 
     results = []
-    for kept in (22, 16):
-        losses = chunked_nll(hidden, head, targets, chunk=8, kept=kept)
+    for logit_count in (22, 16):
+        losses = chunked_nll(hidden, head, targets, chunk=8, kept=logit_count)
         (losses * weights).sum().backward()
         gradients = [part.grad for part in (hidden, *head.parameters()) if part.requires_grad]
         results.append((losses.detach(), gradients))
@@ -107,9 +107,9 @@ def test_one_token_and_none(calls: list[int]) -> None:
     fused = chunked_nll(hidden, head, target, kept=0)
     assert float((fused - plain).detach().abs()) < CLOSE
     assert calls == [1]
-    nothing = chunked_nll(hidden[:0], head, target[:0], kept=0)
-    assert nothing.shape == (0,)
-    nothing.sum().backward()
+    empty_losses = chunked_nll(hidden[:0], head, target[:0], kept=0)
+    assert empty_losses.shape == (0,)
+    empty_losses.sum().backward()
     assert calls == [1]
 
 
@@ -119,15 +119,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["lora", "full"])
-@pytest.mark.parametrize("what", ["warm_up", "distill", "policy"])
+@pytest.mark.parametrize("training_name", ["warm_up", "distill", "policy"])
 def test_trainings_of_comap_have_the_same_loss_and_gradient(
-    model: Path, tmp_path: Path, calls: list[int], what: str, kind: str
+    model: Path, tmp_path: Path, calls: list[int], training_name: str, kind: str
 ) -> None:
     """SFT (eq. 4 and 5), the world model's evolution with its teacher (eq. 6), the policy's (eq. 8)."""
     results = []
     for is_fused in (False, True):
         roles = learning.opened(model, kind, dtype="float32")
-        trainer = learning.make(what, roles, tmp_path / str(is_fused), tokens=80)
+        trainer = learning.make(training_name, roles, tmp_path / str(is_fused), tokens=80)
         with pytest.MonkeyPatch.context() as patch:
             if is_fused:
                 keep_no_logits(patch)
@@ -179,9 +179,9 @@ def test_in_mixed_precision_only_rounding_differs(calls: list[int]) -> None:
     weights = torch.randn(40)
 
     results = []
-    for kept in (40, 0):
+    for logit_count in (40, 0):
         with torch.autocast("cpu", torch.bfloat16):
-            losses = chunked_nll(hidden, head, targets, kept=kept)
+            losses = chunked_nll(hidden, head, targets, kept=logit_count)
             (losses * weights).sum().backward()
         assert losses.dtype == torch.float32
         results.append((losses.detach(), hidden.grad, head.weight.grad))

@@ -31,14 +31,14 @@ GENERATED = {"source": "generated"}
 
 def says(text):
     """Answer as OpenAI's server does: verifiers' chat harness asks for a stream."""
-    said = {"id": "1", "object": "chat.completion.chunk", "created": 0, "model": "a model"}
+    chunk = {"id": "1", "object": "chat.completion.chunk", "created": 0, "model": "a model"}
     usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
     parts = [
         {"choices": [{"index": 0, "delta": {"role": "assistant", "content": text}}]},
         {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
         {"choices": [], "usage": usage},
     ]
-    lines = [*(json.dumps(said | part) for part in parts), "[DONE]"]
+    lines = [*(json.dumps(chunk | part) for part in parts), "[DONE]"]
     body = "".join(f"data: {line}\n\n" for line in lines).encode()
     return lambda handler: handler.reply(200, body, {"content-type": "text/event-stream"})
 
@@ -46,9 +46,9 @@ def says(text):
 class Experts:
     """Answers chats as experts would: each chat's own, found by the first observation."""
 
-    def __init__(self, env_id, split, written, number):
+    def __init__(self, env_id, split, reply_form, number):
         self._env = gym.make(env_id, split=split, **GENERATED)
-        self._written, self._starts = written, dict[str, str]()
+        self._reply_form, self._starts = reply_form, dict[str, str]()
         self._lock = threading.Lock()
         for task in self._env.unwrapped.tasks.ids[:number]:
             observation, _ = self._env.reset(options={"task": task})
@@ -56,13 +56,13 @@ class Experts:
 
     def __call__(self, handler):
         with self._lock:
-            text = self._said(handler.body["messages"])
-        says(self._written.replace("ACTION", text))(handler)
+            text = self._expert_action(handler.body["messages"])
+        says(self._reply_form.replace("ACTION", text))(handler)
 
-    def _said(self, said):
-        first = said[1]["content"].partition("\n\nAvailable actions:")[0]
+    def _expert_action(self, messages):
+        first = messages[1]["content"].partition("\n\nAvailable actions:")[0]
         self._env.reset(options={"task": self._starts[first]})
-        for message in said[2:]:
+        for message in messages[2:]:
             if message["role"] == "assistant":
                 self._env.step(self._env.unwrapped.expert_action())
         return str(self._env.unwrapped.expert_action())
@@ -100,11 +100,11 @@ def test_verifiers_finds_the_package():
 
 
 @pytest.mark.parametrize(
-    ("env_id", "split", "written"),
+    ("env_id", "split", "reply_form"),
     [(ALFWORLD, "valid_seen", "Hm. <action>ACTION</action>"), (TOOLS, "G1_tool", "ACTION")],
 )
-def test_experts_solve_all_tasks(env_id, split, written, evaluated):
-    with HostileServer(Experts(env_id, split, written, 2)) as server:
+def test_experts_solve_all_tasks(env_id, split, reply_form, evaluated):
+    with HostileServer(Experts(env_id, split, reply_form, 2)) as server:
         episodes = evaluated(
             server.url, env_id, number=2, rollouts=2, split=split, reward="success"
         )
@@ -154,13 +154,13 @@ def test_the_command_of_the_guide(tmp_path, monkeypatch):
     words += ["--client.api-key-var", "NO_SUCH_KEY", "-m", "a model"]
     with HostileServer(says("<action>search[mug]</action>")) as server:
         program = [str(Path(sys.executable).with_name("vf-eval"))]
-        done = subprocess.run(
+        process = subprocess.run(
             [*program, *words, "--client.base-url", server.url],
             cwd=tmp_path,
             capture_output=True,
             text=True,
         )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert process.returncode == 0, process.stdout + process.stderr
     (line,) = (tmp_path / "x" / "traces.jsonl").read_text("utf-8").splitlines()
     (trace,) = json.loads(line)["traces"]
     assert trace["metrics"]["steps"] == 2.0 and trace["info"]["comap"]["split"]

@@ -201,8 +201,8 @@ def test_a_choice_among_more_than_a_server_tells_at_once(lm: Any, hf: Any) -> No
     theirs = hf.generate([request])[0]
     assert len(choices) > 20 and (ours.text, ours.token_ids) == (theirs.text, theirs.token_ids)
 
-    asked = [NextWord(talk("Choose."), tuple(f" {word}" for word in choices))]
-    ours_words, theirs_words = lm.words(asked)[0], hf.words(asked)[0]
+    word_requests = [NextWord(talk("Choose."), tuple(f" {word}" for word in choices))]
+    ours_words, theirs_words = lm.words(word_requests)[0], hf.words(word_requests)[0]
     assert differences(ours_words.probabilities, theirs_words.probabilities) < CLOSE
 
 
@@ -270,9 +270,9 @@ def test_what_it_cannot_do_costs_no_other_request(lm: Any) -> None:
 
     long = Generate(talk("word " * CONTEXT), Sampling(4))
     wrong = Generate(talk("Hello"), Sampling(4), adapter="none")
-    failed, other, fine = lm.generate([long, wrong, Generate(talk("Hello"), Sampling(4))])
+    failed, unknown_adapter, fine = lm.generate([long, wrong, Generate(talk("Hello"), Sampling(4))])
     assert isinstance(failed, LanguageModelError) and "2,048" in str(failed)
-    assert isinstance(other, LanguageModelError) and "'none'" in str(other)
+    assert isinstance(unknown_adapter, LanguageModelError) and "'none'" in str(unknown_adapter)
     assert fine.completion_tokens == 4
     (refused,) = lm.encode([Encode(talk("Hello"))])
     assert "hidden states" in str(refused) and "p_source='verbal'" in str(refused)
@@ -391,18 +391,18 @@ def test_a_server_that_dies_in_the_middle_of_a_run(tmp_path: Path) -> None:
         process.wait()
 
     # Some failed episodes are results: the status is 0, and the command says what failed.
-    told, _ = running.communicate(timeout=600)
-    assert running.returncode == 0, told
-    assert "engine: vllm (at a server)" in told and "--retry-failed" in told
+    output, _ = running.communicate(timeout=600)
+    assert running.returncode == 0, output
+    assert "engine: vllm (at a server)" in output and "--retry-failed" in output
     assert b"expected a vLLM server at " in records.read_bytes()
 
     process, _ = start_server(small, tmp_path / "log2.txt", port)
     try:
-        again = subprocess.run(
+        retried = subprocess.run(
             [*command, "--retry-failed"], cwd=tmp_path, capture_output=True, text=True, check=False
         )
     finally:
         stop(process)
-    assert again.returncode == 0, again.stdout + again.stderr
+    assert retried.returncode == 0, retried.stdout + retried.stderr
     assert records.read_bytes().count(b"\n") == 24
     assert b"expected a vLLM server at " not in records.read_bytes()

@@ -79,10 +79,10 @@ def begin(words: list[str], log: Path) -> subprocess.Popen[bytes]:
 
 def end(process: subprocess.Popen[bytes], log: Path, status: int = 0) -> str:
     """Wait for the end of a training, and return what it said."""
-    found = process.wait(LONG)
-    said = log.read_text("utf-8", "replace")
-    assert found == status, said[-3000:]
-    return said
+    exit_status = process.wait(LONG)
+    log_text = log.read_text("utf-8", "replace")
+    assert exit_status == status, log_text[-3000:]
+    return log_text
 
 
 def wait_for(process: subprocess.Popen[bytes], log: Path, is_there: Callable[[], bool]) -> None:
@@ -134,8 +134,8 @@ def test_a_training_goes_on_with_another_server(narrow: Path, tmp_path: Path) ->
     process = begin(paw(narrow, out, url, "--updates", "8"), log)
     wait_for(process, log, lambda: len(updates_of(out)) >= 2)
     kill(server)
-    said = end(process, log, status=2)
-    assert "expected a vLLM server at 127.0.0.1" in said or "every episode failed" in said
+    log_text = end(process, log, status=2)
+    assert "expected a vLLM server at 127.0.0.1" in log_text or "every episode failed" in log_text
 
     server, other_url = start_server(narrow, tmp_path / "server-2.txt", context=CONTEXT)
     assert other_url != url
@@ -182,8 +182,8 @@ def test_comap_trains_at_a_server(narrow: Path, tmp_path: Path) -> None:
 
     # A server has the weights of one model.
     words = comap(narrow, tmp_path / "full", url, "--weights", "full")
-    said = end(begin(words, tmp_path / "full.txt"), tmp_path / "full.txt", status=2)
-    assert "expected adapters of one model at a server, found 3 models" in said
+    log_text = end(begin(words, tmp_path / "full.txt"), tmp_path / "full.txt", status=2)
+    assert "expected adapters of one model at a server, found 3 models" in log_text
     assert not (tmp_path / "full").exists()
 
 

@@ -67,13 +67,15 @@ def config_of(name):
 def byte_tokenizer():
     """Return a tokenizer of bytes, whose texts come back as they were."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    known = {letter: number for number, letter in enumerate(["<pad>", "<eos>", *letters])}
-    tokenizer = Tokenizer(models.BPE(known, []))
+    vocabulary = {letter: number for number, letter in enumerate(["<pad>", "<eos>", *letters])}
+    tokenizer = Tokenizer(models.BPE(vocabulary, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>")
-    made.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}\nReply:"
-    return made
+    fast_tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>"
+    )
+    fast_tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}\nReply:"
+    return fast_tokenizer
 
 
 class StubModel:
@@ -92,10 +94,10 @@ class StubModel:
             reply = f"<think>I know.</think><action>{action}</action>"
             gives_up = index % SIZE == SIZE - 1 and self.steps > 2
             texts.append("I give up." if gives_up else reply)
-        said = self.tokenizer(texts, padding=True, return_tensors="pt")
+        encoded = self.tokenizer(texts, padding=True, return_tensors="pt")
         prompts = batch.batch["input_ids"]
-        mask = torch.cat([batch.batch["attention_mask"], said["attention_mask"]], 1)
-        parts = {"prompts": prompts, "responses": _fixed(said["input_ids"])}
+        mask = torch.cat([batch.batch["attention_mask"], encoded["attention_mask"]], 1)
+        parts = {"prompts": prompts, "responses": _fixed(encoded["input_ids"])}
         parts["input_ids"] = torch.cat([prompts, parts["responses"]], 1)
         parts["attention_mask"] = torch.nn.functional.pad(
             mask, (0, parts["input_ids"].shape[1] - mask.shape[1])
@@ -121,11 +123,14 @@ def roll_out(name):
     batch = TrajectoryCollector(config, tokenizer).multi_turn_loop(
         DataProto.from_dict(tensors=rows, non_tensors=texts), stub, envs, is_train=True
     )
-    told = batch.non_tensor_batch
-    won = 10.0 * (1 - 1 / SIZE)
-    assert np.isclose(float(told["success_rate"][0]), 1 - 1 / SIZE)
-    first = dict(zip(told["traj_uid"], told["episode_rewards"].astype(float), strict=True))
-    assert np.isclose(np.mean(list(first.values())), won) and set(first.values()) == {0.0, 10.0}
+    fields = batch.non_tensor_batch
+    mean_reward = 10.0 * (1 - 1 / SIZE)
+    assert np.isclose(float(fields["success_rate"][0]), 1 - 1 / SIZE)
+    first = dict(zip(fields["traj_uid"], fields["episode_rewards"].astype(float), strict=True))
+    assert np.isclose(np.mean(list(first.values())), mean_reward) and set(first.values()) == {
+        0.0,
+        10.0,
+    }
     batch.batch["response_mask"] = compute_response_mask(batch)
     scores = EpisodeRewardManager(tokenizer, num_examine=0)(batch)
     batch.batch["token_level_scores"] = scores
@@ -136,16 +141,16 @@ def roll_out(name):
         batch, adv_estimator=AdvantageEstimator.GiGPO, step_advantage_w=1.0, gigpo_mode="mean_norm"
     )
     advantages = batch.batch["advantages"].sum(1)
-    better = torch.tensor([first[uid] for uid in told["traj_uid"]]) > 0
+    better = torch.tensor([first[uid] for uid in fields["traj_uid"]]) > 0
     assert advantages[better].mean() > 0 > advantages[~better].mean()
-    anchors = len(set(told["anchor_obs"]))
+    anchors = len(set(fields["anchor_obs"]))
     observations, infos = val_envs.reset(kwargs=None)
     assert len(observations["text"]) == len(infos) == 4
-    for one in (envs, val_envs):
-        one.close()
+    for manager in (envs, val_envs):
+        manager.close()
     print(
         f"{name}: {len(batch)} rows, {stub.steps} steps, {anchors} anchors, {metrics}, "
-        f"{sorted(key for key in told if 'success' in key)}"
+        f"{sorted(key for key in fields if 'success' in key)}"
     )
 
 
@@ -157,12 +162,12 @@ class Twin:
         self.tasks, self.shop = tasks, "WebShop" in env_id
 
     def reset(self):
-        found = [
+        resets = [
             env.reset(options={"task": task})
             for env, task in zip(self.envs, self.tasks, strict=True)
         ]
-        self.ended = [False] * len(found)
-        texts, infos = [text for text, _ in found], [self._info(info) for _, info in found]
+        self.ended = [False] * len(resets)
+        texts, infos = [text for text, _ in resets], [self._info(info) for _, info in resets]
         return (texts, infos) if self.shop else (texts, None, infos)
 
     def step(self, actions):
@@ -178,7 +183,7 @@ class Twin:
     def _info(self, info):
         listed = list(info["admissible_actions"])
         self.listed = [*getattr(self, "listed", []), listed][-len(self.tasks) :]
-        clicks = [one[6:-1] for one in listed if one.startswith("click[")]
+        clicks = [action[6:-1] for action in listed if action.startswith("click[")]
         bar = len(clicks) < len(listed)
         available = {"has_search_bar": bar, "clickables": clicks}
         return {"won": info["success"], "task_score": info["score"], "available_actions": available}
@@ -200,15 +205,18 @@ def compare_managers(name):
     kind = WebshopEnvironmentManager if "WebShop" in env_id else AlfWorldEnvironmentManager
     projection = webshop_projection if "WebShop" in env_id else alfworld_projection
     theirs = kind(Twin(env_id, [info["task"] for info in our_infos]), partial(projection), config)
-    their, _ = theirs.reset(kwargs=None)
+    their_observations, _ = theirs.reset(kwargs=None)
     steps, active = 0, np.ones(GROUPS * SIZE, bool)
     while active.all():
-        assert ours["anchor"] == list(their["anchor"]) and ours["image"] is their["image"] is None
-        for ours_text, their_text in zip(ours["text"], their["text"], strict=True):
+        assert (
+            ours["anchor"] == list(their_observations["anchor"])
+            and ours["image"] is their_observations["image"] is None
+        )
+        for ours_text, their_text in zip(ours["text"], their_observations["text"], strict=True):
             for line in their_text.splitlines():
-                shown = line.strip(" ,[].")
-                if shown.startswith(("[Observation", "'")):  # a remembered step, an action
-                    assert shown.strip("[]") in ours_text, (shown, ours_text)
+                part = line.strip(" ,[].")
+                if part.startswith(("[Observation", "'")):  # a remembered step, an action
+                    assert part.strip("[]") in ours_text, (part, ours_text)
         replies = []
         for index, env in enumerate(envs._envs.envs):
             action = env.unwrapped.expert_action()
@@ -217,11 +225,14 @@ def compare_managers(name):
             if index == 2:
                 replies[-1] = replies[-1].replace("<think>", "")
         ours, rewards, dones, infos = envs.step(list(replies))
-        their, their_rewards, their_dones, their_infos = theirs.step(list(replies))
+        their_observations, their_rewards, their_dones, their_infos = theirs.step(list(replies))
         assert rewards.tolist() == their_rewards.tolist() and dones.tolist() == their_dones.tolist()
-        for info, known in zip(infos, their_infos, strict=True):
-            assert bool(info["is_action_valid"]) == bool(known["is_action_valid"])
-            assert (info["won"], info["task_score"]) == (known["won"], known["task_score"])
+        for info, their_info in zip(infos, their_infos, strict=True):
+            assert bool(info["is_action_valid"]) == bool(their_info["is_action_valid"])
+            assert (info["won"], info["task_score"]) == (
+                their_info["won"],
+                their_info["task_score"],
+            )
         steps, active = steps + 1, ~dones
     envs.close()
     print(f"{name}: {steps} steps with the same anchors, rewards, ends, validity and history")
@@ -246,17 +257,17 @@ def read_by_both(record, count=20_000):
         texts += [f"<think>{a}</think><answer>{inner}</answer>{a}" for a in PIECES]
     for env_id, projection in PROJECTIONS.items():
         actions, valids = projection(list(texts))
-        kept = {True: [], False: []}
+        lines_by_validity = {True: [], False: []}
         for text, action, valid in zip(texts, actions, valids, strict=True):
             ours = read_reply(env_id, text)
             if ours.action != action.strip() or ours.valid != bool(valid):
-                known = difference(env_id, text, action)
-                assert known is not None, (env_id, text, (action, valid), ours)
-                differ[env_id][known] += 1
+                difference_kind = difference(env_id, text, action)
+                assert difference_kind is not None, (env_id, text, (action, valid), ours)
+                differ[env_id][difference_kind] += 1
             elif len(text) < 100:
                 line = {"env": env_id, "reply": text, "action": action.strip()}
-                kept[bool(valid)].append(line | {"valid": bool(valid)})
-        for lines in kept.values():
+                lines_by_validity[bool(valid)].append(line | {"valid": bool(valid)})
+        for lines in lines_by_validity.values():
             record += rng.sample(lines, min(len(lines), 25))
     print(f"{len(texts)} replies for each environment; read differently:")
     for env_id, counts in differ.items():
@@ -284,14 +295,14 @@ def difference(env_id, text, action):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--record", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     record = []
     read_by_both(record)
     for name in NAMES:
         compare_managers(name)
         roll_out(name)
-    if given.record is not None:
-        given.record.write_text("".join(json.dumps(line) + "\n" for line in record))
+    if options.record is not None:
+        options.record.write_text("".join(json.dumps(line) + "\n" for line in record))
 
 
 if __name__ == "__main__":
