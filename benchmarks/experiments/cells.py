@@ -15,7 +15,16 @@ from ...metrics import t_interval, wilson
 from .definition import Column, Experiment, Method, ResultRow
 
 _SUCCESSES = {"accuracy", "adoption", "brp", "exact_match", "hrr", "sopr", "success", "urr"}
-_BOUNDED = {"delta_f1", "score"}
+_BOUNDED = {
+    "delta_f1",
+    "gate_open",
+    "refusals.precision",
+    "refusals.recall",
+    "refused",
+    "score",
+    "unreadable",
+}
+"""Shares that are not of episodes, so that Wilson's interval is none of theirs."""
 _LARGEST = {"%": 100.0, "share": 1.0}
 
 

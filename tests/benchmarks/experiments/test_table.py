@@ -39,8 +39,9 @@ def test_three_seeds_by_hand():
 
 
 def test_a_share_does_not_leave_its_range():
-    share = cell(seed_rows(99.0, 100.0))
-    assert share.high == 100.0 and share.low is not None and share.low < 99.0
+    for metric in ("success_rate", "refused", "refusals.precision"):
+        share = cell(seed_rows(99.0, 100.0, metric=metric))
+        assert share.high == 100.0 and share.low is not None and share.low < 99.0
     loss = cell(seed_rows(0.1, 0.9, metric="loss", unit="nats"))
     assert loss.low is not None and loss.low < 0
 
