@@ -1,13 +1,14 @@
 """Entry conditions of lab-comap-real's seeds, what teacher and world-state gate tell, and differences.
 
 ``python benchmarks/measure/real_comap.py OUT FILE`` adds the seeds whose jobs in OUT have ended to FILE,
-and compares all arms of the committed rows, paired by seed.
+and compares all arms of the committed rows, paired by seed. With ``--development SEED`` it adds what was
+measured of a seed in development, whose jobs may have been stopped.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
@@ -63,7 +64,7 @@ def finished_job(out: Path, pattern: str) -> Path:
 
 def probed_steps(folder: Path) -> Iterator[Step]:
     """Yield a round's steps in which student and teacher predicted and the environment was asked."""
-    for path in sorted(folder.rglob("*.jsonl")):
+    for path in sorted(folder.rglob("trajectories.jsonl")):
         for episode in read_trajectories(path):
             for step in episode.steps:
                 if step.notes.get("student_f1") is not None:
@@ -116,6 +117,71 @@ def differences() -> dict[str, Any]:
     return compared
 
 
+SIZES = {
+    "comap-sft": (
+        "demonstrations",
+        "side_steps",
+        "copy_side_steps",
+        "warmup_rate",
+        "warmup_rollouts",
+    ),
+    "comap-init": ("reflection_tasks",),
+    "comap": ("tasks_per_round",),
+}
+"""Settings that development chooses, by the training that uses them."""
+
+
+def of_development(out: Path, seed: int) -> dict[str, Any]:
+    """Return the sizes of a start, and of conditions, plays and rounds what was measured."""
+    record: dict[str, Any] = {"seed": seed}
+    for training, names in SIZES.items():
+        for file in out.glob(f"jobs/real-{training}-alfworld-*-{seed}-*/out/run.json"):
+            described = json.loads(file.read_bytes())["described"]
+            record |= {name: described["config"][name] for name in names}
+            record["games"] = described["env"]["fingerprint"]["train"]["games"]
+
+    for file in out.glob(f"jobs/real-comap-sft-*-{seed}-*/out/stages/*-warmup-rollouts/done.json"):
+        play = json.loads(file.read_bytes())
+        record["warmup"] = {"success": 100 * play["success"], "episodes": play["episodes"]}
+
+    for file in out.glob(
+        f"jobs/real-comap-init-*-{seed}-*/out/stages/*-entry-conditions/done.json"
+    ):
+        entry = json.loads(file.read_bytes())
+        record["conditions"] = {name: rate["value"] for name, rate in entry["conditions"].items()}
+        record["foreseen"] = entry["foreseen"]
+        record["episodes"] = entry["episodes"]
+
+    record["plays"] = {}
+    for summary in sorted(
+        out.glob(f"jobs/real-play-comap*-alfworld-*-{seed}-*/out/train/summary.json")
+    ):
+        arm = summary.parts[-4].removeprefix("real-play-").partition("-alfworld")[0]
+        played = json.loads(summary.read_bytes())
+        record["plays"][arm] = {"success": 100 * played["success"]["value"], "n": played["n"]}
+
+    record["rounds"] = {}
+    for folder in sorted(
+        out.glob(f"jobs/real-comap-alfworld-*-{seed}-*/out/stages/*-round-*-rollouts")
+    ):
+        number = folder.name.split("-")[2]
+        played_round = json.loads((folder / "done.json").read_bytes())
+        record["rounds"][number] = {
+            **of_round(list(probed_steps(folder))),
+            "success": 100 * played_round["success"],
+            "episodes": played_round["episodes"],
+            "foreseen": played_round["gates"]["foreseen_refusals"],
+        }
+    return record
+
+
+def add_development(out: Path, file: Path, seed: int) -> None:
+    """Add what was measured of a seed in development to a file, after what it has of earlier starts."""
+    starts = json.loads(file.read_bytes())["starts"] if file.exists() else []
+    starts.append(of_development(out, seed))
+    write_result(file, {"starts": starts, **circumstances()})
+
+
 def main(out: Path, file: Path) -> None:
     """Add the seeds of a folder of jobs to a file, and compare all committed rows."""
     seeds = {}
@@ -129,4 +195,13 @@ def main(out: Path, file: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--development", type=int, metavar="SEED")
+    options = parser.parse_args()
+
+    if options.development is None:
+        main(options.out, options.file)
+    else:
+        add_development(options.out, options.file, options.development)
