@@ -14,7 +14,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from lab_conditions import POLICY_STAGES, PRIMARY, difference, seeds_of, successes_of
+from lab_conditions import POLICY_STAGES, PRIMARY, seeds_of, successes_of
+from real_conditions import finished_job, paired_differences
 
 from comap.benchmarks.record import circumstances, write_result
 from comap.trajectory import Step, read_trajectories
@@ -56,12 +57,6 @@ def of_seed(out: Path, seed: int) -> dict[str, Any]:
     return record
 
 
-def finished_job(out: Path, pattern: str) -> Path:
-    """Return the folder of the job that ended; one of an earlier plan was stopped."""
-    (job,) = (job for job in out.glob(f"jobs/{pattern}") if (job / "ended.json").exists())
-    return job
-
-
 def probed_steps(folder: Path) -> Iterator[Step]:
     """Yield a round's steps in which student and teacher predicted and the environment was asked."""
     for path in sorted(folder.rglob("trajectories.jsonl")):
@@ -81,8 +76,11 @@ def of_round(steps: list[Step]) -> dict[str, Any]:
     adopted_if_wrong = []
     for step in steps:
         is_right = step.notes["student_f1"] == 1
-        chosen = adopted_if_right if is_right else adopted_if_wrong
-        chosen.append(step.notes["wm_gate"] is True)
+        is_adopted = step.notes["wm_gate"] is True
+        if is_right:
+            adopted_if_right.append(is_adopted)
+        else:
+            adopted_if_wrong.append(is_adopted)
 
     return {
         "steps": len(steps),
@@ -109,12 +107,7 @@ def differences() -> dict[str, Any]:
         if all(seed in control for control in controls)
     }
 
-    compared = {}
-    for name, (method, control) in COMPARED.items():
-        shared = sorted({*by_method.get(method, {})} & {*by_method.get(control, {})}, key=int)
-        if len(shared) > 1:  # one seed has no interval
-            compared[name] = difference(by_method, (method, control), shared)
-    return compared
+    return paired_differences(by_method, COMPARED)
 
 
 SIZES = {

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lab_conditions import difference, lines, seeds_of, successes_of
+from lab_conditions import Successes, difference, lines, seeds_of, successes_of
 
 from comap.benchmarks.record import circumstances, write_result
 
@@ -27,11 +28,28 @@ COMPARED = {
 }
 
 
+def finished_job(out: Path, pattern: str) -> Path:
+    """Return the folder of the job that ended; one of an earlier plan, with other settings, was stopped."""
+    (job,) = (job for job in out.glob(f"jobs/{pattern}") if (job / "ended.json").exists())
+    return job
+
+
+def paired_differences(
+    by_method: Successes, compared: Mapping[str, tuple[str, str]]
+) -> dict[str, Any]:
+    """Return the differences in success of pairs of methods, over the seeds that both have."""
+    differences = {}
+    for name, methods in compared.items():
+        seeds_by_method = [{*by_method.get(method, {})} for method in methods]
+        shared_seeds = sorted(set.intersection(*seeds_by_method), key=int)
+        if len(shared_seeds) > 1:  # one seed has no interval
+            differences[name] = difference(by_method, methods, shared_seeds)
+    return differences
+
+
 def first_update(out: Path, seed: int) -> dict[str, Any]:
     """Return what the first update of GRPO + PaW saw: the start's own play, before anything is learned."""
-    # A job of an earlier plan, with another configuration, was stopped.
-    jobs = out.glob(f"jobs/real-grpo+paw-alfworld-*-{seed}-*")
-    (job,) = (job for job in jobs if (job / "ended.json").exists())
+    job = finished_job(out, f"real-grpo+paw-alfworld-*-{seed}-*")
     update = lines(job / "out" / "metrics.jsonl")[0]
     return {
         "solved_to_success": update["solved"] / update["success"] if update["success"] else None,
@@ -57,16 +75,7 @@ def main(out: Path, file: Path) -> None:
         if seed in starts and seed in by_method.get("GRPO", {}):
             conditions["grpo_gain"] = by_method["GRPO"][seed] - starts[seed]
 
-    differences = {}
-    for name, methods in COMPARED.items():
-        shared = [
-            seed
-            for seed in by_method.get(methods[0], {})
-            if all(seed in by_method.get(method, {}) for method in methods)
-        ]
-        if len(shared) > 1:  # one seed has no interval
-            differences[name] = difference(by_method, methods, sorted(shared, key=int))
-
+    differences = paired_differences(by_method, COMPARED)
     record = {"seeds": dict(sorted(seeds.items())), "differences": differences}
     write_result(file, {**record, **circumstances()})
 

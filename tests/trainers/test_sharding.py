@@ -74,14 +74,19 @@ def check_resumed(folder):
     assert logs[1] == logs[0][-len(logs[1]) :]
 
 
+def check_as_by_one_process(folder, single):
+    """Weights and log are those of one process, and a training that goes on ends the same."""
+    assert apart(single["weights"], weights_at(folder / "whole")) < CLOSE
+    check_log(single["log"], folder / "whole")
+    check_resumed(folder)
+
+
 @processes.needs_gloo
 @pytest.mark.parametrize("training_name", sharded.ROWS)
 def test_roles_are_trained_as_by_one_process(training_name, model, together, tmp_path):
     """Both objectives of CoMap, the teacher that follows, and a head; SFT is as the warm-up."""
     single = sharded.on_rows(training_name, model, tmp_path)
-    assert apart(single["weights"], weights_at(together / training_name / "whole")) < CLOSE
-    check_log(single["log"], together / training_name / "whole")
-    check_resumed(together / training_name)
+    check_as_by_one_process(together / training_name, single)
 
 
 @processes.needs_gloo
@@ -89,9 +94,7 @@ def test_roles_are_trained_as_by_one_process(training_name, model, together, tmp
 def test_a_policy_is_trained_as_by_one_process(training_name, paw_model, together, tmp_path):
     """Several mini-batches an update, a reference, adapters."""
     single = sharded.on_episodes(training_name, paw_model, tmp_path)
-    assert apart(single["weights"], weights_at(together / training_name / "whole")) < CLOSE
-    check_log(single["log"], together / training_name / "whole")
-    check_resumed(together / training_name)
+    check_as_by_one_process(together / training_name, single)
 
 
 @processes.needs_gloo
