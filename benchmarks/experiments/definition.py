@@ -199,6 +199,8 @@ class Recipe:
     """the recipe whose models a training begins with, or whose transitions a world model predicts"""
     policy: str | None = None
     """the recipe that trained the policy; base: the language model itself, free: the scale's choice"""
+    warmed_up_only: bool = False
+    """whether the policy plays as it was after the warm-up of a training of PaW, before any update"""
     world_model: str | None = None
     """the recipe that trained the world model, or a name that ``comap run --world-model`` takes"""
     agent: str | None = None

@@ -161,6 +161,8 @@ def _job(
             policy,
             job_recipe.world_model,
             job_recipe.fact,
+            # Appended where it is, so that all other jobs keep their digests.
+            *(["warmed up only"] if job_recipe.warmed_up_only else ()),
         ],
         "backbone": None if backbone is None else [backbone.model, backbone.parameters],
         "env": None if setup is None else _identity(setup),
@@ -450,6 +452,9 @@ class _Commands:
         name = self.job.policy
         if name is None:
             return self.model()
+
+        if self.job.recipe.warmed_up_only:
+            return ["--model", str(self.start_of(self.job))]
 
         models = self.models(name)
         trained = self.plan.jobs[self.job.needs[name]]

@@ -161,6 +161,17 @@ def test_models_may_lie_in_folders():
     assert plain[plain.index("--model") + 1] == "Qwen/Qwen3-4B"
 
 
+def test_a_start_plays_as_the_trainings_that_go_on_from_it_find_it():
+    """And not as the update leaves it that its own training ends with."""
+    job_plan = plan([experiment("lab-paw-real")], scale_named("lab-real"), [0])
+    models = {}
+    for job in job_plan.jobs.values():
+        (words,) = commands(job_plan, job, Paths(Path("out"), dry_run=True))
+        models[job.recipe.name] = dict(itertools.pairwise(words))["--model"]
+    assert models["real-play-start"] == models["real-grpo"] == models["real-grpo+paw"]
+    assert models["real-play-start"] != models["real-start"]
+
+
 @pytest.mark.parametrize("weights", ["full", "lora"])
 def test_what_plays_is_a_whole_model_or_an_adapter_of_what_its_training_began_with(weights):
     scale = scale_named("lab-real")
