@@ -49,30 +49,33 @@ def test_each_python_block_runs_alone_and_prints_what_is_shown(number: int, tmp_
 
 
 COMPARED = {
-    "imitation of an expert alone (SFT)": "CoMap against SFT",
-    "the same without its reflections": "CoMap against CoMap, gate shut",
-    "the same before its rounds of co-evolution": (
-        "CoMap against Reflection-init with its world model"
+    "imitation of an expert alone (SFT)": ("evidence", "CoMap against SFT"),
+    "the same without its reflections": ("evidence", "CoMap against CoMap, gate shut"),
+    "its corrections as demonstrations (DAgger)": (
+        "evidence",
+        "CoMap against Labels as drafts (DAgger)",
     ),
-    "its corrections as demonstrations (DAgger)": "CoMap against Labels as drafts (DAgger)",
-    "GRPO alone": "GRPO + PaW against GRPO",
+    "GRPO alone": ("evidence", "GRPO + PaW against GRPO"),
+    "GRPO alone, from SmolLM2 of 135 million": ("evidence-pretrained", "GRPO + PaW against GRPO"),
 }
-"""What the table of findings compares, and what the page of evidence calls it."""
+"""What the table of findings compares, the page that has it, and what that page calls it."""
 
 
 def test_findings_are_those_of_the_evidence() -> None:
-    evidence = (ROOT / "docs" / "evidence.md").read_text("utf-8")
-    rates = dict(re.findall(r"^\| ([^|]+) \| \**(\d+\.\d) ± ", evidence, re.MULTILINE))
     rows = re.findall(
         r"^\| [^|]+, and ([^|]+) \| (.+), (.+) \| (.+) \| (\d+) \|$", TEXT, re.MULTILINE
     )
     assert [row[0] for row in rows] == list(COMPARED)
+
     for compared, first, second, difference, seeds in rows:
-        methods = COMPARED[compared].split(" against ")
-        assert [rates[method] for method in methods] == [first, second], compared
+        page_name, name_there = COMPARED[compared]
+        page = (ROOT / "docs" / f"{page_name}.md").read_text("utf-8")
+        rates = dict(re.findall(r"^\| ([^|]+) \| \**(\d+\.\d) ± ", page, re.MULTILINE))
+        assert [rates[method] for method in name_there.split(" against ")] == [first, second]
+
         point, low, high = re.findall(r"[+-][\d.]+", difference)
-        row_start = f"| {COMPARED[compared]} | \\{point} | \\{low} to {high} |"
-        (line,) = [line for line in evidence.splitlines() if line.startswith(row_start)]
+        row_start = f"| {name_there} | \\{point} | \\{low} to {high} |"
+        (line,) = [line for line in page.splitlines() if line.startswith(row_start)]
         assert line.endswith(f"| {seeds} |")
 
 

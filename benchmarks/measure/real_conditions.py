@@ -64,7 +64,9 @@ def main(out: Path, file: Path) -> None:
     seeds = {}
     if file.exists():
         seeds = json.loads(file.read_bytes())["seeds"]
-    for seed in seeds_of(out.glob("jobs/real-play-grpo+paw-alfworld-*/out/*")):
+    # A play has a summary from when it ended.
+    played = out.glob("jobs/real-play-grpo+paw-alfworld-*/out/*/summary.json")
+    for seed in seeds_of(summary.parent for summary in played):
         seeds[str(seed)] = first_update(out, seed)
 
     by_method = successes_of("lab-paw-real")
