@@ -31,25 +31,24 @@ def main(first: Path, second: Path, file: Path) -> bool:
     jobs = {}
     is_same = True
     for name in sorted(jobs_that_ended(first) & jobs_that_ended(second)):
-        hashes = {
-            "first": hashes_of(first / "jobs" / name),
-            "second": hashes_of(second / "jobs" / name),
+        first_hashes = hashes_of(first / "jobs" / name)
+        second_hashes = hashes_of(second / "jobs" / name)
+        jobs[name] = {
+            "code": [code_of(out / "jobs" / name) for out in (first, second)],
+            "first": first_hashes,
+            "second": second_hashes,
         }
-        is_same = is_same and hashes["first"] == hashes["second"]
-        jobs[name] = hashes
-        print(f"{name}: {'equal' if hashes['first'] == hashes['second'] else 'different'}")
+
+        is_equal = first_hashes == second_hashes
+        is_same = is_same and is_equal
+        print(f"{name}: {'equal' if is_equal else 'different'}")
 
     if not jobs:
         raise DataNotFound(f"expected jobs that ended in both {first} and {second}, found none")
 
-    commits = {
-        run: json.loads((out / "plan.json").read_bytes())["versions"]["comap"]
-        for run, out in {"first": first, "second": second}.items()
-    }
     record: dict[str, Any] = {
         "benchmark": "second run of a seed",
         "hash": "the first 16 digits of SHA-256",
-        "comap": commits,
         "jobs": jobs,
     }
     write_result(file, {**record, **circumstances()})
@@ -63,6 +62,12 @@ def jobs_that_ended(out: Path) -> set[str]:
         for record in out.glob("jobs/*/ended.json")
         if json.loads(record.read_bytes())["exit"] == 0
     }
+
+
+def code_of(job: Path) -> str:
+    """Return the version and commit of the code that ran a job."""
+    code: str = json.loads((job / "job.json").read_bytes())["code"]
+    return code
 
 
 def hashes_of(job: Path) -> dict[str, str]:
