@@ -68,13 +68,13 @@ def test_findings_are_those_of_the_evidence() -> None:
     assert [row[0] for row in rows] == list(COMPARED)
 
     for compared, first, second, difference, seeds in rows:
-        page_name, name_there = COMPARED[compared]
+        page_name, comparison = COMPARED[compared]
         page = (ROOT / "docs" / f"{page_name}.md").read_text("utf-8")
         rates = dict(re.findall(r"^\| ([^|]+) \| \**(\d+\.\d) ± ", page, re.MULTILINE))
-        assert [rates[method] for method in name_there.split(" against ")] == [first, second]
+        assert [rates[method] for method in comparison.split(" against ")] == [first, second]
 
         point, low, high = re.findall(r"[+-][\d.]+", difference)
-        row_start = f"| {name_there} | \\{point} | \\{low} to {high} |"
+        row_start = f"| {comparison} | \\{point} | \\{low} to {high} |"
         (line,) = [line for line in page.splitlines() if line.startswith(row_start)]
         assert line.endswith(f"| {seeds} |")
 
