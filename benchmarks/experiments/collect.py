@@ -190,6 +190,8 @@ def _circumstances(
     hardware = None
     if isinstance(machine, Mapping):
         hardware = f"{get(machine, 'cpu')}, {get(machine, 'cores')} cores"
+        for gpu in machine.get("gpus") or ():
+            hardware += f", {gpu}"
 
     return {
         "experiment": experiment.id,

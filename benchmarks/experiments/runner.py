@@ -35,6 +35,7 @@ RECORD = "job.json"
 _PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "gymnasium", "numpy")
 _LOG = "log.txt"
 _COST = "ended.json"
+_COSTS = ("seconds", "cpu_seconds", "peak_mib")
 _LINES = 12  # of a failed job's log that its record keeps
 
 Main = Callable[[Sequence[str]], int]
@@ -194,17 +195,24 @@ class _Pool:
             del self.running[name]
 
             folder = self.paths.of(name).parent
-            cost = _cost(folder / _COST)
+            ended = _read_end(folder / _COST)
+            cost = {part: ended[part] for part in _COSTS if part in ended}
             if not cost:  # it was killed, or a launcher ran it
                 cost = {"seconds": round(time.monotonic() - self.start_times[name], 2)}
             why = ""
             if code != 0:
                 why = f"signal {-code}" if code < 0 else f"exit code {code}"
                 why += f": {_last_lines(folder / _LOG)}"
-            self._end(self.plan.jobs[name], "failed" if code else "done", why, cost)
+            event = "failed" if code else "done"
+            self._end(self.plan.jobs[name], event, why, cost, ended.get("gpus", ()))
 
     def _end(
-        self, job: Job, event: str, why: str = "", cost: Mapping[str, Any] | None = None
+        self,
+        job: Job,
+        event: str,
+        why: str = "",
+        cost: Mapping[str, Any] | None = None,
+        gpus: Sequence[str] = (),
     ) -> None:
         """Write the record of a job that has ended, or that will not be run."""
         self.ends[job.id] = JobEnd(event == "done", why)
@@ -212,6 +220,10 @@ class _Pool:
         env = None
         if setup is not None:
             env = {"id": setup.env, "options": dict(setup.options)}
+
+        machine = circumstances(_PACKAGES)
+        if gpus:
+            machine["hardware"]["gpus"] = list(gpus)
 
         record = {
             "job": job.id,
@@ -228,7 +240,7 @@ class _Pool:
             "status": event,
             "why": why or None,
             "cost": None if cost is None else dict(cost),
-            **circumstances(_PACKAGES),
+            **machine,
             "code": code_version(),
         }
         write_result(self.paths.of(job.id).parent / RECORD, record)
@@ -269,13 +281,13 @@ def _context(workers: int) -> Any:
     return context
 
 
-def _cost(path: Path) -> dict[str, Any] | None:
-    """Return what a worker wrote of its cost; None where it wrote nothing."""
+def _read_end(path: Path) -> dict[str, Any]:
+    """Return what a worker wrote when it ended: its costs, and the GPUs it used; empty where it did not."""
     try:
-        cost: dict[str, Any] = json.loads(path.read_bytes())
+        ended: dict[str, Any] = json.loads(path.read_bytes())
     except (OSError, ValueError):
-        return None
-    return {name: cost[name] for name in ("seconds", "cpu_seconds", "peak_mib") if name in cost}
+        return {}
+    return ended
 
 
 def _last_lines(path: Path) -> str:
@@ -326,7 +338,7 @@ def work(main: Main, commands: Sequence[Sequence[str]], log: str, cost: str) -> 
     # Simulators and workers are processes of their own; these count once they have ended.
     times = os.times()
     cpu_seconds = times.user + times.system + times.children_user + times.children_system
-    record = {
+    record: dict[str, Any] = {
         "exit": code,
         "seconds": round(time.monotonic() - start, 2),
         "cpu_seconds": round(cpu_seconds, 2),
@@ -334,6 +346,9 @@ def work(main: Main, commands: Sequence[Sequence[str]], log: str, cost: str) -> 
     peak = _peak_mib()
     if peak is not None:
         record["peak_mib"] = peak
+    gpus = _gpus_used()
+    if gpus:
+        record["gpus"] = gpus
     Path(cost).write_text(json.dumps(record) + "\n", "ascii")
     os._exit(min(code, 255))  # threads of libraries shall not keep it
 
@@ -347,6 +362,18 @@ def _peak_mib() -> float | None:
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     unit = 2**20 if sys.platform == "darwin" else 2**10  # macOS counts bytes
     return round(max(usage.ru_maxrss for usage in usages) / unit, 1)
+
+
+def _gpus_used() -> list[str]:
+    """Return the names of the GPUs on which this process had tensors."""
+    torch = sys.modules.get("torch")
+    # Asking for a name would begin to use a GPU.
+    if torch is None or not torch.cuda.is_initialized():
+        return []
+
+    numbers = range(torch.cuda.device_count())
+    used = [number for number in numbers if torch.cuda.max_memory_reserved(number)]
+    return [torch.cuda.get_device_name(number) for number in used]
 
 
 def _end_with_runner() -> None:

@@ -41,7 +41,7 @@ def end_job(paths, job):
         "config_hash": job.config_hash,
         "status": "done",
         "code": "0.1.0+abc",
-        "hardware": {"cpu": "chip", "cores": 2},
+        "hardware": {"cpu": "chip", "cores": 2, "gpus": ["card"]},
         "cost": {"seconds": 4.0, "cpu_seconds": 3.5},
     }
     (folder.parent / "job.json").write_text(json.dumps(record))
@@ -107,7 +107,7 @@ def test_a_table_has_the_last_round_and_a_figure_every_one(tmp_path):
     assert (row.method, row.env, row.metric, row.value) == ("CoMap", AW, "delta_f1", 60.0)
     assert row.low == pytest.approx(60 - 1.96 * 2, abs=0.01) and row.n == 50 and row.x is None
     assert row.cost == {"cpu_seconds": 3.5} and row.seconds == 4.0
-    assert row.code_version == "0.1.0+abc" and row.hardware == "chip, 2 cores"
+    assert row.code_version == "0.1.0+abc" and row.hardware == "chip, 2 cores, card"
     rows = [row for row in rows_of("comap-f4", tmp_path / "2") if row.split is None]
     curve, ends = (
         [row for row in rows if (row.method == "CoMap") == is_curve] for is_curve in (1, 0)

@@ -10,6 +10,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -192,6 +193,21 @@ def is_free(path):
     with suppress(DownloadError), locked(path, wait=0):
         return True
     return False
+
+
+def test_a_job_names_the_gpus_that_held_its_tensors(monkeypatch):
+    """A job on a CPU names none, and asking does not begin to use a GPU."""
+    assert runner._gpus_used() == []
+    cuda = SimpleNamespace(
+        is_initialized=lambda: True,
+        device_count=lambda: 2,
+        max_memory_reserved=[0, 4096].__getitem__,
+        get_device_name=["a card", "another card"].__getitem__,
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert runner._gpus_used() == ["another card"]
+    cuda.is_initialized = lambda: False
+    assert runner._gpus_used() == []
 
 
 def test_memory_is_measured_where_python_can(monkeypatch):
