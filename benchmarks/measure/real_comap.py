@@ -42,9 +42,7 @@ def of_seed(out: Path, seed: int) -> dict[str, Any]:
     for training in TRAININGS:
         job = finished_job(out, f"real-{training}-alfworld-*-{seed}-*")
         stages = json.loads((job / "out" / "summary.json").read_bytes())["stages"]
-        record["policy_tokens"][training] = sum(
-            stage["tokens"] for name, stage in stages.items() if POLICY_STAGES.fullmatch(name)
-        )
+        record["policy_tokens"][training] = policy_tokens(stages)
         # All arms go on from one start, which measured them once.
         if "entry-conditions" in stages:
             entry = stages["entry-conditions"]
@@ -55,6 +53,11 @@ def of_seed(out: Path, seed: int) -> dict[str, Any]:
             number = folder.name.split("-")[2]
             record["rounds"][number] = of_round(list(probed_steps(folder)))
     return record
+
+
+def policy_tokens(stages: dict[str, Any]) -> int:
+    """Return how many tokens the stages of a training trained the policy on."""
+    return sum(stage["tokens"] for name, stage in stages.items() if POLICY_STAGES.fullmatch(name))
 
 
 def probed_steps(folder: Path) -> Iterator[Step]:
@@ -144,6 +147,19 @@ def of_development(out: Path, seed: int) -> dict[str, Any]:
         record["conditions"] = {name: rate["value"] for name, rate in entry["conditions"].items()}
         record["foreseen"] = entry["foreseen"]
         record["episodes"] = entry["episodes"]
+
+    # Of trainings that have ended.
+    record["policy_tokens"] = {}
+    for training in TRAININGS:
+        for summary in out.glob(f"jobs/real-{training}-alfworld-*-{seed}-*/out/summary.json"):
+            stages = json.loads(summary.read_bytes())["stages"]
+            record["policy_tokens"][training] = policy_tokens(stages)
+
+    machines = set()
+    for job in out.glob(f"jobs/real-*-{seed}-*/job.json"):
+        hardware = json.loads(job.read_bytes())["hardware"]
+        machines.add(", ".join([hardware["cpu"], *hardware.get("gpus", ())]))
+    record["machines"] = sorted(machines)
 
     record["plays"] = {}
     for summary in sorted(
