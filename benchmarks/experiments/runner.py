@@ -195,8 +195,8 @@ class _Pool:
             del self.running[name]
 
             folder = self.paths.of(name).parent
-            ended = _read_end(folder / _COST)
-            cost = {part: ended[part] for part in _COSTS if part in ended}
+            end_record = _read_end(folder / _COST)
+            cost = {part: end_record[part] for part in _COSTS if part in end_record}
             if not cost:  # it was killed, or a launcher ran it
                 cost = {"seconds": round(time.monotonic() - self.start_times[name], 2)}
             why = ""
@@ -204,7 +204,7 @@ class _Pool:
                 why = f"signal {-code}" if code < 0 else f"exit code {code}"
                 why += f": {_last_lines(folder / _LOG)}"
             event = "failed" if code else "done"
-            self._end(self.plan.jobs[name], event, why, cost, ended.get("gpus", ()))
+            self._end(self.plan.jobs[name], event, why, cost, end_record.get("gpus", ()))
 
     def _end(
         self,
@@ -284,10 +284,10 @@ def _context(workers: int) -> Any:
 def _read_end(path: Path) -> dict[str, Any]:
     """Return what a worker wrote when it ended: its costs, and the GPUs it used; empty where it did not."""
     try:
-        ended: dict[str, Any] = json.loads(path.read_bytes())
+        end_record: dict[str, Any] = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
-    return ended
+    return end_record
 
 
 def _last_lines(path: Path) -> str:
@@ -371,9 +371,11 @@ def _gpus_used() -> list[str]:
     if torch is None or not torch.cuda.is_initialized():
         return []
 
-    numbers = range(torch.cuda.device_count())
-    used = [number for number in numbers if torch.cuda.max_memory_reserved(number)]
-    return [torch.cuda.get_device_name(number) for number in used]
+    return [
+        torch.cuda.get_device_name(number)
+        for number in range(torch.cuda.device_count())
+        if torch.cuda.max_memory_reserved(number)
+    ]
 
 
 def _end_with_runner() -> None:
