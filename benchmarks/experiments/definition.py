@@ -68,6 +68,8 @@ class Method:
     """language models, where they are not the experiment's"""
     envs: tuple[str, ...] | None = None
     """environments, where they are not the columns'"""
+    first_seeds: int | None = None
+    """of the scale's seeds, with how many it is run, where that is not with all"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,7 +77,8 @@ def plan(
         for method in experiment.methods:
             slots = _slots(experiment, method, scale)
             envs = _envs(experiment, method)
-            for slot, env, seed in product(slots, envs, used_seeds):
+            method_seeds = _seeds(method, used_seeds, scale)
+            for slot, env, seed in product(slots, envs, method_seeds):
                 backbone = scale.backbone(experiment.paper, slot)
                 why = _why_not_run(method, slot, backbone, env, scale)
                 job = None
@@ -94,6 +95,12 @@ def _slots(experiment: Experiment, method: Method, scale: Scale) -> tuple[str, .
         return ("",)
     run_slots = scale.slots.get(experiment.id, scale.slots.get("*", slots))
     return tuple(slot for slot in slots if slot in run_slots or slot == "")
+
+
+def _seeds(method: Method, seeds: Sequence[int], scale: Scale) -> list[int]:
+    """Return the seeds that a method is run with: without those of the scale that others alone have."""
+    left_out = () if method.first_seeds is None else scale.seeds[method.first_seeds :]
+    return [seed for seed in seeds if seed not in left_out]
 
 
 def _envs(experiment: Experiment, method: Method) -> tuple[str | None, ...]:

@@ -229,3 +229,16 @@ def test_a_scale_limits_the_settings_of_recipes():
     assert jobs["lab-grpo"]["warmup_tokens"] == 0 < jobs["lab-start"]["warmup_tokens"]
     assert jobs["lab-base"]["demonstrations"] == 600 > jobs["lab-sft"]["demonstrations"] == 100
     assert lab["lab-base"]["demonstrations"] == 3000 and lab["lab-grpo"]["updates"] == 80
+
+
+def test_a_method_is_run_with_the_first_seeds_that_it_names():
+    """Of the scale's seeds; a seed that the scale has not is for all methods."""
+
+    def seeds_of(method, seeds=None):
+        definition = experiment("lab-paw-real")
+        cells = plan([definition], scale_named("lab-real"), seeds).cells
+        return [cell.seed for cell in cells if cell.method.name == method]
+
+    assert seeds_of("GRPO + PaW") == [1, 2, 3, 4, 5]
+    assert seeds_of("GRPO + PaW, placebo") == [1, 2, 3]
+    assert seeds_of("GRPO + PaW, placebo", [3, 4, 9]) == [3, 9]
