@@ -32,7 +32,7 @@ COMPARED = {
     "saturation": ("SFT, further", "SFT"),
 }
 
-TRAININGS = ("comap-sft", "comap-init", "comap-further", "comap")
+TRAININGS = ("comap-base", "comap-sft", "comap-init", "comap-further", "comap")
 """Trainings of a seed, by what follows ``real-`` in their names."""
 
 
