@@ -69,7 +69,7 @@ class Method:
     envs: tuple[str, ...] | None = None
     """environments, where they are not the columns'"""
     first_seeds: int | None = None
-    """of the scale's seeds, with how many it is run, where that is not with all"""
+    """with how many of the scale's seeds it is run, counted from the first; None for all"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,7 +98,7 @@ def _slots(experiment: Experiment, method: Method, scale: Scale) -> tuple[str, .
 
 
 def _seeds(method: Method, seeds: Sequence[int], scale: Scale) -> list[int]:
-    """Return the seeds that a method is run with: without those of the scale that others alone have."""
+    """Return the seeds to run a method with: all but the scale's seeds after its ``first_seeds``."""
     left_out = () if method.first_seeds is None else scale.seeds[method.first_seeds :]
     return [seed for seed in seeds if seed not in left_out]
 

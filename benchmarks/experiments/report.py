@@ -145,7 +145,7 @@ def _about(rows: Sequence[ResultRow]) -> tuple[tuple[str, str], ...]:
         "models": _listed(row.backbone for row in rows),
         "seeds": _listed(map(str, seeds)),
         "comap": _listed(row.code_version for row in rows),
-        "hardware": _listed(row.hardware for row in rows),
+        "hardware": _listed((row.hardware for row in rows), separator="; "),  # each has commas
         "jobs": f"{len(seconds_of_jobs):,}",
     }
     if job_seconds:
@@ -155,10 +155,10 @@ def _about(rows: Sequence[ResultRow]) -> tuple[tuple[str, str], ...]:
     return tuple((name, text) for name, text in circumstances.items() if text)
 
 
-def _listed(names: Iterable[str | None]) -> str:
+def _listed(names: Iterable[str | None], separator: str = ", ") -> str:
     """Return different names, six at most, and how many more there are."""
     different = list(dict.fromkeys(filter(None, names)))
-    first_names = ", ".join(one_line(str(name), 120) for name in different[:6])
+    first_names = separator.join(one_line(str(name), 120) for name in different[:6])
     if len(different) <= 6:
         return first_names
     return f"{first_names} and {len(different) - 6} more"

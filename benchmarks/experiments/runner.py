@@ -365,7 +365,7 @@ def _peak_mib() -> float | None:
 
 
 def _gpus_used() -> list[str]:
-    """Return the names of the GPUs on which this process had tensors."""
+    """Return the names of the GPUs on which this process, not a child of it, had tensors."""
     torch = sys.modules.get("torch")
     # Asking for a name would begin to use a GPU.
     if torch is None or not torch.cuda.is_initialized():

@@ -128,7 +128,7 @@ SIZES = {
 
 
 def of_development(out: Path, seed: int) -> dict[str, Any]:
-    """Return the sizes of a start, and of conditions, plays and rounds what was measured."""
+    """Return sizes, machines and tokens of a start, and what conditions, plays and rounds measured."""
     record: dict[str, Any] = {"seed": seed}
     for training, names in SIZES.items():
         for file in out.glob(f"jobs/real-{training}-alfworld-*-{seed}-*/out/run.json"):
@@ -148,7 +148,7 @@ def of_development(out: Path, seed: int) -> dict[str, Any]:
         record["foreseen"] = entry["foreseen"]
         record["episodes"] = entry["episodes"]
 
-    # Of trainings that have ended.
+    # A stopped training has no summary.
     record["policy_tokens"] = {}
     for training in TRAININGS:
         for summary in out.glob(f"jobs/real-{training}-alfworld-*-{seed}-*/out/summary.json"):
