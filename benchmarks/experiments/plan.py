@@ -85,6 +85,13 @@ def plan(
                 if why is None and method.recipe is not None:
                     job = _job(scale, jobs, recipe(method.recipe), backbone, env, seed).id
                 cells.append(PlannedCell(experiment.id, method, backbone, env, seed, job, why))
+
+    if not cells:
+        names = ", ".join(experiment.id for experiment in experiments)
+        raise OptionError(
+            f"expected seeds that {names} is planned for, found {list(seeds)}; give others, or leave "
+            "--seeds out"
+        )
     return Plan(scale=scale, jobs=jobs, cells=tuple(cells))
 
 

@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -221,9 +221,9 @@ class _Pool:
         if setup is not None:
             env = {"id": setup.env, "options": dict(setup.options)}
 
-        machine = circumstances(_PACKAGES)
+        job_circumstances = circumstances(_PACKAGES)
         if gpus:
-            machine["hardware"]["gpus"] = list(gpus)
+            job_circumstances["hardware"]["gpus"] = list(gpus)
 
         record = {
             "job": job.id,
@@ -240,7 +240,7 @@ class _Pool:
             "status": event,
             "why": why or None,
             "cost": None if cost is None else dict(cost),
-            **machine,
+            **job_circumstances,
             "code": code_version(),
         }
         write_result(self.paths.of(job.id).parent / RECORD, record)
@@ -346,9 +346,8 @@ def work(main: Main, commands: Sequence[Sequence[str]], log: str, cost: str) -> 
     peak = _peak_mib()
     if peak is not None:
         record["peak_mib"] = peak
-    gpus = _gpus_used()
-    if gpus:
-        record["gpus"] = gpus
+    with suppress(RuntimeError):  # a GPU that has failed may not even tell its name
+        record["gpus"] = _gpus_used()
     Path(cost).write_text(json.dumps(record) + "\n", "ascii")
     os._exit(min(code, 255))  # threads of libraries shall not keep it
 

@@ -242,3 +242,5 @@ def test_a_method_is_run_with_the_first_seeds_that_it_names():
     assert seeds_of("GRPO + PaW") == [1, 2, 3, 4, 5]
     assert seeds_of("GRPO + PaW, placebo") == [1, 2, 3]
     assert seeds_of("GRPO + PaW, placebo", [3, 4, 9]) == [3, 9]
+    with pytest.raises(OptionError, match=r"seeds that lab-sft-real is planned for, found \[4\]"):
+        plan([experiment("lab-sft-real")], scale_named("lab-real"), [4])
