@@ -33,6 +33,7 @@ LAB = [
     "lab-comap-ladder",
     "lab-comap-models",
     "lab-comap-real",
+    "lab-comap-real-arms",
     "lab-paw",
     "lab-paw-curves",
     "lab-paw-real",
