@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -18,6 +18,7 @@ from lab_conditions import POLICY_STAGES, PRIMARY, seeds_of, successes_of
 from real_conditions import finished_job, paired_differences
 
 from comap.benchmarks.record import circumstances, write_result
+from comap.envs.alfworld.goal import NOTHING_HAPPENS
 from comap.trajectory import Step, read_trajectories
 
 COMAP = "CoMap"
@@ -36,6 +37,10 @@ TRAININGS = ("comap-base", "comap-sft", "comap-init", "comap-further", "comap")
 """Trainings of a seed, by what follows ``real-`` in their names."""
 
 
+PLAYS = {COMAP: "play-comap", ORACLE: "play-comap-oracle"}
+"""Plays in which the policy reflects."""
+
+
 def of_seed(out: Path, seed: int) -> dict[str, Any]:
     """Return the conditions of a seed, the policy's tokens of each training, and what rounds tell."""
     record: dict[str, Any] = {"policy_tokens": {}, "rounds": {}}
@@ -49,10 +54,34 @@ def of_seed(out: Path, seed: int) -> dict[str, Any]:
             conditions = {name: rate["value"] for name, rate in entry["conditions"].items()}
             record["conditions"] = {**conditions, "episodes": entry["episodes"]}
 
-        for folder in sorted((job / "out" / "stages").glob("*-round-*-rollouts")):
-            number = folder.name.split("-")[2]
-            record["rounds"][number] = of_round(list(probed_steps(folder)))
+        # A seed's revisions are what teaches its policy to reflect: too few, and the gate stays shut.
+        if training == "comap-init":
+            record["labels"] = stages["reflection-init"]["samples"]
+
+        record["rounds"] |= rounds_of((job / "out" / "stages").glob("*-round-*-rollouts"))
+
+    record["reflections"] = {}
+    for name, play in PLAYS.items():
+        job = finished_job(out, f"real-{play}-alfworld-*-{seed}-*")
+        record["reflections"][name] = reflections_of(job / "out" / "train" / "trajectories.jsonl")
     return record
+
+
+def rounds_of(folders: Iterable[Path]) -> dict[str, Any]:
+    """Return what the rollouts of rounds tell, by the rounds' numbers."""
+    rounds = {}
+    for folder in sorted(folders):
+        number = folder.name.split("-")[2]
+        played = json.loads((folder / "done.json").read_bytes())
+        rounds[number] = {
+            **of_round(list(probed_steps(folder))),
+            "success": 100 * played["success"],
+            "episodes": played["episodes"],
+            "foreseen": played["gates"]["foreseen_refusals"],
+            "p": played["gates"]["p"]["mean"],
+            "opened": 100 * played["gates"]["opened"],
+        }
+    return rounds
 
 
 def policy_tokens(stages: dict[str, Any]) -> int:
@@ -91,6 +120,27 @@ def of_round(steps: list[Step]) -> dict[str, Any]:
         "teacher_f1": fmean(step.notes["teacher_f1"] for step in steps),
         "right": {"n": len(adopted_if_right), "adopted": share(adopted_if_right)},
         "wrong": {"n": len(adopted_if_wrong), "adopted": share(adopted_if_wrong)},
+    }
+
+
+def reflections_of(file: Path) -> dict[str, Any]:
+    """Return what a policy's reflections say where a refusal is foreseen, and elsewhere."""
+    of_refusals = []
+    of_others = []
+    for episode in read_trajectories(file):
+        for step in episode.steps:
+            is_refusal = step.notes["predicted_next_state"] == NOTHING_HAPPENS
+            (of_refusals if is_refusal else of_others).append(step.notes)
+    return {"refusals": of_notes(of_refusals), "others": of_notes(of_others)}
+
+
+def of_notes(notes: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return in how many percent of the steps a reflection revises, names another action, is followed."""
+    return {
+        "n": len(notes),
+        "revise": share([note["decision"] == "REVISE" for note in notes]),
+        "changed": share([note["gate_parts"]["changed"] for note in notes]),
+        "opened": share([note["gate"] for note in notes]),
     }
 
 
@@ -169,18 +219,9 @@ def of_development(out: Path, seed: int) -> dict[str, Any]:
         played = json.loads(summary.read_bytes())
         record["plays"][arm] = {"success": 100 * played["success"]["value"], "n": played["n"]}
 
-    record["rounds"] = {}
-    for folder in sorted(
+    record["rounds"] = rounds_of(
         out.glob(f"jobs/real-comap-alfworld-*-{seed}-*/out/stages/*-round-*-rollouts")
-    ):
-        number = folder.name.split("-")[2]
-        played_round = json.loads((folder / "done.json").read_bytes())
-        record["rounds"][number] = {
-            **of_round(list(probed_steps(folder))),
-            "success": 100 * played_round["success"],
-            "episodes": played_round["episodes"],
-            "foreseen": played_round["gates"]["foreseen_refusals"],
-        }
+    )
     return record
 
 
