@@ -125,16 +125,22 @@ def of_round(steps: list[Step]) -> dict[str, Any]:
 
 def reflections_of(file: Path) -> dict[str, Any]:
     """Return what a policy's reflections say where a refusal is foreseen, and elsewhere."""
-    of_refusals = []
-    of_others = []
+    notes_at_refusals = []
+    notes_elsewhere = []
     for episode in read_trajectories(file):
         for step in episode.steps:
-            is_refusal = step.notes["predicted_next_state"] == NOTHING_HAPPENS
-            (of_refusals if is_refusal else of_others).append(step.notes)
-    return {"refusals": of_notes(of_refusals), "others": of_notes(of_others)}
+            if step.notes["predicted_next_state"] == NOTHING_HAPPENS:
+                notes_at_refusals.append(step.notes)
+            else:
+                notes_elsewhere.append(step.notes)
+
+    return {
+        "refusals": decision_shares(notes_at_refusals),
+        "others": decision_shares(notes_elsewhere),
+    }
 
 
-def of_notes(notes: list[dict[str, Any]]) -> dict[str, Any]:
+def decision_shares(notes: list[dict[str, Any]]) -> dict[str, Any]:
     """Return in how many percent of the steps a reflection revises, names another action, is followed."""
     return {
         "n": len(notes),

@@ -57,6 +57,7 @@ def score(out: Path, seed: int, training: str, name: str, model: Path) -> dict[s
         file = Path(folder, "scores.json")
         subprocess.run([*command, "--out", str(file)], check=True)
         scores = json.loads(file.read_bytes())["scores"]
+
     return {
         "n": scores["n"],
         "transitions": scores["fingerprint"],
@@ -78,12 +79,13 @@ def main(out: Path, file: Path, model: Path) -> None:
         for name in EPISODES:
             if name in scores_by_name:
                 continue
+
             scores = {
                 moment: score(out, seed, training, name, model)
                 for moment, training in TRAININGS.items()
             }
             if scores["before"]["transitions"] != scores["after"]["transitions"]:
-                raise AssertionError(f"other transitions for each world model: {seed}, {name}")
+                raise RuntimeError(f"other transitions for each world model: {seed}, {name}")
             scores_by_name[name] = scores
             write_result(file, {"seeds": dict(sorted(seeds.items())), **circumstances()})
 
