@@ -55,7 +55,10 @@ COMPARED = {
         "evidence",
         "CoMap against Labels as drafts (DAgger)",
     ),
-    "GRPO alone": ("evidence", "GRPO + PaW against GRPO"),
+    "further SFT, from SmolLM2 of 135 million": (
+        "evidence-pretrained",
+        "CoMap against SFT, further",
+    ),
     "GRPO alone, from SmolLM2 of 135 million": ("evidence-pretrained", "GRPO + PaW against GRPO"),
 }
 """What the table of findings compares, the page that has it, and what that page calls it."""

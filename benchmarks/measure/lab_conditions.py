@@ -108,12 +108,16 @@ Successes = dict[str, dict[str, float]]
 """Success in percent by method and seed."""
 
 
-def successes_of(lab: str) -> Successes:
-    """Return the success in percent of each method and seed, from the committed rows."""
+def successes_of(lab: str, *labs_beside: str) -> Successes:
+    """Return the success in percent of each method and seed, from a lab's committed rows.
+
+    Its folder may have the rows of other labs beside it, which begin from the same trainings.
+    """
     by_method: Successes = {}
     for row in lines(ROWS / f"experiments-{lab}/rows.jsonl"):
         was_run = row.get("value") is not None
-        if was_run and row["experiment"] == lab and row["metric"] == "success_rate":
+        is_of_lab = row["experiment"] in (lab, *labs_beside)
+        if was_run and is_of_lab and row["metric"] == "success_rate":
             by_method.setdefault(row["method"], {})[str(row["seed"])] = row["value"]
     return by_method
 

@@ -21,9 +21,12 @@ from comap.benchmarks.record import circumstances, write_result
 from comap.envs.alfworld.goal import NOTHING_HAPPENS
 from comap.trajectory import Step, read_trajectories
 
+LABS = ("lab-comap-real", "lab-comap-real-arms")
 COMAP = "CoMap"
 ORACLE = "CoMap with the oracle"
 SHUT = "CoMap, gate shut"
+DAGGER = "Labels as drafts (DAgger)"
+EXECUTED = "Executed actions as anchors"
 BEST = "the best of the controls"
 COMPARED = {
     "best": (COMAP, BEST),
@@ -31,6 +34,10 @@ COMPARED = {
     "oracle": (ORACLE, COMAP),
     "oracle, shut": (ORACLE, SHUT),
     "saturation": ("SFT, further", "SFT"),
+    "no future": (COMAP, "CoMap without future state"),
+    "dagger": (COMAP, DAGGER),
+    "executed": (EXECUTED, COMAP),
+    "dagger, further": (DAGGER, "SFT, further"),
 }
 
 TRAININGS = ("comap-base", "comap-sft", "comap-init", "comap-further", "comap")
@@ -59,6 +66,10 @@ def of_seed(out: Path, seed: int) -> dict[str, Any]:
             record["labels"] = stages["reflection-init"]["samples"]
 
         record["rounds"] |= rounds_of((job / "out" / "stages").glob("*-round-*-rollouts"))
+        for number, played in record["rounds"].items():
+            if f"round-{number}-policy" in stages:
+                taught = stages[f"round-{number}-policy"]
+                played["policy"] = {"rows": taught["rows"], "updates": taught["updates"]}
 
     record["reflections"] = {}
     for name, play in PLAYS.items():
@@ -141,9 +152,10 @@ def reflections_of(file: Path) -> dict[str, Any]:
 
 
 def decision_shares(notes: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return in how many percent of the steps a reflection revises, names another action, is followed."""
+    """Return a revision's mean probability, and how often (%) one is named, differs, and is followed."""
     return {
         "n": len(notes),
+        "p": fmean(note["p"] for note in notes) if notes else None,
         "revise": share([note["decision"] == "REVISE" for note in notes]),
         "changed": share([note["gate_parts"]["changed"] for note in notes]),
         "opened": share([note["gate"] for note in notes]),
@@ -157,7 +169,7 @@ def share(flags: list[bool]) -> float | None:
 
 def differences() -> dict[str, Any]:
     """Return the differences of the hypotheses, over the seeds that have both arms."""
-    by_method = successes_of("lab-comap-real")
+    by_method = successes_of(*LABS)
     controls = [by_method.get(name, {}) for name in PRIMARY]
     # The best of the controls is taken seed by seed, which favors them over CoMap.
     by_method[BEST] = {
@@ -246,7 +258,11 @@ def main(out: Path, file: Path) -> None:
     for seed in seeds_of(out.glob("jobs/real-play-comap-oracle-alfworld-*/out/*")):
         seeds[str(seed)] = of_seed(out, seed)
 
-    record = {"seeds": dict(sorted(seeds.items())), "differences": differences()}
+    record = {
+        "seeds": dict(sorted(seeds.items())),
+        "success": successes_of(*LABS),
+        "differences": differences(),
+    }
     write_result(file, {**record, **circumstances()})
 
 

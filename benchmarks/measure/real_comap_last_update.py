@@ -1,0 +1,142 @@
+"""What the last policy update of lab-comap-real does to the very rows that it learned from.
+
+``python benchmarks/measure/real_comap_last_update.py OUT FILE --model DIR`` repeats the policy's part of
+the second round of each seed whose arms in OUT have ended, in a copy, and asks before and after how
+probable the policy finds a revision on the part's own reflections. The weights have to be those of the
+run, to the bit. What FILE has is not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from lab_conditions import seeds_of
+from real_conditions import finished_job
+
+from comap.benchmarks.record import circumstances, write_result
+from comap.cli import main as comap
+from comap.trainers.comap.coevolution import CoEvolution
+from comap.trainers.row_trainer import RowTrainer
+
+STAGE = "08-round-2-policy"
+STAGES = (STAGE, "09-round-2-evaluation")
+"""What is done again."""
+
+MEASURED = ("p", "bce", "label_accuracy")
+
+
+def probed(fit: Any, record: dict[str, Any]) -> Any:
+    """Return a `fit` that asks before and after, at a rate of 0, what the policy makes of its rows."""
+
+    def fit_and_ask(self: CoEvolution, *given: Any, **options: Any) -> Any:
+        stage, role, epochs, rate, *others = given
+        if role != "agent":
+            return fit(self, *given, **options)
+
+        def fit_at(rate: float) -> Any:
+            # A checkpoint of the pass before would be gone on from.
+            shutil.rmtree(stage.checkpoints, ignore_errors=True)
+            return fit(self, stage, role, epochs, rate, *others, **options)
+
+        before = fit_at(0.0)
+        result = fit_at(rate)
+        after = fit_at(0.0)
+
+        labels = [sample.label for sample in epochs[0] if sample.label is not None]
+        record["updates"] = result.updates
+        record["rows"] = result.rows
+        record["labels"] = {"n": len(labels), "revise": labels.count(1)}
+        for moment, asked in (("before", before), ("after", after)):
+            (line,) = asked.log
+            record[moment] = {name: line[name] for name in MEASURED}
+        return result
+
+    return fit_and_ask
+
+
+def logging_once(fit: Any) -> Any:
+    """Return a `fit` that logs once, after all updates: then a number is the mean over all rows."""
+
+    def fit_and_log(self: RowTrainer) -> Any:
+        self.args.logging_steps = len(self.train_dataset)  # the updates
+        return fit(self)
+
+    return fit_and_log
+
+
+def repeat(out: Path, seed: int, model: Path) -> dict[str, Any]:
+    """Return what the policy made of its rows before and after the stage."""
+    job = finished_job(out, f"real-comap-alfworld-*-{seed}-*")
+    record: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, "out")
+        copy_up_to_stage(job / "out", copy)
+        words = training_command(job, out, model, copy)
+        with (
+            patch.object(CoEvolution, "fit", probed(CoEvolution.fit, record)),
+            patch.object(RowTrainer, "fit", logging_once(RowTrainer.fit)),
+        ):
+            if comap(words) != 0:
+                raise RuntimeError(f"seed {seed}: the stage could not be repeated")
+
+        if weights_of(copy) != weights_of(job / "out"):
+            raise RuntimeError(f"seed {seed}: expected the weights of the run, found others")
+    return record
+
+
+def copy_up_to_stage(training: Path, copy: Path) -> None:
+    """Copy a training as it was before the stage."""
+    shutil.copytree(training, copy)
+    for name in STAGES:
+        shutil.rmtree(copy / "stages" / name)
+    for name in ("summary.json", "lock"):
+        (copy / name).unlink(missing_ok=True)
+
+
+def training_command(job: Path, out: Path, model: Path, copy: Path) -> list[str]:
+    """Return the words of a job's command, for this machine's model and folders."""
+    (command,) = json.loads((job / "job.json").read_bytes())["commands"]
+    words = []
+    for word in shlex.split(command)[1:]:
+        if word == "MODEL":
+            words.append(str(model))
+        elif word.startswith("OUT/"):
+            words.append(str(out / word.removeprefix("OUT/")))
+        else:
+            words.append(word)
+
+    words[words.index("--out") + 1] = str(copy)
+    return words
+
+
+def weights_of(folder: Path) -> Any:
+    """Return the hashes of the weights that the stage wrote."""
+    return json.loads((folder / "stages" / STAGE / "done.json").read_bytes())["weights_files"]
+
+
+def main(out: Path, file: Path, model: Path) -> None:
+    """Add the seeds of a folder of jobs to a file, after each of them."""
+    seeds = {}
+    if file.exists():
+        seeds = json.loads(file.read_bytes())["seeds"]
+
+    for seed in seeds_of(out.glob("jobs/real-play-comap-shut-alfworld-*/out/*")):
+        if str(seed) not in seeds:
+            seeds[str(seed)] = repeat(out, seed, model)
+            write_result(file, {"seeds": dict(sorted(seeds.items())), **circumstances()})
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--model", type=Path, required=True)
+    options = parser.parse_args()
+    main(options.out.resolve(), options.file, options.model)
