@@ -43,6 +43,8 @@ COMPARED = {
 TRAININGS = ("comap-base", "comap-sft", "comap-init", "comap-further", "comap")
 """Trainings of a seed, by what follows ``real-`` in their names."""
 
+FURTHER_TRAININGS = ("comap-no-future", "comap-drafts", "comap-executed")
+"""Those of lab-comap-real-arms, which a folder may not have."""
 
 PLAYS = {COMAP: "play-comap", ORACLE: "play-comap-oracle"}
 """Plays in which the policy reflects."""
@@ -65,11 +67,16 @@ def of_seed(out: Path, seed: int) -> dict[str, Any]:
         if training == "comap-init":
             record["labels"] = stages["reflection-init"]["samples"]
 
-        record["rounds"] |= rounds_of((job / "out" / "stages").glob("*-round-*-rollouts"))
-        for number, played in record["rounds"].items():
-            if f"round-{number}-policy" in stages:
-                taught = stages[f"round-{number}-policy"]
-                played["policy"] = {"rows": taught["rows"], "updates": taught["updates"]}
+        rounds = rounds_of((job / "out" / "stages").glob("*-round-*-rollouts"))
+        for number, played in rounds.items():
+            taught = stages[f"round-{number}-policy"]
+            played["policy"] = {"rows": taught["rows"], "updates": taught["updates"]}
+        record["rounds"] |= rounds
+
+    for training in FURTHER_TRAININGS:
+        for file in out.glob(f"jobs/real-{training}-alfworld-*-{seed}-*/out/summary.json"):
+            stages = json.loads(file.read_bytes())["stages"]
+            record["policy_tokens"][training] = policy_tokens(stages)
 
     record["reflections"] = {}
     for name, play in PLAYS.items():

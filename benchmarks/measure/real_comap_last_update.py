@@ -2,23 +2,23 @@
 
 ``python benchmarks/measure/real_comap_last_update.py OUT FILE --model DIR`` repeats the policy's part of
 the second round of each seed whose arms in OUT have ended, in a copy, and asks before and after how
-probable the policy finds a revision on the part's own reflections. The weights have to be those of the
-run, to the bit. What FILE has is not measured again.
+probable the policy finds a revision on the part's own reflections; also after the same updates at lower
+rates. The weights have to be those of the run, to the bit. What FILE has is not measured again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import torch
 from lab_conditions import seeds_of
-from real_conditions import finished_job
+from real_conditions import command_of, finished_job
 
 from comap.benchmarks.record import circumstances, write_result
 from comap.cli import main as comap
@@ -30,6 +30,9 @@ STAGES = (STAGE, "09-round-2-evaluation")
 """What is done again."""
 
 MEASURED = ("p", "bce", "label_accuracy")
+
+LOWER_RATES = (0.0001, 0.00005)
+"""A fifth and a tenth of the run's."""
 
 
 def probed(fit: Any, record: dict[str, Any]) -> Any:
@@ -45,17 +48,29 @@ def probed(fit: Any, record: dict[str, Any]) -> Any:
             shutil.rmtree(stage.checkpoints, ignore_errors=True)
             return fit(self, stage, role, epochs, rate, *others, **options)
 
-        before = fit_at(0.0)
+        def asked() -> dict[str, float]:
+            (line,) = fit_at(0.0).log
+            return {name: line[name] for name in MEASURED}
+
+        weights = self.roles.parameters(role)
+        weights_before = {name: weight.detach().clone() for name, weight in weights.items()}
+        record["before"] = asked()
+        record["after_at"] = {}
+        for lower_rate in LOWER_RATES:
+            fit_at(lower_rate)
+            record["after_at"][f"{lower_rate:f}".rstrip("0")] = asked()
+            with torch.no_grad():
+                for name, weight in weights.items():
+                    weight.copy_(weights_before[name])
+
         result = fit_at(rate)
-        after = fit_at(0.0)
+        record["after"] = asked()
 
         labels = [sample.label for sample in epochs[0] if sample.label is not None]
+        record["rate"] = rate
         record["updates"] = result.updates
         record["rows"] = result.rows
         record["labels"] = {"n": len(labels), "revise": labels.count(1)}
-        for moment, asked in (("before", before), ("after", after)):
-            (line,) = asked.log
-            record[moment] = {name: line[name] for name in MEASURED}
         return result
 
     return fit_and_ask
@@ -78,7 +93,8 @@ def repeat(out: Path, seed: int, model: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "out")
         copy_up_to_stage(job / "out", copy)
-        words = training_command(job, out, model, copy)
+        words = command_of(job, out, model)[1:]
+        words[words.index("--out") + 1] = str(copy)
         with (
             patch.object(CoEvolution, "fit", probed(CoEvolution.fit, record)),
             patch.object(RowTrainer, "fit", logging_once(RowTrainer.fit)),
@@ -98,22 +114,6 @@ def copy_up_to_stage(training: Path, copy: Path) -> None:
         shutil.rmtree(copy / "stages" / name)
     for name in ("summary.json", "lock"):
         (copy / name).unlink(missing_ok=True)
-
-
-def training_command(job: Path, out: Path, model: Path, copy: Path) -> list[str]:
-    """Return the words of a job's command, for this machine's model and folders."""
-    (command,) = json.loads((job / "job.json").read_bytes())["commands"]
-    words = []
-    for word in shlex.split(command)[1:]:
-        if word == "MODEL":
-            words.append(str(model))
-        elif word.startswith("OUT/"):
-            words.append(str(out / word.removeprefix("OUT/")))
-        else:
-            words.append(word)
-
-    words[words.index("--out") + 1] = str(copy)
-    return words
 
 
 def weights_of(folder: Path) -> Any:

@@ -7,6 +7,7 @@ and compares all arms of the committed rows, paired by seed.
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,6 +33,26 @@ def finished_job(out: Path, pattern: str) -> Path:
     """Return the folder of the job that ended; one of an earlier plan, with other settings, was stopped."""
     (job,) = (job for job in out.glob(f"jobs/{pattern}") if (job / "ended.json").exists())
     return job
+
+
+def command_of(
+    job: Path, out: Path, model: Path, changed: Mapping[str, Path] | None = None
+) -> list[str]:
+    """Return the words of a job's command, for this machine's model and folders.
+
+    Args:
+        job: The job's folder.
+        out: The folder of all jobs.
+        model: The model's folder.
+        changed: Folders that stand for others of the command, by their names in it; None for none.
+    """
+    (command,) = json.loads((job / "job.json").read_bytes())["commands"]
+    words = []
+    for word in shlex.split(command):
+        for name, folder in {**(changed or {}), "OUT": out}.items():
+            word = word.replace(f"{name}/", f"{folder}/", 1)
+        words.append(str(model) if word == "MODEL" else word)
+    return words
 
 
 def paired_differences(

@@ -1,0 +1,104 @@
+"""Would a lower rate in its rounds have let lab-comap-real's CoMap win? On development's games only.
+
+``python benchmarks/measure/real_comap_lower_rate.py OUT FILE --model DIR --work FOLDER --seeds N ...``
+trains the rounds of these seeds again at a fifth of the policy's rate, from the same initialization, and
+lets both policies play development's games (generator seed 13), with their reflections and with the gate
+shut. It is an analysis after the results: the final games are not played. What FOLDER has is gone on from,
+and what FILE has is not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from real_conditions import command_of, finished_job
+
+from comap.benchmarks.record import circumstances, write_result
+
+LOWER_RATE = "0.0001"
+DEVELOPMENT_GAMES = "generator_seed=13"
+PLAYS = {"CoMap": "play-comap", "gate shut": "play-comap-shut"}
+
+
+def run(words: list[str]) -> None:
+    """Run a command of comap."""
+    subprocess.run([sys.executable, "-m", *words], check=True)
+
+
+def trained(out: Path, seed: int, model: Path, work: Path) -> Path:
+    """Train the rounds of a seed at the lower rate, or go on with it, and return the training's folder."""
+    job = finished_job(out, f"real-comap-alfworld-*-{seed}-*")
+    words = command_of(job, out, model)
+    training = work / "comap"
+    words[words.index("--out") + 1] = str(training)
+    words[words.index("--policy-rate") + 1] = LOWER_RATE
+    if not (training / "summary.json").exists():
+        run(words)
+    return training
+
+
+def played(out: Path, seed: int, model: Path, play: str, training: Path, folder: Path) -> Any:
+    """Return the success of a training's policy on development's games."""
+    play_job = finished_job(out, f"real-{play}-alfworld-*-{seed}-*")
+    training_job = finished_job(out, f"real-comap-alfworld-*-{seed}-*")
+    words = command_of(play_job, out, model, {f"OUT/jobs/{training_job.name}/out": training})
+
+    (games,) = (index for index, word in enumerate(words) if word.startswith("generator_seed="))
+    words[games] = DEVELOPMENT_GAMES
+    words[words.index("--out") + 1] = str(folder)
+    if not (folder / "summary.json").exists():
+        run(words)
+    return json.loads((folder / "summary.json").read_bytes())["success"]
+
+
+def of_seed(out: Path, seed: int, model: Path, work: Path) -> dict[str, Any]:
+    """Return what a seed's policies win, by rate and play, and what the rounds learned from."""
+    trainings = {
+        "run": finished_job(out, f"real-comap-alfworld-*-{seed}-*") / "out",
+        "lower": trained(out, seed, model, work),
+    }
+    record: dict[str, Any] = {"success": {}, "rounds": {}}
+    for rate, training in trainings.items():
+        stages = json.loads((training / "summary.json").read_bytes())["stages"]
+        record["rounds"][rate] = {
+            number: {
+                "won": 100 * stages[f"round-{number}-rollouts"]["success"],
+                "updates": stages[f"round-{number}-policy"]["updates"],
+            }
+            for number in (1, 2)
+        }
+        record["success"][rate] = {
+            name: played(out, seed, model, play, training, work / rate / play)
+            for name, play in PLAYS.items()
+        }
+    return record
+
+
+def main(out: Path, file: Path, model: Path, work: Path, seeds: list[int]) -> None:
+    """Add seeds to a file, after each of them."""
+    records = {}
+    if file.exists():
+        records = json.loads(file.read_bytes())["seeds"]
+
+    for seed in seeds:
+        if str(seed) not in records:
+            records[str(seed)] = of_seed(out, seed, model, work / str(seed))
+            record = {"seeds": dict(sorted(records.items())), "rate": float(LOWER_RATE)}
+            write_result(file, {**record, **circumstances()})
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, nargs="+", required=True)
+    options = parser.parse_args()
+    folders = (options.out.resolve(), options.file, options.model, options.work.resolve())
+    main(*folders, options.seeds)
