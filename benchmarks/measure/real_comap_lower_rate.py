@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from real_comap import reflections_of
 from real_conditions import command_of, finished_job
 
 from comap.benchmarks.record import circumstances, write_result
@@ -62,7 +63,7 @@ def of_seed(out: Path, seed: int, model: Path, work: Path) -> dict[str, Any]:
         "run": finished_job(out, f"real-comap-alfworld-*-{seed}-*") / "out",
         "lower": trained(out, seed, model, work),
     }
-    record: dict[str, Any] = {"success": {}, "rounds": {}}
+    record: dict[str, Any] = {"success": {}, "reflections": {}, "rounds": {}}
     for rate, training in trainings.items():
         stages = json.loads((training / "summary.json").read_bytes())["stages"]
         record["rounds"][rate] = {
@@ -76,6 +77,8 @@ def of_seed(out: Path, seed: int, model: Path, work: Path) -> dict[str, Any]:
             name: played(out, seed, model, play, training, work / rate / play)
             for name, play in PLAYS.items()
         }
+        reflecting = work / rate / PLAYS["CoMap"] / "trajectories.jsonl"
+        record["reflections"][rate] = reflections_of(reflecting)
     return record
 
 
