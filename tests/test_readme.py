@@ -82,6 +82,13 @@ def test_findings_are_those_of_the_evidence() -> None:
         assert line.endswith(f"| {seeds} |")
 
 
+def test_the_gain_that_is_excluded_is_the_measured_one() -> None:
+    """PaW's, with tiny models: the upper end of the interval over seeds."""
+    (stated,) = re.findall(r"gains above (\d+\.\d) points are excluded", TEXT)
+    conditions = json.loads((ROOT / "benchmarks/results/lab_conditions.json").read_text("utf-8"))
+    assert stated == f"{conditions['paw_differences']['paw']['high']:.1f}"
+
+
 def test_the_shipped_agent_s_success_is_the_measured_one() -> None:
     record = json.loads((ROOT / "lm" / "models" / "alfworld" / "training.json").read_text("utf-8"))
     shut, own_world, oracle = list(record["success"].values())[:3]

@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from lab_conditions import POLICY_STAGES, PRIMARY, seeds_of, successes_of
-from real_conditions import finished_job, paired_differences
+from real_conditions import finished_job, paired_differences, seeds_in, write_seeds
 
 from comap.benchmarks.record import circumstances, write_result
 from comap.envs.alfworld.goal import NOTHING_HAPPENS
@@ -68,9 +68,9 @@ def of_seed(out: Path, seed: int) -> dict[str, Any]:
             record["labels"] = stages["reflection-init"]["samples"]
 
         rounds = rounds_of((job / "out" / "stages").glob("*-round-*-rollouts"))
-        for number, played in rounds.items():
-            taught = stages[f"round-{number}-policy"]
-            played["policy"] = {"rows": taught["rows"], "updates": taught["updates"]}
+        for number, round_record in rounds.items():
+            training_stage = stages[f"round-{number}-policy"]
+            round_record["policy"] = {name: training_stage[name] for name in ("rows", "updates")}
         record["rounds"] |= rounds
 
     for training in FURTHER_TRAININGS:
@@ -259,18 +259,11 @@ def add_development(out: Path, file: Path, seed: int) -> None:
 
 def main(out: Path, file: Path) -> None:
     """Add the seeds of a folder of jobs to a file, and compare all committed rows."""
-    seeds = {}
-    if file.exists():
-        seeds = json.loads(file.read_bytes())["seeds"]
+    seeds = seeds_in(file)
     for seed in seeds_of(out.glob("jobs/real-play-comap-oracle-alfworld-*/out/*")):
         seeds[str(seed)] = of_seed(out, seed)
 
-    record = {
-        "seeds": dict(sorted(seeds.items())),
-        "success": successes_of(*LABS),
-        "differences": differences(),
-    }
-    write_result(file, {**record, **circumstances()})
+    write_seeds(file, seeds, success=successes_of(*LABS), differences=differences())
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ rates. The weights have to be those of the run, to the bit. What FILE has is not
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import tempfile
@@ -18,9 +17,8 @@ from unittest.mock import patch
 
 import torch
 from lab_conditions import seeds_of
-from real_conditions import command_of, finished_job
+from real_conditions import command_of, finished_job, parser_of_jobs, seeds_in, write_seeds
 
-from comap.benchmarks.record import circumstances, write_result
 from comap.cli import main as comap
 from comap.trainers.comap.coevolution import CoEvolution
 from comap.trainers.row_trainer import RowTrainer
@@ -30,41 +28,51 @@ STAGES = (STAGE, "09-round-2-evaluation")
 """What is done again."""
 
 MEASURED = ("p", "bce", "label_accuracy")
+"""A revision's mean probability, and its cross-entropy (nats) and accuracy against the labels."""
 
 LOWER_RATES = (0.0001, 0.00005)
 """A fifth and a tenth of the run's."""
 
 
-def probed(fit: Any, record: dict[str, Any]) -> Any:
-    """Return a `fit` that asks before and after, at a rate of 0, what the policy makes of its rows."""
+def fit_with_probes(fit: Any, record: dict[str, Any]) -> Any:
+    """Return a `fit` that measures before and after what the policy makes of the rows it learns from."""
 
-    def fit_and_ask(self: CoEvolution, *given: Any, **options: Any) -> Any:
-        stage, role, epochs, rate, *others = given
+    def probing_fit(
+        self: CoEvolution,
+        stage: Any,
+        role: str,
+        epochs: Any,
+        rate: float,
+        *args: Any,
+        **options: Any,
+    ) -> Any:
         if role != "agent":
-            return fit(self, *given, **options)
+            return fit(self, stage, role, epochs, rate, *args, **options)
 
-        def fit_at(rate: float) -> Any:
-            # A checkpoint of the pass before would be gone on from.
+        def fit_at_rate(pass_rate: float) -> Any:
+            # Otherwise the pass would go on from the checkpoint of the one before.
             shutil.rmtree(stage.checkpoints, ignore_errors=True)
-            return fit(self, stage, role, epochs, rate, *others, **options)
+            return fit(self, stage, role, epochs, pass_rate, *args, **options)
 
-        def asked() -> dict[str, float]:
-            (line,) = fit_at(0.0).log
-            return {name: line[name] for name in MEASURED}
+        def measure() -> dict[str, float]:
+            # At a rate of 0 a pass over the rows learns nothing, and logs what is measured.
+            (logged,) = fit_at_rate(0.0).log
+            return {name: logged[name] for name in MEASURED}
 
         weights = self.roles.parameters(role)
         weights_before = {name: weight.detach().clone() for name, weight in weights.items()}
-        record["before"] = asked()
+        record["before"] = measure()
         record["after_at"] = {}
         for lower_rate in LOWER_RATES:
-            fit_at(lower_rate)
-            record["after_at"][f"{lower_rate:f}".rstrip("0")] = asked()
+            fit_at_rate(lower_rate)
+            record["after_at"][f"{lower_rate:f}".rstrip("0")] = measure()
             with torch.no_grad():
                 for name, weight in weights.items():
                     weight.copy_(weights_before[name])
 
-        result = fit_at(rate)
-        record["after"] = asked()
+        # Last, so that the stage's weights can be compared with the run's.
+        result = fit_at_rate(rate)
+        record["after"] = measure()
 
         labels = [sample.label for sample in epochs[0] if sample.label is not None]
         record["rate"] = rate
@@ -73,7 +81,7 @@ def probed(fit: Any, record: dict[str, Any]) -> Any:
         record["labels"] = {"n": len(labels), "revise": labels.count(1)}
         return result
 
-    return fit_and_ask
+    return probing_fit
 
 
 def logging_once(fit: Any) -> Any:
@@ -96,7 +104,7 @@ def repeat(out: Path, seed: int, model: Path) -> dict[str, Any]:
         words = command_of(job, out, model)[1:]
         words[words.index("--out") + 1] = str(copy)
         with (
-            patch.object(CoEvolution, "fit", probed(CoEvolution.fit, record)),
+            patch.object(CoEvolution, "fit", fit_with_probes(CoEvolution.fit, record)),
             patch.object(RowTrainer, "fit", logging_once(RowTrainer.fit)),
         ):
             if comap(words) != 0:
@@ -123,20 +131,13 @@ def weights_of(folder: Path) -> Any:
 
 def main(out: Path, file: Path, model: Path) -> None:
     """Add the seeds of a folder of jobs to a file, after each of them."""
-    seeds = {}
-    if file.exists():
-        seeds = json.loads(file.read_bytes())["seeds"]
-
+    seeds = seeds_in(file)
     for seed in seeds_of(out.glob("jobs/real-play-comap-shut-alfworld-*/out/*")):
         if str(seed) not in seeds:
             seeds[str(seed)] = repeat(out, seed, model)
-            write_result(file, {"seeds": dict(sorted(seeds.items())), **circumstances()})
+            write_seeds(file, seeds)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--model", type=Path, required=True)
-    options = parser.parse_args()
+    options = parser_of_jobs(__doc__).parse_args()
     main(options.out.resolve(), options.file, options.model)

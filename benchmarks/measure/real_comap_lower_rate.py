@@ -9,7 +9,6 @@ and what FILE has is not measured again.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -17,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from real_comap import reflections_of
-from real_conditions import command_of, finished_job
-
-from comap.benchmarks.record import circumstances, write_result
+from real_conditions import command_of, finished_job, parser_of_jobs, seeds_in, write_seeds
 
 LOWER_RATE = "0.0001"
+"""A fifth of the run's."""
+
 DEVELOPMENT_GAMES = "generator_seed=13"
 PLAYS = {"CoMap": "play-comap", "gate shut": "play-comap-shut"}
+"""Jobs whose commands play, by what is played."""
 
 
 def run(words: list[str]) -> None:
@@ -31,7 +31,7 @@ def run(words: list[str]) -> None:
     subprocess.run([sys.executable, "-m", *words], check=True)
 
 
-def trained(out: Path, seed: int, model: Path, work: Path) -> Path:
+def train_rounds(out: Path, seed: int, model: Path, work: Path) -> Path:
     """Train the rounds of a seed at the lower rate, or go on with it, and return the training's folder."""
     job = finished_job(out, f"real-comap-alfworld-*-{seed}-*")
     words = command_of(job, out, model)
@@ -43,14 +43,16 @@ def trained(out: Path, seed: int, model: Path, work: Path) -> Path:
     return training
 
 
-def played(out: Path, seed: int, model: Path, play: str, training: Path, folder: Path) -> Any:
-    """Return the success of a training's policy on development's games."""
+def success_of_play(
+    out: Path, seed: int, model: Path, play: str, training: Path, folder: Path
+) -> dict[str, float]:
+    """Let a training's policy play development's games, or go on with it, and return its success."""
     play_job = finished_job(out, f"real-{play}-alfworld-*-{seed}-*")
     training_job = finished_job(out, f"real-comap-alfworld-*-{seed}-*")
     words = command_of(play_job, out, model, {f"OUT/jobs/{training_job.name}/out": training})
 
-    (games,) = (index for index, word in enumerate(words) if word.startswith("generator_seed="))
-    words[games] = DEVELOPMENT_GAMES
+    (final_games,) = (word for word in words if word.startswith("generator_seed="))
+    words[words.index(final_games)] = DEVELOPMENT_GAMES
     words[words.index("--out") + 1] = str(folder)
     if not (folder / "summary.json").exists():
         run(words)
@@ -61,7 +63,7 @@ def of_seed(out: Path, seed: int, model: Path, work: Path) -> dict[str, Any]:
     """Return what a seed's policies win, by rate and play, and what the rounds learned from."""
     trainings = {
         "run": finished_job(out, f"real-comap-alfworld-*-{seed}-*") / "out",
-        "lower": trained(out, seed, model, work),
+        "lower": train_rounds(out, seed, model, work),
     }
     record: dict[str, Any] = {"success": {}, "reflections": {}, "rounds": {}}
     for rate, training in trainings.items():
@@ -74,7 +76,7 @@ def of_seed(out: Path, seed: int, model: Path, work: Path) -> dict[str, Any]:
             for number in (1, 2)
         }
         record["success"][rate] = {
-            name: played(out, seed, model, play, training, work / rate / play)
+            name: success_of_play(out, seed, model, play, training, work / rate / play)
             for name, play in PLAYS.items()
         }
         reflecting = work / rate / PLAYS["CoMap"] / "trajectories.jsonl"
@@ -84,22 +86,15 @@ def of_seed(out: Path, seed: int, model: Path, work: Path) -> dict[str, Any]:
 
 def main(out: Path, file: Path, model: Path, work: Path, seeds: list[int]) -> None:
     """Add seeds to a file, after each of them."""
-    records = {}
-    if file.exists():
-        records = json.loads(file.read_bytes())["seeds"]
-
+    records = seeds_in(file)
     for seed in seeds:
         if str(seed) not in records:
             records[str(seed)] = of_seed(out, seed, model, work / str(seed))
-            record = {"seeds": dict(sorted(records.items())), "rate": float(LOWER_RATE)}
-            write_result(file, {**record, **circumstances()})
+            write_seeds(file, records, rate=float(LOWER_RATE))
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--model", type=Path, required=True)
+    parser = parser_of_jobs(__doc__)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--seeds", type=int, nargs="+", required=True)
     options = parser.parse_args()

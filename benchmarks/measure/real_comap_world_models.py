@@ -8,7 +8,6 @@ together; here the games do not. What FILE has is not measured again.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -17,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from lab_conditions import seeds_of
-from real_conditions import finished_job
+from real_conditions import finished_job, parser_of_jobs, seeds_in, write_seeds
 
 from comap.benchmarks.experiments.definition import recipe
-from comap.benchmarks.record import circumstances, write_result
 
 TRAININGS = {"before": "comap-sft", "after": "comap"}
 """Trainings whose world models are compared."""
@@ -70,10 +68,7 @@ def score(out: Path, seed: int, training: str, name: str, model: Path) -> dict[s
 
 def main(out: Path, file: Path, model: Path) -> None:
     """Add the seeds of a folder of jobs to a file, after each of them."""
-    seeds = {}
-    if file.exists():
-        seeds = json.loads(file.read_bytes())["seeds"]
-
+    seeds = seeds_in(file)
     for seed in seeds_of(out.glob("jobs/real-play-comap-shut-alfworld-*/out/*")):
         scores_by_name = seeds.setdefault(str(seed), {})
         for name in EPISODES:
@@ -87,13 +82,9 @@ def main(out: Path, file: Path, model: Path) -> None:
             if scores["before"]["transitions"] != scores["after"]["transitions"]:
                 raise RuntimeError(f"other transitions for each world model: {seed}, {name}")
             scores_by_name[name] = scores
-            write_result(file, {"seeds": dict(sorted(seeds.items())), **circumstances()})
+            write_seeds(file, seeds)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--model", type=Path, required=True)
-    options = parser.parse_args()
+    options = parser_of_jobs(__doc__).parse_args()
     main(options.out, options.file, options.model)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from argparse import ArgumentParser
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,25 @@ def command_of(
     return words
 
 
+def seeds_in(file: Path) -> dict[str, Any]:
+    """Return the seeds that a result file has, by their numbers; none where there is no file yet."""
+    return json.loads(file.read_bytes())["seeds"] if file.exists() else {}
+
+
+def write_seeds(file: Path, seeds: Mapping[str, Any], **further: Any) -> None:
+    """Write seeds and what else a result file has, with today's date, versions and hardware."""
+    write_result(file, {"seeds": dict(sorted(seeds.items())), **further, **circumstances()})
+
+
+def parser_of_jobs(description: str) -> ArgumentParser:
+    """Return the parser of a program that measures trained models: jobs, result file, model."""
+    parser = ArgumentParser(description=description)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--model", type=Path, required=True)
+    return parser
+
+
 def paired_differences(
     by_method: Successes, compared: Mapping[str, tuple[str, str]]
 ) -> dict[str, Any]:
@@ -82,9 +102,7 @@ def first_update(out: Path, seed: int) -> dict[str, Any]:
 
 def main(out: Path, file: Path) -> None:
     """Add the seeds of a folder of jobs to a file, and compare all committed rows."""
-    seeds = {}
-    if file.exists():
-        seeds = json.loads(file.read_bytes())["seeds"]
+    seeds = seeds_in(file)
     # A play has a summary from when it ended.
     played = out.glob("jobs/real-play-grpo+paw-alfworld-*/out/*/summary.json")
     for seed in seeds_of(summary.parent for summary in played):
@@ -99,8 +117,7 @@ def main(out: Path, file: Path) -> None:
             conditions["grpo_gain"] = by_method["GRPO"][seed] - starts[seed]
 
     differences = paired_differences(by_method, COMPARED)
-    record = {"seeds": dict(sorted(seeds.items())), "differences": differences}
-    write_result(file, {**record, **circumstances()})
+    write_seeds(file, seeds, differences=differences)
 
 
 if __name__ == "__main__":
